@@ -1,0 +1,47 @@
+"""Scores of predictions, and how sure their mean is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+import torch
+from scipy import stats
+from torch import Tensor
+
+
+def predicted_labels(logits: Tensor, multi_label: bool) -> Tensor:
+    """The class of the largest logit [n], or every label whose logit is above 0 [n, C]."""
+    return (logits > 0) if multi_label else logits.argmax(-1)
+
+
+def micro_f1(logits: Tensor, y: Tensor) -> Tensor:
+    """Micro-averaged F1 = 2 TP / (2 TP + FP + FN), a number in [0, 1] on the logits' device.
+
+    With one class per node (y [n]) it is the accuracy. With independent labels (y [n, C]) a label
+    is predicted where its logit is above 0; no true and no predicted label at all scores 0.
+    """
+    if y.dim() == 1:
+        return (predicted_labels(logits, False) == y).double().mean()
+    predicted, true = predicted_labels(logits, True), y > 0
+    hits = (predicted & true).sum().double()
+    named = predicted.sum() + true.sum()
+    return torch.where(named > 0, 2 * hits / named.clamp(min=1), 0.0)
+
+
+class Interval(NamedTuple):
+    """A mean and the half-width of its 95% confidence interval."""
+
+    mean: float
+    half_width: float
+
+
+def confidence_interval(values: Sequence[float], level: float = 0.95) -> Interval:
+    """Student's t interval of the mean; the half-width is NaN for a single value."""
+    n = len(values)
+    if n < 2:
+        return Interval(fmean(values), math.nan)
+    quantile = float(stats.t.ppf((1 + level) / 2, n - 1))
+    return Interval(fmean(values), quantile * stdev(values) / math.sqrt(n))

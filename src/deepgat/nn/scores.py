@@ -1,0 +1,178 @@
+"""How much node v listens to its neighbour u: one small class per score.
+
+A score is a value handed to a convolution. To add one, subclass :class:`Score`, say what it
+needs, and return one of the forms of :mod:`deepgat.ops`. Shapes: n nodes, H heads, D channels
+per head, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from deepgat.errors import UserError
+from deepgat.ops import Additive, DotProduct, EdgeScore, Neighbors, ScoreForm, Uniform
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """What a score may need to know of its layer to make its parameters."""
+
+    heads: int
+    width: int
+    """D, channels per head of the layer's output."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreInputs:
+    """What a score may look at."""
+
+    neighbors: Neighbors
+    projected: Tensor
+    """W h: [n, H, D]."""
+    class_logits: Tensor | None = None
+    """The layer's class prediction p before softmax or sigmoid: [n, H, C]."""
+    labels: Tensor | None = None
+    """The true classes [n] or labels [n, C]; the oracle alone may see them."""
+
+
+class Score(nn.Module):
+    """Base of all scores: from the layer's tensors to a form of s_vu."""
+
+    needs_class_logits = False
+    needs_labels = False
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew; most scores have none."""
+
+    def forward(self, inputs: ScoreInputs) -> ScoreForm:
+        raise UserError(f"{type(self).__name__} does not say how to compute a score")
+
+
+ScoreFactory: TypeAlias = Callable[[HeadShape], Score]
+"""Makes the score of one layer."""
+
+Scale: TypeAlias = Callable[[int, int], float]
+"""(width of the vectors compared, per-head output width of the layer) → factor on <q, k>."""
+
+
+def unscaled(vector_width: int, output_width: int) -> float:
+    """DP: the plain dot product."""
+    return 1.0
+
+
+def by_width(vector_width: int, output_width: int) -> float:
+    """SD as the paper prints it: <q, k> / dim(q)."""
+    return 1.0 / vector_width
+
+
+def by_sqrt_output_width(vector_width: int, output_width: int) -> float:
+    """SD as the authors' code computes it: <q, k> / sqrt(per-head output width)."""
+    return 1.0 / math.sqrt(output_width)
+
+
+class AdditiveScore(Score):
+    r"""AD, the original GAT's: s_vu = LeakyReLU(<w_t, W h_v> + <w_s, W h_u>).
+
+    w = (w_t ‖ w_s) is learnt, per head: ``target`` and ``source``, each [H, D].
+    """
+
+    def __init__(self, shape: HeadShape, negative_slope: float = 0.2) -> None:
+        super().__init__()
+        self.negative_slope = negative_slope
+        self.target = nn.Parameter(torch.empty(shape.heads, shape.width))
+        self.source = nn.Parameter(torch.empty(shape.heads, shape.width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.xavier_uniform_(self.target)
+        nn.init.xavier_uniform_(self.source)
+
+    def forward(self, inputs: ScoreInputs) -> ScoreForm:
+        return Additive(
+            target=(inputs.projected * self.target).sum(-1),
+            source=(inputs.projected * self.source).sum(-1),
+            negative_slope=self.negative_slope,
+        )
+
+
+class DotScore(Score):
+    """DP and SD of GAT: s_vu = scale · <W h_v, W h_u>."""
+
+    def __init__(self, shape: HeadShape, scale: Scale = unscaled) -> None:
+        super().__init__()
+        self.scale = scale(shape.width, shape.width)
+
+    def forward(self, inputs: ScoreInputs) -> ScoreForm:
+        return DotProduct(inputs.projected, inputs.projected, self.scale)
+
+
+class ClassScore(Score):
+    """DP and SD of DeepGAT: s_vu = scale · <ŷ_v, ŷ_u>, the agreement of two class predictions.
+
+    ŷ = softmax(p), or sigmoid(p) for independent labels; ``activation`` says which.
+    """
+
+    needs_class_logits = True
+
+    def __init__(
+        self, shape: HeadShape, scale: Scale = unscaled, activation: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.output_width = shape.width
+        self.scale = scale
+        self.activation = nn.Softmax(dim=-1) if activation is None else activation
+
+    def forward(self, inputs: ScoreInputs) -> ScoreForm:
+        assert inputs.class_logits is not None  # the convolution sees to it
+        prediction = self.activation(inputs.class_logits)
+        scale = self.scale(prediction.size(-1), self.output_width)
+        return DotProduct(prediction, prediction, scale)
+
+
+class OracleScore(Score):
+    """What perfect predictions would give: o(v, u) = 1 if v and u share their class, else 0.
+
+    ``inside_softmax=True`` is Algorithm 1 taken literally, α = softmax(o): weights within N_v
+    differ by at most a factor e. ``False`` is what Lemma 2 needs, α = o / Σo: nothing passes
+    between classes. For independent labels o(v, u) = <y_v, y_u>, and at least 1 for v = u.
+    It looks at every label, test nodes included: an upper bound to compare with, not a model.
+    The layers still predict classes, and are trained to; only the attention ignores it.
+    """
+
+    needs_class_logits = True
+    needs_labels = True
+
+    def __init__(self, shape: HeadShape, inside_softmax: bool = True) -> None:
+        super().__init__()
+        self.inside_softmax = inside_softmax
+
+    def forward(self, inputs: ScoreInputs) -> ScoreForm:
+        assert inputs.labels is not None  # the convolution sees to it
+        agreement = _agreement(inputs.labels, inputs.neighbors).to(inputs.projected.dtype)
+        return EdgeScore((agreement if self.inside_softmax else agreement.log()).unsqueeze(-1))
+
+
+class UniformScore(Score):
+    """GCN: s_vu = 0. With row normalisation α = 1/|N_v|, symmetric 1/sqrt(|N_v| |N_u|)."""
+
+    def __init__(self, shape: HeadShape) -> None:
+        super().__init__()
+
+    def forward(self, inputs: ScoreInputs) -> ScoreForm:
+        return Uniform()
+
+
+def _agreement(labels: Tensor, neighbors: Neighbors) -> Tensor:
+    """o(v, u) of every edge: [E]."""
+    mine, theirs = labels[neighbors.target], labels[neighbors.source]
+    if labels.dim() == 1:
+        return mine == theirs
+    shared = (mine * theirs).sum(-1)
+    itself = neighbors.target == neighbors.source
+    return torch.where(itself, shared.clamp(min=1), shared)

@@ -1,0 +1,130 @@
+"""Neighbour lists: who every node listens to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from deepgat.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbors:
+    """The lists N_v of a graph with n nodes, one after the other (compressed sparse rows).
+
+    N_v is a set that always contains v: self-loops of the input are removed, repeated edges
+    merged, and one self-loop per node added. The pairs (v, u ∈ N_v) are the *edges*, E of them,
+    sorted by v and then by u; every per-edge tensor of the library is in this order.
+
+    Attributes:
+        ptr: [n+1] int64; N_v is ``source[ptr[v]:ptr[v+1]]``.
+        source: [E] int64, the neighbour u of each edge.
+        target: [E] int64, the node v that listens.
+        source_ptr: [n+1] int64, and
+        by_source: [E] int64: the edges ordered by source u instead; ``by_source[source_ptr[u]:
+            source_ptr[u+1]]`` are the edges out of u. It makes every backward pass a sum over a
+            contiguous list, hence deterministic on every device.
+        symmetric: whether u ∈ N_v implies v ∈ N_u.
+    """
+
+    ptr: Tensor
+    source: Tensor
+    target: Tensor
+    source_ptr: Tensor
+    by_source: Tensor
+    symmetric: bool
+
+    @staticmethod
+    def from_edge_index(edge_index: Tensor, num_nodes: int) -> Neighbors:
+        """Build the lists from PyG's ``edge_index`` [2, *]: row 0 sources u, row 1 targets v."""
+        _check_edge_index(edge_index, num_nodes)
+        source, target = edge_index.long()
+        proper = source != target
+        loops = torch.arange(num_nodes, device=edge_index.device)
+        source = torch.cat([source[proper], loops])
+        target = torch.cat([target[proper], loops])
+        key = torch.unique(target * num_nodes + source)  # sorted by target, then by source
+        target, source = key // max(num_nodes, 1), key % max(num_nodes, 1)
+        transposed_key, by_source = torch.sort(source * num_nodes + target)
+        return Neighbors(
+            ptr=_pointers(target, num_nodes),
+            source=source,
+            target=target,
+            source_ptr=_pointers(source, num_nodes),
+            by_source=by_source,
+            symmetric=bool(torch.equal(key, transposed_key)),
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        return self.ptr.numel() - 1
+
+    @property
+    def num_edges(self) -> int:
+        return self.source.numel()
+
+    @property
+    def device(self) -> torch.device:
+        return self.ptr.device
+
+    @property
+    def edge_index(self) -> Tensor:
+        """[2, E] in PyG's convention, self-loops included, in the order of per-edge tensors."""
+        return torch.stack([self.source, self.target])
+
+    @property
+    def degree(self) -> Tensor:
+        """[n] int64: |N_v|, the node itself counted."""
+        return self.ptr.diff()
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
+        """The same lists on another device."""
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=non_blocking)
+
+        return Neighbors(
+            ptr=move(self.ptr),
+            source=move(self.source),
+            target=move(self.target),
+            source_ptr=move(self.source_ptr),
+            by_source=move(self.by_source),
+            symmetric=self.symmetric,
+        )
+
+
+def as_neighbors(edge_index: Tensor | Neighbors, num_nodes: int) -> Neighbors:
+    """Pass lists through; build them from a plain ``edge_index``.
+
+    Building costs a sort, so a training loop builds once and passes the lists to every call.
+    """
+    if not isinstance(edge_index, Neighbors):
+        return Neighbors.from_edge_index(edge_index, num_nodes)
+    if edge_index.num_nodes != num_nodes:
+        raise UserError(
+            f"the neighbour lists are for {edge_index.num_nodes} nodes but x has {num_nodes} rows: "
+            "build them from the same graph"
+        )
+    return edge_index
+
+
+def _pointers(sorted_or_not: Tensor, num_nodes: int) -> Tensor:
+    counts = torch.bincount(sorted_or_not, minlength=num_nodes)
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+def _check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
+    if edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise UserError(
+            f"edge_index has shape {list(edge_index.shape)}: expected [2, number of edges], "
+            "sources in row 0 and targets in row 1"
+        )
+    if edge_index.is_floating_point() or edge_index.dtype == torch.bool:
+        raise UserError(f"edge_index holds {edge_index.dtype} values: expected integers")
+    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
+        raise UserError(
+            f"edge_index names node {int(edge_index.min())} to {int(edge_index.max())} but there "
+            f"are {num_nodes} nodes: node numbers run from 0 to {num_nodes - 1}"
+        )

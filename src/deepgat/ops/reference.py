@@ -1,0 +1,120 @@
+"""Neighbour attention in plain torch, one equation per function: the definition.
+
+Every faster backend is tested against this one, output and gradients. It holds a number per
+edge and channel, E×H×D, which is what the others avoid.
+Shapes: n nodes, E edges, H heads, D channels per head.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from deepgat.ops.neighbors import Neighbors
+from deepgat.ops.scores import Additive, DotProduct, EdgeScore, Normalization, ScoreForm, Uniform
+
+
+def edge_scores(neighbors: Neighbors, form: ScoreForm) -> Tensor:
+    """s_vu for every edge: [E, H], or [E, 1] when all heads share it."""
+    match form:
+        case DotProduct(query, key, scale):
+            return scale * (target_rows(query, neighbors) * source_rows(key, neighbors)).sum(-1)
+        case Additive(target, source, negative_slope):
+            total = target_rows(target, neighbors) + source_rows(source, neighbors)
+            return F.leaky_relu(total, negative_slope)
+        case EdgeScore(score):
+            return score
+        case Uniform():
+            # double, so that the weights are right to the last digit in any dtype asked for
+            return torch.zeros(neighbors.num_edges, 1, device=neighbors.device, dtype=torch.float64)
+
+
+def log_normalizer(scores: Tensor, neighbors: Neighbors) -> Tensor:
+    """log d_v = log Σ_{u∈N_v} exp(s_vu): [E, H] → [n, H]."""
+    with torch.no_grad():  # any shift gives the same value; the largest score keeps exp in range
+        highest = torch.segment_reduce(scores.detach(), "max", offsets=neighbors.ptr, axis=0)
+    shifted = scores - target_rows(highest, neighbors)
+    return highest + sum_by_target(shifted.exp(), neighbors).log()
+
+
+def attention_weights(
+    neighbors: Neighbors, form: ScoreForm, normalization: Normalization = Normalization.ROW
+) -> Tensor:
+    """α_vu for every edge, [E, H] or [E, 1]: exp(s_vu) / d_v, or exp(s_vu) / sqrt(d_v d_u)."""
+    scores = edge_scores(neighbors, form)
+    log_d = log_normalizer(scores, neighbors)
+    if normalization is Normalization.ROW:
+        return (scores - target_rows(log_d, neighbors)).exp()
+    both = target_rows(log_d, neighbors) + source_rows(log_d, neighbors)
+    return (scores - both / 2).exp()
+
+
+def aggregate(neighbors: Neighbors, weights: Tensor, value: Tensor) -> Tensor:
+    """out_v = Σ_{u∈N_v} α_vu value_u: weights [E, H or 1], value [n, H, D] → [n, H, D]."""
+    return sum_by_target(weights.unsqueeze(-1) * source_rows(value, neighbors), neighbors)
+
+
+def neighbor_attention(
+    neighbors: Neighbors,
+    value: Tensor,
+    form: ScoreForm,
+    normalization: Normalization = Normalization.ROW,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Weigh every neighbour, drop a share of the weights, and sum: [n, H, D] → [n, H, D]."""
+    weights = attention_weights(neighbors, form, normalization).to(value.dtype)
+    if dropout:
+        weights = F.dropout(weights.expand(-1, value.size(1)), dropout)
+    return aggregate(neighbors, weights, value)
+
+
+def source_rows(x: Tensor, neighbors: Neighbors) -> Tensor:
+    """x_u for every edge (v, u): [n, …] → [E, …]."""
+    return _Rows.apply(x, neighbors, "source")
+
+
+def target_rows(x: Tensor, neighbors: Neighbors) -> Tensor:
+    """x_v for every edge (v, u): [n, …] → [E, …]."""
+    return _Rows.apply(x, neighbors, "target")
+
+
+def sum_by_target(x: Tensor, neighbors: Neighbors) -> Tensor:
+    """Σ over the edges into v: [E, …] → [n, …]."""
+    return _SumRows.apply(x, neighbors, "target")
+
+
+class _Rows(torch.autograd.Function):
+    """Pick a row per edge. Its adjoint is the sum over each row's edges, and the other way round.
+
+    Written out because autograd's own adjoint of indexing adds rows in any order on a GPU: the
+    same seed would not give the same numbers.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, neighbors: Neighbors, end: str) -> Tensor:
+        ctx.neighbors, ctx.end = neighbors, end
+        return x.index_select(0, neighbors.source if end == "source" else neighbors.target)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _SumRows.apply(grad, ctx.neighbors, ctx.end), None, None
+
+
+class _SumRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, neighbors: Neighbors, end: str) -> Tensor:
+        ctx.neighbors, ctx.end = neighbors, end
+        if end == "source":
+            x, ptr = x.index_select(0, neighbors.by_source), neighbors.source_ptr
+        else:
+            ptr = neighbors.ptr
+        flat = x.flatten(1)
+        total = torch.segment_reduce(flat, "sum", offsets=ptr, axis=0, initial=0)
+        return total.view(neighbors.num_nodes, *x.shape[1:])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _Rows.apply(grad, ctx.neighbors, ctx.end), None, None

@@ -1,0 +1,56 @@
+"""The forms a score s_vu between two neighbours can take.
+
+A score is described by the small per-node tensors it is computed from, never by a number per
+edge unless there is no other way; so an operator can form each s_vu on the fly.
+Shapes: n nodes, E edges, H heads, A numbers per vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class DotProduct:
+    """s_vu = scale · <query_v, key_u>; query and key: [n, H, A]."""
+
+    query: Tensor
+    key: Tensor
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Additive:
+    """s_vu = LeakyReLU(target_v + source_u); target and source: [n, H]."""
+
+    target: Tensor
+    source: Tensor
+    negative_slope: float = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeScore:
+    """s_vu given outright, [E, H] or [E, 1] for all heads; −inf switches an edge off."""
+
+    score: Tensor
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """s_vu = 0: every neighbour counts the same."""
+
+
+ScoreForm: TypeAlias = DotProduct | Additive | EdgeScore | Uniform
+
+
+class Normalization(Enum):
+    """How e_vu = exp(s_vu) becomes a weight; d_v = Σ_{u∈N_v} e_vu."""
+
+    ROW = "row"
+    """α_vu = e_vu / d_v, the softmax over N_v."""
+    SYMMETRIC = "symmetric"
+    """α_vu = e_vu / sqrt(d_v d_u); with equal scores, GCN's 1/sqrt(|N_v| |N_u|)."""

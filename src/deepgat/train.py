@@ -1,0 +1,285 @@
+"""The training loop: one for one graph and for many."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deepgat.analysis import micro_f1
+from deepgat.data import NodeDataset, PropagateLabels
+from deepgat.errors import UserError, unknown_name
+from deepgat.nn import AttentionStack, LayerOutputs, classification_loss
+from deepgat.ops import Features, Neighbors, as_features
+
+MONITORS = ("val-loss", "val-f1", "train-loss")
+PRECISIONS = ("float32", "bf16")
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How a model is trained; Adam, early stopping, the best epoch's weights kept."""
+
+    lr: float = 0.01
+    weight_decay: float = 0.0
+    epochs: int = 10_000
+    """The most epochs, if early stopping does not end the training before."""
+    patience: int = 100
+    """Epochs without improvement of the monitored number before training stops."""
+    monitor: str = "val-loss"
+    """What picks the best epoch: "val-loss" (of the output), "val-f1", or "train-loss"."""
+    seed: int = 0
+    """Seeds dropout and the order of graphs. The weights are drawn when the model is made."""
+    device: str = "auto"
+    """"auto" takes a GPU where there is one; else a torch device name."""
+    precision: str = "float32"
+    """"bf16" runs the forward pass in bfloat16 where that is safe (GPU only)."""
+
+    def __post_init__(self) -> None:
+        if self.monitor not in MONITORS:
+            raise unknown_name("monitor", self.monitor, MONITORS)
+        if self.precision not in PRECISIONS:
+            raise unknown_name("precision", self.precision, PRECISIONS)
+        if not self.lr > 0:
+            raise UserError(f"lr is {self.lr}: expected a number above 0")
+        if self.weight_decay < 0:
+            raise UserError(f"weight_decay is {self.weight_decay}: expected 0 or more")
+        for name in ("epochs", "patience"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}: expected 1 or more")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What is known after one epoch."""
+
+    number: int
+    loss: float
+    val_loss: float
+    val_f1: float
+    best_number: int = 0
+    """The best epoch so far, this one included."""
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """How the training went. The model itself now holds the best epoch's weights."""
+
+    history: list[Epoch]
+    best: Epoch
+    stopped: str
+    """"patience", "epochs" or "interrupted"."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Micro-F1 and loss of the output per part; logits [n, C] per graph, on the CPU."""
+
+    micro_f1: dict[str, float]
+    loss: dict[str, float]
+    logits: list[Tensor] = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphInputs:
+    """One graph, ready to run: on its device, neighbour lists built, labels propagated."""
+
+    x: Features
+    neighbors: Neighbors
+    label_features: Tensor | None
+    y: Tensor
+    masks: dict[str, Tensor]
+
+    def run(self, model: AttentionStack, with_attention: bool = False) -> LayerOutputs:
+        labels = self.y if model.needs_labels else None
+        return model.run(self.x, self.neighbors, self.label_features, labels, with_attention)
+
+
+def prepare(model: AttentionStack, dataset: NodeDataset, device: torch.device) -> list[GraphInputs]:
+    """The inputs of every graph of the data for this model; done once, before any epoch."""
+    propagate = None
+    if model.label_hops:
+        propagate = PropagateLabels(
+            model.label_hops, model.first_labels, num_classes=dataset.num_classes
+        )
+    inputs = []
+    for graph in dataset.graphs:
+        labelled = graph if propagate is None else propagate(graph)
+        z = None if propagate is None else labelled.label_features.to(device)
+        inputs.append(
+            GraphInputs(
+                x=as_features(graph.x).to(device),
+                neighbors=Neighbors.from_edge_index(graph.edge_index, graph.num_nodes).to(device),
+                label_features=z,
+                y=graph.y.to(device),
+                masks={part: graph[f"{part}_mask"].to(device) for part in ("train", "val", "test")},
+            )
+        )
+    return inputs
+
+
+def fit(
+    model: AttentionStack,
+    dataset: NodeDataset,
+    settings: TrainSettings | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> FitResult:
+    """Train the model on the data; it ends with the weights of its best epoch.
+
+    Every epoch takes one step per graph with training nodes, in random order, then looks at the
+    validation nodes. Test labels are never read. Ctrl-C ends the training early, keeping the best
+    weights so far. Same seed, same machine: same numbers.
+
+    Args:
+        model: from :mod:`deepgat.nn`; moved to the device.
+        dataset: from :func:`deepgat.data.load_graph`.
+        settings: how to train.
+        on_epoch: called after every epoch, to show progress.
+    """
+    settings = TrainSettings() if settings is None else settings
+    device = choose_device(settings.device)
+    model.to(device)
+    graphs = prepare(model, dataset, device)
+    train_graphs = [graph for graph in graphs if graph.masks["train"].any()]
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
+    )
+    history: list[Epoch] = []
+    best, best_value, best_weights = None, math.inf, {}
+    stopped, start = "epochs", time.perf_counter()
+    with _own_random_numbers(settings.seed, device):
+        try:
+            for number in range(1, settings.epochs + 1):
+                loss = _train_epoch(model, train_graphs, optimizer, settings, number)
+                val_loss, val_f1 = _score(model, graphs, "val")
+                value = {"val-loss": val_loss, "val-f1": -val_f1, "train-loss": loss}
+                improved = best is None or value[settings.monitor] < best_value
+                best_number = number if improved or best is None else best.number
+                epoch = Epoch(number, loss, val_loss, val_f1, best_number)
+                if improved:
+                    best, best_value = epoch, value[settings.monitor]
+                    best_weights = copy.deepcopy(model.state_dict())
+                history.append(epoch)
+                if on_epoch is not None:
+                    on_epoch(epoch)
+                if number - best_number >= settings.patience:
+                    stopped = "patience"
+                    break
+        except KeyboardInterrupt:
+            if best is None:  # nothing to keep yet
+                raise
+            stopped = "interrupted"
+    assert best is not None
+    model.load_state_dict(best_weights)
+    return FitResult(history, best, stopped, time.perf_counter() - start)
+
+
+@torch.no_grad()
+def evaluate(model: AttentionStack, dataset: NodeDataset, device: str = "auto") -> Evaluation:
+    """Score the model on the training, validation and test nodes of the data."""
+    where = choose_device(device)
+    model.to(where).eval()
+    graphs = prepare(model, dataset, where)
+    logits = [graph.run(model).logits.float() for graph in graphs]
+    losses, scores = {}, {}
+    for part in ("train", "val", "test"):
+        if any(graph.masks[part].any() for graph in graphs):
+            losses[part], scores[part] = _scores_of(logits, graphs, part)
+    return Evaluation(scores, losses, [values.cpu() for values in logits])
+
+
+def choose_device(name: str) -> torch.device:
+    """The device behind a name; "auto" is the GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(
+            f"the device {name!r} cannot be used here: choose auto, cpu or cuda"
+        ) from error
+    return device
+
+
+def _train_epoch(
+    model: AttentionStack,
+    graphs: Sequence[GraphInputs],
+    optimizer: torch.optim.Optimizer,
+    settings: TrainSettings,
+    number: int,
+) -> float:
+    """One step per graph; the mean loss."""
+    model.train()
+    total = 0.0
+    order = torch.randperm(len(graphs)).tolist() if len(graphs) > 1 else [0]
+    for index in order:
+        graph = graphs[index]
+        optimizer.zero_grad(set_to_none=True)
+        with _autocast(settings.precision, graph.y.device):
+            outputs = graph.run(model)
+        logits = {layer: values.float() for layer, values in outputs.layer_logits.items()}
+        loss = model.loss(logits, graph.y, graph.masks["train"])
+        value = loss.item()
+        if not math.isfinite(value):
+            raise _diverged(outputs, number, value)
+        loss.backward()
+        optimizer.step()
+        total += value
+    return total / len(graphs)
+
+
+@torch.no_grad()
+def _score(model: AttentionStack, graphs: Sequence[GraphInputs], part: str) -> tuple[float, float]:
+    model.eval()
+    chosen = [graph for graph in graphs if graph.masks[part].any()]
+    return _scores_of([graph.run(model).logits.float() for graph in chosen], chosen, part)
+
+
+def _scores_of(
+    logits: Sequence[Tensor], graphs: Sequence[GraphInputs], part: str
+) -> tuple[float, float]:
+    """(loss, micro-F1) of the output over all nodes of one part, together."""
+    pairs = list(zip(logits, graphs, strict=True))
+    scores = torch.cat([values[graph.masks[part]] for values, graph in pairs])
+    y = torch.cat([graph.y[graph.masks[part]] for _, graph in pairs])
+    loss, f1 = torch.stack([classification_loss(scores, y).double(), micro_f1(scores, y)]).tolist()
+    return loss, f1
+
+
+def _diverged(outputs: LayerOutputs, epoch: int, loss: float) -> UserError:
+    """Say where the first number that is not finite arose."""
+    for number, hidden in enumerate(outputs.hidden, start=1):
+        if not hidden.isfinite().all():
+            where = (
+                f"layer {number} of {len(outputs.hidden)} is the first whose output is not finite"
+            )
+            break
+    else:
+        where = "every layer's output is finite, the loss itself is not"
+    return UserError(
+        f"the loss became {loss} at epoch {epoch}: {where}; "
+        "lower the learning rate, or add a normalisation (norm=layer)"
+    )
+
+
+def _autocast(precision: str, device: torch.device) -> Any:
+    wanted = precision == "bf16" and device.type == "cuda"
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted)
+
+
+@contextmanager
+def _own_random_numbers(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed everything inside, and leave the caller's random numbers as they were."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
