@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -54,6 +54,14 @@ class TrainSettings:
         for name in ("epochs", "patience"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 1 or more")
+
+    def with_changes(self, changes: Mapping[str, Any]) -> TrainSettings:
+        """These settings with some replaced; an unknown name is refused with the nearest one."""
+        names = [setting.name for setting in fields(self)]
+        for name in changes:
+            if name not in names:
+                raise unknown_name("training setting", name, names)
+        return replace(self, **changes)
 
 
 @dataclass(frozen=True)

@@ -139,11 +139,13 @@ class _SparseLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, x: SparseMatrix) -> Tensor:
         ctx.x = x
-        return x.matmul(weight.t())
+        ctx.weight_dtype = weight.dtype
+        return x.matmul(weight.t().to(x.dtype))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.x.transposed_matmul(grad.contiguous()).t(), None
+        grad_weight = ctx.x.transposed_matmul(grad.contiguous().to(ctx.x.dtype)).t()
+        return grad_weight.to(ctx.weight_dtype), None
 
 
 def _csr(ptr: Tensor, index: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

@@ -1,0 +1,5 @@
+"""``python -m deepgat``."""
+
+from deepgat.cli import main
+
+main()

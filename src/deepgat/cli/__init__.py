@@ -1,0 +1,50 @@
+"""The commands: typed functions, each a thin face on the library."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+
+import typer
+
+from deepgat.cli.datasets import datasets
+from deepgat.cli.demo import demo
+from deepgat.cli.evaluate import evaluate
+from deepgat.cli.show import ERR
+from deepgat.cli.train import train
+from deepgat.errors import UserError
+
+app = typer.Typer(
+    help="Deep graph attention networks: train, compare and understand them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+app.command()(train)
+app.command()(evaluate)
+app.command()(datasets)
+app.command()(demo)
+
+
+def main() -> None:
+    """Run a command. A mistake in the input is one sentence and exit code 2."""
+    # Torch announces on first use that its sparse layouts are in beta; users cannot act on it.
+    warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+    try:
+        app()
+    except UserError as error:
+        ERR.print(f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        ERR.print("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of a pipe, such as head, has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", r"\[")

@@ -1,0 +1,55 @@
+"""``deepgat evaluate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deepgat.cli.show import OUT, score_table
+from deepgat.data import load_graph
+from deepgat.errors import UserError
+from deepgat.saving import is_model_folder, load_run, to_json
+from deepgat.train import evaluate as score
+
+
+def evaluate(
+    folder: Annotated[
+        Path, typer.Argument(help="A folder written by deepgat train --out.", metavar="DIR")
+    ],
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per model.")] = False,
+) -> None:
+    """Score a saved model, or all seeds of one, on the data it was trained for."""
+    rows = []
+    for model_folder in _model_folders(folder):
+        model, card = load_run(model_folder)
+        dataset = load_graph(card.dataset, card.split)
+        evaluation = score(model, dataset, device)
+        rows.append((str(model_folder), evaluation.micro_f1))
+        if json:
+            record = {
+                "folder": str(model_folder),
+                "dataset": card.dataset,
+                "split": card.split,
+                "seed": card.training.seed,
+                "micro_f1": evaluation.micro_f1,
+                "loss": evaluation.loss,
+            }
+            typer.echo(to_json(record), nl=False)
+    if not json:
+        OUT.print(score_table(f"{dataset.title}, split {dataset.split}", rows))
+
+
+def _model_folders(folder: Path) -> list[Path]:
+    """The folder itself, or its seed-* folders."""
+    if is_model_folder(folder) or not folder.is_dir():
+        return [folder]
+    seeds = [inner for inner in folder.glob("seed-*") if is_model_folder(inner)]
+    if not seeds:
+        raise UserError(
+            f"{folder} holds no model: expected model.json in it, or folders seed-0, seed-1, …; "
+            "make one with deepgat train DATASET --out DIR"
+        )
+    return sorted(seeds, key=lambda inner: (len(inner.name), inner.name))

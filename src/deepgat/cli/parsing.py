@@ -1,0 +1,62 @@
+"""Small texts of the command line: seeds and settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from deepgat.errors import UserError, unknown_name
+from deepgat.nn import ModelSettings
+
+
+def parse_seeds(text: str) -> list[int]:
+    """ "0-4,7" → [0, 1, 2, 3, 4, 7]."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+        if match is None:
+            raise UserError(f"--seeds {text!r}: expected numbers and ranges such as 0-4 or 0,3,7")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first or last - first >= 10_000:
+            raise UserError(f"--seeds {text!r}: {part.strip()!r} is not a range of seeds")
+        seeds.extend(range(first, last + 1))
+    return list(dict.fromkeys(seeds))
+
+
+def parse_choices(texts: Sequence[str]) -> dict[str, Any]:
+    """["norm=layer", "bias=yes"] → typed model settings; unknown names are refused."""
+    types = {setting.name: type(setting.default) for setting in fields(ModelSettings)}
+    choices: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise UserError(f"--set {text!r}: expected NAME=VALUE, for example --set norm=layer")
+        if name not in types:
+            raise unknown_name("model setting", name, types)
+        choices[name] = _typed(name, value.strip(), types[name])
+    return choices
+
+
+def head_width(width: int, heads: int) -> int:
+    """D = width / H, for those who think in whole layers."""
+    if heads < 1 or width < 1 or width % heads:
+        raise UserError(
+            f"--width {width} does not divide into {heads} heads: choose a multiple of {heads}, "
+            "or give the width of one head with --hidden"
+        )
+    return width // heads
+
+
+def _typed(name: str, value: str, kind: type) -> Any:
+    if kind is bool:
+        if value.lower() not in ("yes", "no", "true", "false", "1", "0"):
+            raise UserError(f"--set {name}={value}: expected yes or no")
+        return value.lower() in ("yes", "true", "1")
+    try:
+        return kind(value)
+    except ValueError:
+        wanted = {"int": "a whole number", "float": "a number"}[kind.__name__]
+        raise UserError(f"--set {name}={value}: expected {wanted}") from None

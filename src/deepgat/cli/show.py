@@ -1,0 +1,132 @@
+"""What the commands print: tables on standard output, progress on standard error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from deepgat.analysis import confidence_interval
+from deepgat.data import Listing
+from deepgat.train import Epoch, TrainSettings
+
+OUT = Console(highlight=False)
+ERR = Console(stderr=True, highlight=False)
+
+Record = Mapping[str, Any]
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None or math.isnan(share) else f"{100 * share:.2f}"
+
+
+def run_table(title: str, records: Sequence[Record]) -> Table:
+    """A row per seed, and the mean with its 95% interval."""
+    table = Table(title=title, title_justify="left", show_footer=len(records) > 1)
+    means = {part: _mean(records, part) for part in ("test", "val", "train")}
+    table.add_column("seed", "mean", justify="right")
+    for part, name in (("test", "test micro-F1"), ("val", "val"), ("train", "train")):
+        table.add_column(f"{name} %", means[part], justify="right")
+    table.add_column("best epoch", justify="right")
+    table.add_column("epochs", justify="right")
+    table.add_column("seconds", justify="right")
+    table.add_column("stopped by")
+    for record in records:
+        scores = record["micro_f1"]
+        table.add_row(
+            str(record["seed"]),
+            *(percent(scores.get(part)) for part in ("test", "val", "train")),
+            str(record["best_epoch"]),
+            str(record["epochs"]),
+            f"{record['seconds']:.1f}",
+            record["stopped"],
+        )
+    return table
+
+
+def score_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> Table:
+    """A row per name with micro-F1 of each part."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("model")
+    for name in ("test micro-F1 %", "val %", "train %"):
+        table.add_column(name, justify="right")
+    for name, scores in rows:
+        table.add_row(name, *(percent(scores.get(part)) for part in ("test", "val", "train")))
+    return table
+
+
+def dataset_table(listings: Sequence[Listing]) -> Table:
+    """The catalogue: what there is, and what of it is at hand."""
+    table = Table(title="Datasets", title_justify="left")
+    table.add_column("name")
+    table.add_column("title")
+    for name in ("nodes", "edges", "features", "classes"):
+        table.add_column(name, justify="right")
+    table.add_column("default split")
+    table.add_column("at hand")
+    table.add_column("what it is")
+    for entry in listings:
+        numbers = (entry.nodes, entry.edges, entry.features, entry.classes)
+        table.add_row(
+            entry.key,
+            entry.title,
+            *("–" if number is None else f"{number:,}" for number in numbers),
+            entry.default_split,
+            entry.source or "no",
+            entry.note,
+        )
+    return table
+
+
+@contextmanager
+def epoch_progress(
+    what: str, training: TrainSettings, quiet: bool
+) -> Iterator[Callable[[Epoch], None] | None]:
+    """A bar that follows one training: loss, validation score, best epoch, time left.
+
+    How long early stopping will take is unknown until it happens. The bar ends where training
+    would end if nothing improved any more, so the time left is "at least".
+    """
+    if quiet:
+        yield None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.completed}/{task.total}"),
+        TextColumn("{task.fields[scores]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=ERR, transient=True) as progress:
+        task = progress.add_task(what, total=training.patience, scores="")
+
+        def update(epoch: Epoch) -> None:
+            end = min(training.epochs, epoch.best_number + training.patience)
+            elapsed = progress.tasks[0].elapsed or 0.0
+            left = elapsed / epoch.number * (end - epoch.number)
+            progress.update(
+                task,
+                completed=epoch.number,
+                total=end,
+                scores=(
+                    f"loss {epoch.loss:.3f}  val F1 {percent(epoch.val_f1)}  "
+                    f"best epoch {epoch.best_number}  ≥ {left:.0f} s left"
+                ),
+            )
+
+        yield update
+
+
+def _mean(records: Sequence[Record], part: str) -> str:
+    values = [record["micro_f1"][part] for record in records if part in record["micro_f1"]]
+    if not values:
+        return "–"
+    mean, half_width = confidence_interval(values)
+    interval = "" if math.isnan(half_width) else f" ± {100 * half_width:.2f}"
+    return percent(mean) + interval

@@ -1,0 +1,209 @@
+"""``deepgat train``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from deepgat.analysis import micro_f1
+from deepgat.cli.parsing import head_width, parse_choices, parse_seeds
+from deepgat.cli.show import ERR, OUT, epoch_progress, run_table, score_table
+from deepgat.data import NodeDataset, label_propagation, load_graph
+from deepgat.errors import UserError
+from deepgat.recipes import Recipe, recipe
+from deepgat.runs import ModelCard, train_once
+from deepgat.saving import check_can_write, save_run, saved_record, to_json
+
+LABEL_PROPAGATION = "label-propagation"
+
+
+def train(
+    dataset: Annotated[str, typer.Argument(help="A name of deepgat datasets: cora, cs, digits, …")],
+    model: Annotated[
+        str, typer.Option(help="deepgat, gat, gcn, oracle or label-propagation.")
+    ] = "deepgat",
+    score: Annotated[
+        str | None,
+        typer.Option(
+            help="dp or sd (gat also ad); row or symmetric (gcn); sum or softmax (oracle)."
+        ),
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="paper: the paper's equations. authors: their code's choices.")
+    ] = "paper",
+    layers: Annotated[int, typer.Option(help="L, number of layers.")] = 2,
+    hidden: Annotated[int | None, typer.Option(help="D, width of one head.")] = None,
+    heads: Annotated[int | None, typer.Option(help="H, heads of the hidden layers.")] = None,
+    width: Annotated[
+        int | None, typer.Option(help="Width of a hidden layer, H·D, instead of --hidden.")
+    ] = None,
+    dropout: Annotated[float | None, typer.Option(help="Share of each layer's input.")] = None,
+    choice: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any model setting, e.g. --set norm=layer; repeatable.",
+        ),
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of Adam.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay of Adam.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="The most epochs.")] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="Epochs without improvement before stopping.")
+    ] = None,
+    monitor: Annotated[
+        str | None, typer.Option(help="What picks the best epoch: val-loss, val-f1 or train-loss.")
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="public, authors, random[:SEED[:TRAIN/VAL]], fractions:TRAIN/VAL[:SEED], stored:K."
+        ),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds of the weights, e.g. 0-9 or 0,3.")] = "0",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    precision: Annotated[str, typer.Option(help="float32, or bf16 on a GPU.")] = "float32",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Save model, scores and predictions here (several seeds: seed-K in it)."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep the finished runs of the same settings in --out.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+) -> None:
+    """Train a model on a dataset and report micro-F1 per seed, and their mean.
+
+    The best epoch is chosen on validation nodes; test nodes are scored once, at the end.
+    Ctrl-C keeps the best weights so far.
+
+    Example: deepgat train cs --model deepgat --layers 15 --preset authors --seeds 0-4
+    """
+    all_seeds = parse_seeds(seeds)
+    if model == LABEL_PROPAGATION:
+        _propagate_labels(load_graph(dataset, split), layers, out, json)
+        return
+    choices = parse_choices(choice or [])
+    given = {"layers": layers, "hidden": hidden, "heads": heads, "dropout": dropout}
+    choices |= _given(given)
+    training = {
+        "lr": lr,
+        "weight_decay": weight_decay,
+        "epochs": epochs,
+        "patience": patience,
+        "monitor": monitor,
+        "device": device,
+        "precision": precision,
+    }
+    plan = recipe(
+        preset,
+        model,
+        score=score,
+        dataset=dataset.lower(),
+        training=_given(training),
+        **choices,
+    )
+    if width is not None:
+        each = head_width(width, plan.model.heads)
+        plan = plan._replace(model=replace(plan.model, hidden=each))
+    folders = _folders(out, all_seeds)
+    if out is None and resume:
+        raise UserError("--resume needs --out: it looks there for finished runs")
+    data = load_graph(dataset, split)
+
+    records = []
+    for record in _run_all(data, plan, all_seeds, folders, resume, quiet):
+        records.append(record)
+        if json:
+            record = {key: value for key, value in record.items() if key != "curve"}
+            typer.echo(to_json(record), nl=False)
+    if not json:
+        OUT.print(run_table(_title(data, plan), records))
+        if out is not None:
+            OUT.print(f"saved to {out}", soft_wrap=True)
+    if records[-1]["stopped"] == "interrupted":
+        ERR.print("interrupted: the last run kept its best weights so far")
+        sys.exit(130)
+
+
+def _run_all(
+    data: NodeDataset,
+    plan: Recipe,
+    seeds: list[int],
+    folders: list[Path | None],
+    resume: bool,
+    quiet: bool,
+) -> Iterator[dict[str, Any]]:
+    for number, (seed, folder) in enumerate(zip(seeds, folders, strict=True), start=1):
+        if resume and folder is not None:
+            training = replace(plan.training, seed=seed)
+            card = ModelCard.of(data, plan._replace(training=training))
+            record = saved_record(folder, card)
+            if record is not None:
+                yield record
+                continue
+        what = f"seed {seed} ({number} of {len(seeds)})"
+        with epoch_progress(what, plan.training, quiet) as on_epoch:
+            run = train_once(data, plan, seed, on_epoch)
+        if folder is not None:
+            save_run(folder, run, data)
+        yield run.record()
+        if run.fitted.stopped == "interrupted":
+            return
+
+
+def _propagate_labels(data: NodeDataset, hops: int, out: Path | None, json: bool) -> None:
+    """Label propagation by itself: nothing is trained, --layers is the number of hops."""
+    if out is not None:
+        raise UserError("label-propagation has no weights to save: leave --out away")
+    if data.multi_label:
+        raise UserError(f"label-propagation needs one class per node; {data.title} has labels")
+    graph = data.graph
+    scores = label_propagation(graph.edge_index, graph.y, graph.train_mask, data.num_classes, hops)
+    found = {
+        part: float(micro_f1(scores[mask], graph.y[mask]))
+        for part in ("train", "val", "test")
+        if (mask := graph[f"{part}_mask"]).any()
+    }
+    if json:
+        record = {"dataset": data.name, "split": data.split, "model": LABEL_PROPAGATION,
+                  "hops": hops, "micro_f1": found}  # fmt: skip
+        typer.echo(to_json(record), nl=False)
+        return
+    title = f"{data.title}, split {data.split}"
+    OUT.print(score_table(title, [(f"label propagation, {hops} hops", found)]))
+
+
+def _folders(out: Path | None, seeds: list[int]) -> list[Path | None]:
+    """Where each seed's run goes; refused now rather than after the training."""
+    if out is None:
+        return [None] * len(seeds)
+    if len(seeds) == 1:
+        folders = [out]
+    else:
+        if out.exists() and not out.is_dir():
+            raise UserError(f"{out} is a file: --out expects a folder")
+        folders = [out / f"seed-{seed}" for seed in seeds]
+    for folder in folders:
+        check_can_write(folder)
+    return list(folders)
+
+
+def _title(data: NodeDataset, plan: Recipe) -> str:
+    settings = plan.model
+    return (
+        f"{settings.model} {settings.score}, {settings.layers} "
+        f"layer{'s' if settings.layers > 1 else ''}, on {data.title}, split {data.split}"
+    )
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given on the command line."""
+    return {name: value for name, value in options.items() if value is not None}

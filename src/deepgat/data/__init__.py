@@ -1,0 +1,23 @@
+"""Graphs to train on: the catalogue, splits, label propagation and synthetic graphs."""
+
+from deepgat.data.dataset import NodeDataset
+from deepgat.data.datasets import Listing, catalogue, load_graph
+from deepgat.data.labels import label_propagation, propagate_labels
+from deepgat.data.splits import Split, parse_split
+from deepgat.data.synthetic import csbm_graph, digits_graph
+from deepgat.data.transforms import PropagateLabels, SplitNodes
+
+__all__ = [
+    "Listing",
+    "NodeDataset",
+    "PropagateLabels",
+    "Split",
+    "SplitNodes",
+    "catalogue",
+    "csbm_graph",
+    "digits_graph",
+    "label_propagation",
+    "load_graph",
+    "parse_split",
+    "propagate_labels",
+]

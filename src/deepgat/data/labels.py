@@ -1,0 +1,199 @@
+"""Label propagation without a node's own label: z = rm_diag(Â^k) Y, and a classifier made of it.
+
+N_v holds the sources of the edges into v, and v itself once: self-loops of the input are removed,
+repeated edges count once, then one self-loop is added per node. Â_vu = 1/|N_v| for u ∈ N_v,
+Y [n, C] has the one-hot labels of the training nodes and zero rows elsewhere, and rm_diag sets the
+diagonal to zero.
+
+A node's own label has *exactly* no part in its own row: changing it leaves the row bitwise equal.
+Subtracting diag(Â^k)·Y afterwards would leave rounding errors that depend on the label.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from deepgat.errors import UserError, unknown_name
+
+FirstHop = Literal["zero", "neighbor-counts"]
+FIRST_HOPS: tuple[FirstHop, ...] = ("zero", "neighbor-counts")
+BLOCK_BYTES = 64 * 2**20
+"""Bound on the temporary arrays of the rows that are computed one block at a time."""
+
+
+class Neighborhoods(NamedTuple):
+    """The sets N_v as a matrix of ones: row v has its columns u ∈ N_v in ascending order."""
+
+    others: sp.csr_matrix
+    """[n, n] without the diagonal."""
+    closed: sp.csr_matrix
+    """[n, n] with the full diagonal."""
+    size: np.ndarray
+    """|N_v| [n, 1], at least 1."""
+    symmetric: bool
+
+
+def neighborhoods(edge_index: Tensor, num_nodes: int) -> Neighborhoods:
+    """The closed neighbourhoods of ``edge_index`` [2, e] (source, target), duplicates merged."""
+    source, target = edge_index.detach().cpu().numpy()
+    proper = source != target
+    shape = (num_nodes, num_nodes)
+    ones = np.ones(int(proper.sum()))
+    others = sp.csr_matrix((ones, (target[proper], source[proper])), shape=shape)
+    others.sum_duplicates()
+    others.data[:] = 1
+    closed = sp.csr_matrix(others + sp.identity(num_nodes, format="csr"))
+    closed.sort_indices()
+    flipped = closed.T.tocsr()
+    flipped.sort_indices()
+    symmetric = np.array_equal(closed.indptr, flipped.indptr) and np.array_equal(
+        closed.indices, flipped.indices
+    )
+    size = np.diff(closed.indptr).astype(np.float64)[:, None]
+    return Neighborhoods(others, closed, size, symmetric)
+
+
+def power_without_diagonal(near: Neighborhoods, Y: np.ndarray, k: int) -> np.ndarray:
+    """rm_diag(Â^k) Y [n, C] in double precision, for one-hot (or zero) rows Y [n, C].
+
+    No power of Â is formed: k products with Y for the rows of unlabelled nodes, whose own row of
+    Y is zero anyway; the rows of labelled nodes leave their own label out at every step.
+    O(k·e·C) for k ≤ 2 on a symmetric graph, otherwise k sparse products from the unit vector of
+    every labelled node, in blocks of at most ``BLOCK_BYTES``.
+    """
+    if k == 0:
+        return np.zeros_like(Y)
+    if k == 1:
+        return (near.others @ Y) / near.size
+    labelled = np.flatnonzero(Y.any(axis=1))
+    result = Y
+    for _ in range(k):
+        result = (near.closed @ result) / near.size
+    if k == 2 and near.symmetric:
+        result[labelled] = _two_hop_rows(near, Y, labelled)
+    else:
+        result[labelled] = _many_hop_rows(near, Y, labelled, k)
+    return result
+
+
+def _two_hop_rows(near: Neighborhoods, Y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Row v of rm_diag(Â²) Y = (1/|N_v|) Σ_{u ∈ N_v} (count_u − Y_v) / |N_u|.
+
+    count_u [C] counts the labels in N_u, which holds v because the graph is symmetric. Counts are
+    whole numbers, so taking v's own away is exact.
+    """
+    count = near.closed @ Y
+    degree = np.diff(near.closed.indptr)[rows]
+    per_block = max(1, BLOCK_BYTES // (8 * 3 * max(1, Y.shape[1])))
+    result = np.empty((len(rows), Y.shape[1]))
+    block_of = np.cumsum(degree) // per_block
+    for start, stop in _runs(block_of):
+        part = near.closed[rows[start:stop]]
+        v = np.repeat(rows[start:stop], degree[start:stop])
+        u = part.indices
+        terms = (count[u] - Y[v]) / near.size[u]
+        edges = np.arange(len(u) + 1)
+        adder = sp.csr_matrix((part.data, edges[:-1], part.indptr), shape=(stop - start, len(u)))
+        result[start:stop] = (adder @ terms) / near.size[rows[start:stop]]
+    return result
+
+
+def _many_hop_rows(near: Neighborhoods, Y: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
+    """Row v of rm_diag(Â^k) Y from row v of Â^k = e_vᵀ Â ⋯ Â, its entry v set to zero."""
+    step = sp.csr_matrix(near.closed.multiply(1 / near.size))
+    per_block = max(1, BLOCK_BYTES // (2 * 16 * near.closed.shape[0]))
+    result = np.empty((len(rows), Y.shape[1]))
+    for start in range(0, len(rows), per_block):
+        block = rows[start : start + per_block]
+        power = sp.identity(near.closed.shape[0], format="csr")[block]
+        for _ in range(k):
+            power = power @ step
+        own = power.indices == np.repeat(block, np.diff(power.indptr))
+        power.data[own] = 0
+        result[start : start + len(block)] = power @ Y
+    return result
+
+
+def _runs(values: np.ndarray) -> list[tuple[int, int]]:
+    """The (start, stop) of every run of equal neighbours in ``values``."""
+    if not len(values):
+        return []
+    cuts = np.flatnonzero(np.diff(values)) + 1
+    return list(zip([0, *cuts.tolist()], [*cuts.tolist(), len(values)], strict=True))
+
+
+def one_hot_labels(y: Tensor, mask: Tensor, num_classes: int) -> Tensor:
+    """Y [n, C] float64: one-hot labels of the labelled nodes in ``mask``, zero rows elsewhere.
+
+    Labels outside the mask are not looked at.
+    """
+    if y.dim() != 1:
+        raise UserError(
+            "label propagation needs one class per node, but this data has several labels per "
+            "node: turn label propagation off for it"
+        )
+    Y = torch.zeros(len(y), num_classes, dtype=torch.float64, device=y.device)
+    index = (mask & (y >= 0)).nonzero().view(-1)
+    if len(index) and int(y[index].max()) >= num_classes:
+        raise UserError(
+            f"a training node has the class {int(y[index].max())}, but there are only "
+            f"{num_classes} classes, numbered from 0"
+        )
+    Y[index, y[index]] = 1
+    return Y
+
+
+def propagate_labels(
+    edge_index: Tensor, y_one_hot: Tensor, num_nodes: int, hops: int, first: FirstHop = "zero"
+) -> Tensor:
+    """z_l = rm_diag(Â^(l−1)) Y for the layers l = 1..hops.
+
+    Args:
+        edge_index: [2, e], source and target of every edge.
+        y_one_hot: Y [n, C], one-hot rows for training nodes and zero rows elsewhere.
+        num_nodes: n.
+        hops: how many layers get one.
+        first: what layer 1 gets. ``"zero"``: rm_diag(I) Y = 0, as the paper has it.
+            ``"neighbor-counts"``: how many neighbours have each label, A Y without v itself; in
+            the authors' code Â^0 came out as A + I.
+
+    Returns:
+        [n, hops, C] float64, on the device of ``y_one_hot``.
+    """
+    if first not in FIRST_HOPS:
+        raise unknown_name("first hop of the label propagation", first, FIRST_HOPS)
+    if hops < 1:
+        raise UserError(f"label propagation needs at least one hop, not {hops}")
+    near = neighborhoods(edge_index, num_nodes)
+    Y = y_one_hot.detach().cpu().numpy().astype(np.float64)
+    z = np.empty((num_nodes, hops, Y.shape[1]))
+    for layer in range(hops):
+        z[:, layer] = power_without_diagonal(near, Y, layer)
+    if first == "neighbor-counts":
+        z[:, 0] = near.others @ Y
+    return torch.from_numpy(z).to(y_one_hot.device)
+
+
+def label_propagation(
+    edge_index: Tensor, y: Tensor, train_mask: Tensor, num_classes: int, hops: int
+) -> Tensor:
+    """Class scores rm_diag(Â^hops) Y [n, C] float64: label propagation as a classifier by itself.
+
+    A node that no label reaches gets the class frequencies of the training nodes (of the *other*
+    ones, if it is a training node itself, so that no score depends on the node's own label; of
+    all classes alike if there is no other).
+    """
+    if hops < 1:
+        raise UserError(f"label propagation needs at least one hop, not {hops}")
+    Y = one_hot_labels(y, train_mask, num_classes)
+    if not bool(Y.any()):
+        raise UserError("label propagation needs at least one labelled training node")
+    near = neighborhoods(edge_index, len(y))
+    scores = torch.from_numpy(power_without_diagonal(near, Y.cpu().numpy(), hops)).to(y.device)
+    others = Y.sum(dim=0) - Y
+    total = others.sum(dim=1, keepdim=True)
+    frequencies = torch.where(total == 0, 1 / num_classes, others / total.clamp(min=1))
+    return torch.where(scores.any(dim=1, keepdim=True), scores, frequencies)

@@ -1,0 +1,163 @@
+"""Which nodes train, which validate and which test: a split is a short text, and a value.
+
+======================  ==============================================================
+text                    meaning
+======================  ==============================================================
+``public``              the masks that come with the dataset
+``authors``             the paper's code: seed 42, 20 train and 30 validation per class
+``random:S:T/V``        seed S, T train and V validation nodes per class, the rest test
+``fractions:T/V:S``     shares T and V of the labelled nodes, stratified by class, seed S
+``stored:K``            the K-th (from 0) of the ten splits stored with the dataset
+======================  ==============================================================
+
+``random`` and ``random:S`` mean 20/30, a seed left out is 0. ``str(split)`` writes every part, so
+that equal splits have equal texts.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from deepgat.errors import UserError, unknown_name
+
+GRAMMAR = {
+    "public": "public",
+    "authors": "authors",
+    "random": "random[:SEED[:TRAIN/VAL]], as in random:0:20/30",
+    "fractions": "fractions:TRAIN/VAL[:SEED], as in fractions:0.6/0.2:0",
+    "stored": "stored:K, as in stored:0",
+}
+AUTHORS_SEED = 42
+PER_CLASS = (20, 30)
+
+
+@dataclass(frozen=True)
+class Split:
+    """One of the five kinds of split, with the numbers that its kind has.
+
+    ``train`` and ``val`` are counts per class (``random``, ``authors``) or shares of all labelled
+    nodes (``fractions``); ``index`` is that of a stored split.
+    """
+
+    kind: str
+    seed: int = 0
+    train: float = 0
+    val: float = 0
+    index: int = 0
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "random":
+                return f"random:{self.seed}:{self.train}/{self.val}"
+            case "fractions":
+                return f"fractions:{self.train}/{self.val}:{self.seed}"
+            case "stored":
+                return f"stored:{self.index}"
+        return self.kind
+
+
+def parse_split(text: str) -> Split:
+    """The split that a text names; a :class:`UserError` shows the grammar when it names none."""
+    kind, *parts = text.strip().lower().split(":")
+    if kind not in GRAMMAR:
+        raise unknown_name("split", kind, GRAMMAR)
+    try:
+        return _from_parts(kind, parts)
+    except ValueError as error:
+        raise UserError(
+            f"cannot read the split {text!r} ({error}): write {GRAMMAR[kind]}"
+        ) from None
+
+
+def _from_parts(kind: str, parts: list[str]) -> Split:
+    most = {"public": 0, "authors": 0, "random": 2, "fractions": 2, "stored": 1}[kind]
+    if len(parts) > most:
+        raise ValueError(f"{':'.join(parts[most:])!r} is too much")
+    match kind:
+        case "authors":
+            return Split(kind, AUTHORS_SEED, PER_CLASS[0], PER_CLASS[1])
+        case "random":
+            counts = _pair(parts[1]) if len(parts) == 2 else None
+            train, val = map(_whole, counts) if counts else PER_CLASS
+            return Split(kind, _whole(parts[0]) if parts else 0, train, val)
+        case "fractions":
+            if not parts:
+                raise ValueError("the two shares are missing")
+            first, second = map(_share, _pair(parts[0]))
+            if first + second > 1 + 1e-9:
+                raise ValueError("the shares add up to more than 1")
+            return Split(kind, _whole(parts[1]) if len(parts) == 2 else 0, first, second)
+        case "stored":
+            if not parts:
+                raise ValueError("the number is missing")
+            return Split(kind, index=_whole(parts[0]))
+    return Split(kind)
+
+
+def _pair(text: str) -> list[str]:
+    pair = text.split("/")
+    if len(pair) != 2:
+        raise ValueError(f"{text!r} is not TRAIN/VAL")
+    return pair
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise ValueError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-?[0-9]+)?", text) or not 0 <= float(text) <= 1:
+        raise ValueError(f"{text!r} is not a share between 0 and 1")
+    return float(text)
+
+
+def draw_masks(split: Split, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The train, validation and test masks [n] that a drawn split gives to the labels.
+
+    ``authors`` and ``random``: for each class in order, its nodes are shuffled; the first
+    ``train`` of them train, the next ``val`` validate, the rest test. A class too small for both
+    fills training first and validation with what is left; a class without members gives none.
+
+    ``fractions``: the same shuffle, then each class is cut so that the running totals over the
+    classes are the shares rounded to whole nodes (so classes of one member are dealt out too).
+    Labels [n, C] of several at once have no classes to stratify by: all nodes are one class.
+
+    Nodes with y = −1 are in no mask. Torch's global random state is neither read nor changed.
+    """
+    labels = y.detach().cpu()
+    if labels.dim() > 1:
+        if split.kind != "fractions":
+            raise UserError(
+                f"the split {str(split)!r} counts nodes per class, but here a node has several "
+                "labels: use fractions:TRAIN/VAL instead"
+            )
+        labels = torch.zeros(len(labels), dtype=torch.long)
+    # A generator of its own gives the same permutations as torch.manual_seed would.
+    generator = torch.Generator().manual_seed(split.seed)
+    masks = torch.zeros(3, len(labels), dtype=torch.bool)
+    seen = trained = validated = 0
+    for c in range(int(labels.max()) + 1 if len(labels) else 0):
+        index = (labels == c).nonzero().view(-1)
+        index = index[torch.randperm(len(index), generator=generator)]
+        if split.kind == "fractions":
+            seen += len(index)
+            train = min(len(index), _round(split.train * seen) - trained)
+            val = min(len(index) - train, _round(split.val * seen) - validated)
+            trained, validated = trained + train, validated + val
+        else:
+            train, val = int(split.train), int(split.val)
+        masks[0, index[:train]] = True
+        masks[1, index[train : train + val]] = True
+        masks[2, index[train + val :]] = True
+    train_mask, val_mask, test_mask = masks.to(y.device)
+    return train_mask, val_mask, test_mask
+
+
+def _round(value: float) -> int:
+    # Floating sums such as 0.1 + 0.2 must not lose a node, and halves go up.
+    return math.floor(value + 0.5 + 1e-9)

@@ -1,0 +1,116 @@
+"""Graphs that need no files: scikit-learn's digits and a contextual stochastic block model."""
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from deepgat.errors import UserError
+
+
+def digits_graph(neighbors: int = 10) -> Data:
+    """The 1,797 handwritten digits of scikit-learn as a graph of similar images.
+
+    ``x`` [1797, 64] are the pixels over 16, ``y`` the ten digits. u and v are joined when either
+    is among the ``neighbors`` nearest of the other (Euclidean distance of x); no self-loops.
+    """
+    from sklearn.datasets import load_digits  # here, because importing it takes a second
+    from sklearn.neighbors import kneighbors_graph
+
+    pixels, digits = load_digits(return_X_y=True)
+    _require(1 <= neighbors < len(pixels), "neighbors", neighbors, f"1 to {len(pixels) - 1}")
+    x = pixels / 16
+    nearest = kneighbors_graph(x, neighbors, include_self=False).tocoo()
+    return Data(
+        x=torch.from_numpy(x).float(),
+        edge_index=_both_ways(nearest.row, nearest.col, len(x)),
+        y=torch.from_numpy(digits).long(),
+    )
+
+
+def csbm_graph(
+    num_nodes: int = 2000,
+    classes: int = 5,
+    features: int = 32,
+    *,
+    degree: float = 8.0,
+    homophily: float = 0.7,
+    separation: float = 1.5,
+    hubs: int = 0,
+    hub_degree: int = 100,
+    seed: int = 0,
+) -> Data:
+    """A contextual stochastic block model with planted hubs.
+
+    Labels are balanced and in random order. x_v = μ_{y_v} + ε_v with ε_v ~ N(0, I) and μ_c of
+    length ``separation`` in a random direction. num_nodes·degree/2 edges start at random nodes,
+    and ``hub_degree`` more at each of the nodes 0..hubs−1; an edge ends in the start's own class
+    with probability ``homophily``, else in another one, there at a random node. Self-loops and
+    repeats are dropped, so degrees come out a little below what was asked for. Undirected.
+
+    Args:
+        num_nodes: n, at least ``classes``.
+        classes: C.
+        features: d, the width of ``x``.
+        degree: mean number of neighbours before the hubs are planted.
+        homophily: the expected share of edges inside a class, 0 to 1.
+        separation: distance of the class means from the origin, in standard deviations.
+        hubs: how many nodes get ``hub_degree`` more edges.
+        hub_degree: at most n − 1.
+        seed: the same arguments and seed give the same graph.
+    """
+    _require(classes >= 1, "classes", classes, "1 or more")
+    _require(num_nodes >= classes, "num_nodes", num_nodes, f"at least the {classes} classes")
+    _require(features >= 1, "features", features, "1 or more")
+    _require(0 <= degree < num_nodes, "degree", degree, f"0 to {num_nodes - 1}")
+    _require(0 <= homophily <= 1, "homophily", homophily, "0 to 1")
+    _require(0 <= hubs <= num_nodes, "hubs", hubs, f"0 to {num_nodes}")
+    most = num_nodes - 1
+    _require(not hubs or 0 <= hub_degree <= most, "hub_degree", hub_degree, f"0 to {most}")
+    random = np.random.default_rng(seed)
+    y = random.permutation(np.arange(num_nodes) % classes)
+
+    means = random.standard_normal((classes, features))
+    means *= separation / np.linalg.norm(means, axis=1, keepdims=True)
+    x = means[y] + random.standard_normal((num_nodes, features))
+
+    ordinary = random.integers(num_nodes, size=round(num_nodes * degree / 2))
+    starts = np.concatenate([ordinary, np.repeat(np.arange(hubs), hub_degree)])
+    ends = _draw_ends(random, y, starts, homophily)
+    return Data(
+        x=torch.from_numpy(x).float(),
+        edge_index=_both_ways(starts, ends, num_nodes),
+        y=torch.from_numpy(y).long(),
+    )
+
+
+def _draw_ends(
+    random: np.random.Generator, y: np.ndarray, starts: np.ndarray, homophily: float
+) -> np.ndarray:
+    """One random end per start: of its class with probability ``homophily``, else of another."""
+    by_class = np.argsort(y, kind="stable")
+    count = np.bincount(y)
+    begin = np.cumsum(count) - count
+    own, first = count[y[starts]], begin[y[starts]]
+    inside = (random.random(len(starts)) < homophily) | (own == len(y))
+    place = np.floor(random.random(len(starts)) * np.where(inside, own, len(y) - own)).astype(int)
+    # Places outside the class are counted over all nodes in class order, stepping over the class.
+    place = np.where(inside, place + first, place + np.where(place >= first, own, 0))
+    return by_class[place]
+
+
+def _both_ways(a: np.ndarray, b: np.ndarray, num_nodes: int) -> Tensor:
+    """Edge index [2, e] with every pair once in each direction, no self-loops, sorted."""
+    pairs = sp.coo_matrix((np.ones(len(a), dtype=bool), (a, b)), shape=(num_nodes, num_nodes))
+    joined = sp.csr_matrix(pairs + pairs.T)
+    joined.setdiag(False)
+    joined.eliminate_zeros()
+    joined.sort_indices()
+    both = joined.tocoo()
+    return torch.from_numpy(np.stack([both.row, both.col]).astype(np.int64))
+
+
+def _require(fine: bool, name: str, value: float, wanted: str) -> None:
+    if not fine:
+        raise UserError(f"{name} is {value}, but must be {wanted}")

@@ -1,0 +1,125 @@
+"""PyG transforms, run once before training. None of them changes the graph it is given."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.transforms import BaseTransform
+
+from deepgat.data.features import normalize_rows
+from deepgat.data.labels import FirstHop, one_hot_labels, propagate_labels
+from deepgat.data.splits import Split, draw_masks, parse_split
+from deepgat.errors import UserError
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+class SplitNodes(BaseTransform):
+    """Sets ``train_mask``, ``val_mask`` and ``test_mask`` [n] from a :class:`Split` or its text.
+
+    ``stored:K`` picks column K of masks [n, 10]; ``public`` keeps masks [n] that are there. Either
+    way an unlabelled node (y = −1) leaves its mask. ``name`` is what error messages call the graph.
+    """
+
+    def __init__(self, split: Split | str, name: str = "this graph") -> None:
+        self.split = parse_split(split) if isinstance(split, str) else split
+        self.name = name
+
+    def forward(self, data: Any) -> Any:
+        for key, mask in zip(MASKS, self._masks(data), strict=True):
+            data[key] = mask
+        require_nodes([data], self.split, self.name)
+        return data
+
+    def _masks(self, data: Data) -> tuple[Tensor, ...]:
+        if self.split.kind not in ("public", "stored"):
+            return draw_masks(self.split, data.y)
+        masks = self._given(data)
+        return tuple(mask & (data.y >= 0) if data.y.dim() == 1 else mask for mask in masks)
+
+    def _given(self, data: Data) -> list[Tensor]:
+        masks = [data[key] for key in MASKS if key in data]
+        count = masks[0].shape[1] if masks and masks[0].dim() == 2 else 0
+        if count:
+            if self.split.kind == "stored" and self.split.index < count:
+                return [mask[:, self.split.index].clone() for mask in masks]
+            choices = f"it has stored:0 to stored:{count - 1}"
+        else:
+            if self.split.kind == "public" and len(masks) == len(MASKS):
+                return masks
+            choices = "it has the split public" if masks else "it comes without splits"
+        raise UserError(
+            f"{self.name} has no split {str(self.split)!r}: {choices}, and random:SEED or "
+            "fractions:TRAIN/VAL draw one"
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.split)!r})"
+
+
+def require_nodes(graphs: list[Data], split: Split, name: str) -> None:
+    """A :class:`UserError` unless some node trains and some node validates, over all graphs."""
+    for key, what, why in (
+        ("train_mask", "training", "a model needs some to learn from"),
+        ("val_mask", "validation", "early stopping needs some"),
+    ):
+        if not any(bool(graph[key].any()) for graph in graphs):
+            raise UserError(
+                f"the split {str(split)!r} of {name} has no {what} nodes: {why}; ask for more, "
+                "as in random:0:20/30 or fractions:0.6/0.2"
+            )
+
+
+class NormalizeRows(BaseTransform):
+    """Divides every row of ``x`` by its sum; rows that sum to 0 stay.
+
+    For features that are not negative this is PyG's ``NormalizeFeatures``, which cannot take
+    sparse ones.
+    """
+
+    def forward(self, data: Any) -> Any:
+        data.x = normalize_rows(data.x)
+        return data
+
+
+class PropagateLabels(BaseTransform):
+    """Stores ``data.label_features`` [n, hops, C]: z_l = rm_diag(Â^(l−1)) Y for l = 1..hops.
+
+    Y has the labels of ``train_mask`` nodes only: no validation or test label enters, and no node
+    sees its own (see :mod:`deepgat.data.labels`). Computed in double precision.
+
+    Args:
+        hops: how many layers get label features.
+        first: ``"zero"`` (the paper) or ``"neighbor-counts"`` (the authors' code) for layer 1.
+        num_classes: C. Left out, it is the largest class id in ``data.y`` plus one, over all nodes:
+            the number of classes is known in advance, to whom they belong is not.
+        dtype: of what is stored.
+    """
+
+    def __init__(
+        self,
+        hops: int = 3,
+        first: FirstHop = "zero",
+        num_classes: int | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.hops = hops
+        self.first: FirstHop = first
+        self.num_classes = num_classes
+        self.dtype = dtype
+
+    def forward(self, data: Any) -> Any:
+        if "train_mask" not in data or data.train_mask.dim() != 1:
+            raise UserError(
+                "label propagation needs to know the training nodes: apply SplitNodes first"
+            )
+        # With several labels per node one_hot_labels refuses, whatever this number is.
+        count = self.num_classes or (int(data.y.max()) + 1 if data.y.numel() else 0)
+        Y = one_hot_labels(data.y, data.train_mask, count)
+        z = propagate_labels(data.edge_index, Y, len(data.y), self.hops, self.first)
+        data.label_features = z.to(self.dtype)
+        return data
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(hops={self.hops}, first={self.first!r})"

@@ -1,0 +1,135 @@
+"""One run: a recipe applied to a dataset with one seed, and everything that came of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from deepgat.data import NodeDataset
+from deepgat.nn import AttentionStack, ModelSettings, build_model
+from deepgat.recipes import Recipe
+from deepgat.train import Epoch, Evaluation, FitResult, TrainSettings, evaluate, fit
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What a trained model is: enough to build it, load its data and train it again."""
+
+    settings: ModelSettings
+    training: TrainSettings
+    dataset: str
+    split: str
+    num_features: int
+    num_classes: int
+    multi_label: bool
+
+    @staticmethod
+    def of(dataset: NodeDataset, recipe: Recipe) -> ModelCard:
+        return ModelCard(
+            recipe.model,
+            recipe.training,
+            dataset.name,
+            dataset.split,
+            dataset.num_features,
+            dataset.num_classes,
+            dataset.multi_label,
+        )
+
+    def build(self) -> AttentionStack:
+        """A new model of this kind, its weights drawn from the seed."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.training.seed)
+            return build_model(self.settings, self.num_features, self.num_classes, self.multi_label)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A trained model with its scores."""
+
+    card: ModelCard
+    model: AttentionStack
+    fitted: FitResult
+    evaluation: Evaluation
+
+    def record(self, with_curve: bool = False) -> dict[str, Any]:
+        """The run as plain values: what was run, what came out, and on what."""
+        record = {
+            "dataset": self.card.dataset,
+            "split": self.card.split,
+            "seed": self.card.training.seed,
+            "micro_f1": self.evaluation.micro_f1,
+            "loss": self.evaluation.loss,
+            "best_epoch": self.fitted.best.number,
+            "epochs": len(self.fitted.history),
+            "stopped": self.fitted.stopped,
+            "seconds": round(self.fitted.seconds, 3),
+            "model": asdict(self.card.settings),
+            "training": asdict(self.card.training),
+            "versions": versions(),
+            "hardware": hardware(self.card.training.device),
+        }
+        if with_curve:
+            record["curve"] = {
+                name: [getattr(epoch, name) for epoch in self.fitted.history]
+                for name in ("loss", "val_loss", "val_f1")
+            }
+        return record
+
+
+def train_once(
+    dataset: NodeDataset,
+    recipe: Recipe,
+    seed: int = 0,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> Run:
+    """Draw the weights from the seed, train, and score once; test labels are read here only."""
+    recipe = recipe._replace(training=replace(recipe.training, seed=seed))
+    card = ModelCard.of(dataset, recipe)
+    model = card.build()
+    fitted = fit(model, dataset, recipe.training, on_epoch)
+    return Run(card, model, fitted, evaluate(model, dataset, recipe.training.device))
+
+
+def versions() -> dict[str, str]:
+    """What produced a result: this package, its commit where known, and what it runs on."""
+    found = {"python": platform.python_version()}
+    for name in ("deepgat", "torch", "torch_geometric", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # run from a source folder that is not installed
+            found[name] = "not installed"
+    commit = _commit()
+    return {**found, "commit": commit} if commit else found
+
+
+def hardware(device: str = "auto") -> str:
+    """The device in words."""
+    if torch.cuda.is_available() and device != "cpu":
+        return torch.cuda.get_device_name()
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+
+
+def _commit() -> str | None:
+    """The commit of the checkout this package runs from; None for an installed copy.
+
+    A copy of a checkout without its history can be told by the variable DEEPGAT_COMMIT.
+    """
+    if told := os.environ.get("DEEPGAT_COMMIT"):
+        return told
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():
+        return None
+    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()

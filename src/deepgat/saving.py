@@ -1,0 +1,205 @@
+"""Trained models on disk: a folder of plain files, written whole or not at all.
+
+``model.safetensors`` holds the weights, ``model.json`` all that is needed to build the model and
+load its data again, ``metrics.json`` the scores and the training curve, ``predictions.csv`` one
+line per node. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch_geometric.data import Data
+
+from deepgat.analysis import predicted_labels
+from deepgat.data import NodeDataset
+from deepgat.errors import UserError
+from deepgat.nn import AttentionStack, ModelSettings
+from deepgat.runs import ModelCard, Run, versions
+from deepgat.train import Evaluation, TrainSettings
+
+FORMAT = 1
+WEIGHTS = "model.safetensors"
+DESCRIPTION = "model.json"
+METRICS = "metrics.json"
+PREDICTIONS = "predictions.csv"
+
+
+def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> Path:
+    """Write a trained model, its scores and its predictions as one new folder."""
+    weights = save({name: t.detach().cpu() for name, t in run.model.state_dict().items()})
+    description = {
+        "format": FORMAT,
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        **asdict(run.card),
+        "versions": versions(),
+    }
+    with new_folder(Path(folder)) as target:
+        (target / WEIGHTS).write_bytes(weights)
+        (target / METRICS).write_text(to_json(run.record(with_curve=True), indent=1))
+        (target / DESCRIPTION).write_text(to_json(description, indent=1))
+        write_predictions(target / PREDICTIONS, dataset, run.evaluation)
+    return Path(folder)
+
+
+def load_run(folder: str | os.PathLike[str]) -> tuple[AttentionStack, ModelCard]:
+    """The model in a folder written by :func:`save_run`, on the CPU, and its card."""
+    folder = Path(folder)
+    card, digest = _read_description(folder)
+    try:
+        weights = (folder / WEIGHTS).read_bytes()
+    except OSError as error:
+        raise _damaged(folder, f"{WEIGHTS} cannot be read") from error
+    if hashlib.sha256(weights).hexdigest() != digest:
+        raise _damaged(folder, f"{WEIGHTS} is not the file that was saved")
+    model = card.build()
+    try:
+        model.load_state_dict(load(weights))
+    except (SafetensorError, RuntimeError) as error:
+        raise _damaged(folder, f"{WEIGHTS} does not fit the settings in {DESCRIPTION}") from error
+    return model.eval(), card
+
+
+def saved_record(folder: Path, card: ModelCard) -> dict[str, Any] | None:
+    """The record of a finished run of this very card in the folder, if there is one."""
+    try:
+        _, found = load_run(folder)
+        record = json.loads((folder / METRICS).read_text())
+    except (UserError, OSError, json.JSONDecodeError):
+        return None
+    same = found == card and record.get("stopped") != "interrupted"
+    return record if same else None
+
+
+def is_model_folder(folder: Path) -> bool:
+    return (folder / DESCRIPTION).is_file()
+
+
+def write_predictions(path: Path, dataset: NodeDataset, evaluation: Evaluation) -> None:
+    """One line per node: what it was used for, its label, the prediction, every probability.
+
+    Several labels of one node are joined by semicolons; an unknown label is left empty.
+    """
+    columns = ["graph", "node", "part", "label", "prediction"]
+    columns += [f"p{c}" for c in range(dataset.num_classes)]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        pairs = zip(dataset.graphs, evaluation.logits, strict=True)
+        for number, (graph, logits) in enumerate(pairs):
+            probabilities = logits.sigmoid() if dataset.multi_label else logits.softmax(-1)
+            predictions = predicted_labels(logits, dataset.multi_label)
+            rows = zip(
+                _parts(graph),
+                _label_texts(graph.y),
+                _label_texts(predictions),
+                probabilities.tolist(),
+                strict=True,
+            )
+            for node, (part, label, prediction, shares) in enumerate(rows):
+                numbers = [f"{share:.6g}" for share in shares]
+                writer.writerow([number, node, part, label, prediction, *numbers])
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON text with a newline; numbers that JSON has no word for become null."""
+    return json.dumps(_plain(value), indent=indent) + "\n"
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder that appears under its name only when all of it is written.
+
+    An existing model folder is replaced; anything else in the way is refused.
+    """
+    check_can_write(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as work:
+        fresh, old = Path(work) / "new", Path(work) / "old"
+        fresh.mkdir()
+        yield fresh
+        if path.exists():
+            path.rename(old)
+        fresh.rename(path)
+
+
+def check_can_write(path: Path) -> None:
+    """Refuse to write over anything that is not a model folder of ours; to be asked early."""
+    try:
+        mine = not path.exists() or (
+            path.is_dir() and (is_model_folder(path) or not any(path.iterdir()))
+        )
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}): choose another --out"
+        ) from error
+    if not mine:
+        raise UserError(
+            f"{path} exists and is not a model folder: choose another --out, or remove it first"
+        )
+
+
+def _read_description(folder: Path) -> tuple[ModelCard, str]:
+    try:
+        text = (folder / DESCRIPTION).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{folder} is not a model folder: it has no readable {DESCRIPTION}; "
+            "make one with deepgat train DATASET --out DIR"
+        ) from error
+    try:
+        found = json.loads(text)
+        number = found["format"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise _damaged(folder, f"{DESCRIPTION} is not the JSON that was saved") from error
+    if number != FORMAT:
+        raise UserError(
+            f"{folder} has model format {number} but this deepgat reads format {FORMAT}: "
+            "upgrade deepgat, or train the model again"
+        )
+    try:
+        plain = {field.name: found[field.name] for field in fields(ModelCard)}
+        plain["settings"] = ModelSettings(**plain["settings"])
+        plain["training"] = TrainSettings(**plain["training"])
+        return ModelCard(**plain), found["weights_sha256"]
+    except (KeyError, TypeError, UserError) as error:
+        raise _damaged(folder, f"{DESCRIPTION} lacks or misnames a setting ({error})") from error
+
+
+def _damaged(folder: Path, what: str) -> UserError:
+    return UserError(f"the model folder {folder} is damaged: {what}; train the model again")
+
+
+def _parts(graph: Data) -> list[str]:
+    """ "train", "val", "test" or nothing, per node."""
+    names = [""] * graph.num_nodes
+    for part in ("train", "val", "test"):
+        for node in graph[f"{part}_mask"].nonzero().view(-1).tolist():
+            names[node] = part
+    return names
+
+
+def _label_texts(labels: Any) -> list[str]:
+    if labels.dim() == 1:
+        return ["" if label == -1 else str(label) for label in labels.tolist()]
+    return [";".join(map(str, row.nonzero().view(-1).tolist())) for row in labels]
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, dict):
+        return {key: _plain(inner) for key, inner in item.items()}
+    if isinstance(item, list | tuple):
+        return [_plain(inner) for inner in item]
+    return None if isinstance(item, float) and not math.isfinite(item) else item

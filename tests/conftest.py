@@ -1,0 +1,74 @@
+"""What every test can count on: a seed, a cache of its own, and skips that say why."""
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+
+# Tests in any folder import the helper modules beside this file (`import transcription`).
+HERE = str(Path(__file__).parent)
+if HERE not in sys.path:
+    sys.path.insert(0, HERE)
+
+
+class TorchRandom:
+    """torch's generator, in the form in which Hypothesis seeds it before each example."""
+
+    seed = staticmethod(torch.manual_seed)
+    getstate = staticmethod(torch.get_rng_state)
+    setstate = staticmethod(torch.set_rng_state)
+
+
+TORCH_RANDOM = TorchRandom()  # Hypothesis keeps only a weak reference
+hypothesis.register_random(TORCH_RANDOM)
+
+# The same examples in every run; `--hypothesis-profile=search` looks for new ones.
+hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("search", deadline=None)
+hypothesis.settings.load_profile("steady")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):  # one of several xdist processes
+        torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = {}
+    if not torch.cuda.is_available():
+        missing["gpu"] = "no CUDA device here"
+    if not os.environ.get("DEEPGAT_DATA"):
+        missing["data"] = "DEEPGAT_DATA is not set"
+    for item in items:
+        for mark, reason in missing.items():
+            if item.get_closest_marker(mark):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def deepgat_cache(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Path]:
+    """A temporary DEEPGAT_CACHE: one per run, shared by its xdist processes, never the user's."""
+    base = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        base = base.parent
+    cache = base / "deepgat-cache"
+    cache.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEEPGAT_CACHE", str(cache))
+        yield cache
+
+
+@pytest.fixture(autouse=True)
+def seed_zero() -> None:
+    """Every test starts from seed 0, whichever tests ran before it."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
