@@ -17,7 +17,7 @@ from deepgat.analysis import micro_f1
 from deepgat.data import NodeDataset, PropagateLabels
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn import AttentionStack, LayerOutputs, classification_loss
-from deepgat.ops import Features, Neighbors, as_features
+from deepgat.ops import Columns, Features, Neighbors, as_features
 
 MONITORS = ("val-loss", "val-f1", "train-loss")
 PRECISIONS = ("float32", "bf16")
@@ -111,6 +111,12 @@ class GraphInputs:
         return model.run(self.x, self.neighbors, self.label_features, labels, with_attention)
 
 
+def _on(x: Features, device: torch.device) -> Features:
+    x = as_features(x)
+    assert not isinstance(x, Columns)
+    return x.to(device)
+
+
 def prepare(model: AttentionStack, dataset: NodeDataset, device: torch.device) -> list[GraphInputs]:
     """The inputs of every graph of the data for this model; done once, before any epoch."""
     propagate = None
@@ -124,7 +130,7 @@ def prepare(model: AttentionStack, dataset: NodeDataset, device: torch.device) -
         z = None if propagate is None else labelled.label_features.to(device)
         inputs.append(
             GraphInputs(
-                x=as_features(graph.x).to(device),
+                x=_on(graph.x, device),
                 neighbors=Neighbors.from_edge_index(graph.edge_index, graph.num_nodes).to(device),
                 label_features=z,
                 y=graph.y.to(device),

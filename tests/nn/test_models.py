@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-import transcription
-from graphs import AWKWARD, graphs, random_edges
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -23,6 +21,9 @@ from deepgat.nn import (
 )
 from deepgat.nn.settings import SCORES, ModelSettings
 from deepgat.ops import Neighbors, Normalization
+
+import transcription
+from graphs import AWKWARD, graphs, random_edges
 
 D_IN, CLASSES, HIDDEN, HEADS = 5, 3, 4, 2
 PRESETS = ("paper", "authors")

@@ -2,6 +2,45 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
 
-def demo() -> None:
-    """Watch GAT collapse with depth while DeepGAT does not."""
+import typer
+
+from deepgat import demo as demonstration
+from deepgat.cli.show import ERR, OUT, BatchProgress, demo_table
+from deepgat.report import depth_figure, save_figure
+from deepgat.train import Epoch
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the figure.")] = Path("demo-output"),
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+) -> None:
+    """Watch GAT collapse with depth while DeepGAT does not.
+
+    Trains both at 2, 4, 8 and 15 layers on handwritten digits, joined to their nearest
+    neighbours. About three minutes on two CPU cores; no download.
+    """
+    ERR.print("GAT and DeepGAT on 1,797 handwritten digits, 2 to 15 layers: about 3 minutes.")
+    total = len(demonstration.MODELS) * len(demonstration.DEPTHS)
+    with BatchProgress(total, quiet) as progress:
+
+        def watch(model: str, layers: int, number: int) -> Callable[[Epoch], None] | None:
+            epochs = demonstration.demo_recipe("gat", layers).training.epochs
+            return progress.follow(f"{model}, {layers} layers", number, epochs)
+
+        data, points = demonstration.run_demo(watch=watch)
+    OUT.print(demo_table(points))
+    curves = {
+        name: {point.layers: point.test_f1 for point in points if point.model == name}
+        for name in demonstration.MODELS
+    }
+    figure = depth_figure(
+        curves, "Handwritten digits, 20 labels per class", chance=1 / data.num_classes
+    )
+    path = save_figure(figure, out / "depth.png")
+    OUT.print(textwrap.fill(demonstration.explain(points), 80))
+    OUT.print(f"\nFigure: {path}", soft_wrap=True)

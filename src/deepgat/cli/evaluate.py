@@ -39,7 +39,7 @@ def evaluate(
             }
             typer.echo(to_json(record), nl=False)
     if not json:
-        OUT.print(score_table(f"{dataset.title}, split {dataset.split}", rows))
+        OUT.print(score_table(f"micro-F1 (%) on {dataset.title}, split {dataset.split}", rows))
 
 
 def _model_folders(folder: Path) -> list[Path]:

@@ -13,10 +13,13 @@ from rich.table import Table
 
 from deepgat.analysis import confidence_interval
 from deepgat.data import Listing
+from deepgat.demo import DepthPoint
 from deepgat.train import Epoch, TrainSettings
 
 OUT = Console(highlight=False)
 ERR = Console(stderr=True, highlight=False)
+
+PARTS = ("test", "val", "train")
 
 Record = Mapping[str, Any]
 
@@ -28,19 +31,16 @@ def percent(share: float | None) -> str:
 def run_table(title: str, records: Sequence[Record]) -> Table:
     """A row per seed, and the mean with its 95% interval."""
     table = Table(title=title, title_justify="left", show_footer=len(records) > 1)
-    means = {part: _mean(records, part) for part in ("test", "val", "train")}
     table.add_column("seed", "mean", justify="right")
-    for part, name in (("test", "test micro-F1"), ("val", "val"), ("train", "train")):
-        table.add_column(f"{name} %", means[part], justify="right")
-    table.add_column("best epoch", justify="right")
-    table.add_column("epochs", justify="right")
-    table.add_column("seconds", justify="right")
+    for part in PARTS:
+        table.add_column(part, _mean(records, part), justify="right", no_wrap=True)
+    for name in ("best epoch", "epochs", "seconds"):
+        table.add_column(name, justify="right")
     table.add_column("stopped by")
     for record in records:
-        scores = record["micro_f1"]
         table.add_row(
             str(record["seed"]),
-            *(percent(scores.get(part)) for part in ("test", "val", "train")),
+            *(percent(record["micro_f1"].get(part)) for part in PARTS),
             str(record["best_epoch"]),
             str(record["epochs"]),
             f"{record['seconds']:.1f}",
@@ -53,10 +53,10 @@ def score_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> 
     """A row per name with micro-F1 of each part."""
     table = Table(title=title, title_justify="left")
     table.add_column("model")
-    for name in ("test micro-F1 %", "val %", "train %"):
-        table.add_column(name, justify="right")
+    for part in PARTS:
+        table.add_column(part, justify="right")
     for name, scores in rows:
-        table.add_row(name, *(percent(scores.get(part)) for part in ("test", "val", "train")))
+        table.add_row(name, *(percent(scores.get(part)) for part in PARTS))
     return table
 
 
@@ -81,6 +81,59 @@ def dataset_table(listings: Sequence[Listing]) -> Table:
             entry.note,
         )
     return table
+
+
+def demo_table(points: Sequence[DepthPoint]) -> Table:
+    """A row per depth, a column per model."""
+    models = list(dict.fromkeys(point.model for point in points))
+    table = Table(title="Test micro-F1 (%)", title_justify="left")
+    table.add_column("layers", justify="right")
+    for model in models:
+        table.add_column(model, justify="right")
+    found = {(point.model, point.layers): point for point in points}
+    for layers in sorted({point.layers for point in points}):
+        row = [percent(found[model, layers].test_f1) for model in models]
+        table.add_row(str(layers), *row)
+    return table
+
+
+class BatchProgress:
+    """A bar over several trainings, with the current one's epoch, score and the time left."""
+
+    def __init__(self, total: int, quiet: bool) -> None:
+        self.total = total
+        self.bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[scores]}"),
+            TimeElapsedColumn(),
+            TextColumn("elapsed"),
+            console=ERR,
+            transient=True,
+            disable=quiet,
+        )
+        self.task = self.bar.add_task("", total=total, scores="")
+
+    def __enter__(self) -> BatchProgress:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def follow(self, what: str, number: int, epochs: int) -> Callable[[Epoch], None]:
+        """What to call after every epoch of training ``number`` (from 1)."""
+
+        def update(epoch: Epoch) -> None:
+            self.bar.update(
+                self.task,
+                description=f"{what} ({number} of {self.total})",
+                completed=number - 1 + epoch.number / epochs,
+                scores=f"epoch {epoch.number}  val F1 {percent(epoch.val_f1)}",
+            )
+
+        return update
 
 
 @contextmanager

@@ -177,7 +177,7 @@ def _propagate_labels(data: NodeDataset, hops: int, out: Path | None, json: bool
                   "hops": hops, "micro_f1": found}  # fmt: skip
         typer.echo(to_json(record), nl=False)
         return
-    title = f"{data.title}, split {data.split}"
+    title = f"micro-F1 (%) on {data.title}, split {data.split}"
     OUT.print(score_table(title, [(f"label propagation, {hops} hops", found)]))
 
 
@@ -199,7 +199,7 @@ def _folders(out: Path | None, seeds: list[int]) -> list[Path | None]:
 def _title(data: NodeDataset, plan: Recipe) -> str:
     settings = plan.model
     return (
-        f"{settings.model} {settings.score}, {settings.layers} "
+        f"micro-F1 (%) of {settings.model} {settings.score}, {settings.layers} "
         f"layer{'s' if settings.layers > 1 else ''}, on {data.title}, split {data.split}"
     )
 

@@ -9,7 +9,7 @@ A node's own label has *exactly* no part in its own row: changing it leaves the 
 Subtracting diag(Â^k)·Y afterwards would leave rounding errors that depend on the label.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,8 +18,7 @@ from torch import Tensor
 
 from deepgat.errors import UserError, unknown_name
 
-FirstHop = Literal["zero", "neighbor-counts"]
-FIRST_HOPS: tuple[FirstHop, ...] = ("zero", "neighbor-counts")
+FIRST_HOPS = ("zero", "neighbor-counts")
 BLOCK_BYTES = 64 * 2**20
 """Bound on the temporary arrays of the rows that are computed one block at a time."""
 
@@ -147,7 +146,7 @@ def one_hot_labels(y: Tensor, mask: Tensor, num_classes: int) -> Tensor:
 
 
 def propagate_labels(
-    edge_index: Tensor, y_one_hot: Tensor, num_nodes: int, hops: int, first: FirstHop = "zero"
+    edge_index: Tensor, y_one_hot: Tensor, num_nodes: int, hops: int, first: str = "zero"
 ) -> Tensor:
     """z_l = rm_diag(Â^(l−1)) Y for the layers l = 1..hops.
 

@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
 from deepgat.data.features import normalize_rows
-from deepgat.data.labels import FirstHop, one_hot_labels, propagate_labels
+from deepgat.data.labels import one_hot_labels, propagate_labels
 from deepgat.data.splits import Split, draw_masks, parse_split
 from deepgat.errors import UserError
 
@@ -100,12 +100,12 @@ class PropagateLabels(BaseTransform):
     def __init__(
         self,
         hops: int = 3,
-        first: FirstHop = "zero",
+        first: str = "zero",
         num_classes: int | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.hops = hops
-        self.first: FirstHop = first
+        self.first: str = first
         self.num_classes = num_classes
         self.dtype = dtype
 

@@ -1,0 +1,48 @@
+"""How far classes are apart: the nearest-neighbour error and the Bayes error it bounds."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from sklearn.neighbors import KNeighborsClassifier
+from torch import Tensor
+
+
+def nearest_neighbor_error(
+    representation: Tensor, y: Tensor, prototypes: Tensor, queries: Tensor
+) -> float:
+    """e_N: share of query nodes whose nearest prototype, in Euclidean distance, is of another class.
+
+    Args:
+        representation: [n, m], h^L.
+        y: [n] classes.
+        prototypes: [n] bool; training nodes, or training and validation nodes as the authors' code.
+        queries: [n] bool, as a rule the test nodes.
+    """
+    points = representation.detach().cpu().numpy()
+    classes, known, asked = y.cpu().numpy(), prototypes.cpu().numpy(), queries.cpu().numpy()
+    classifier = KNeighborsClassifier(n_neighbors=1).fit(points[known], classes[known])
+    return float((classifier.predict(points[asked]) != classes[asked]).mean())
+
+
+class ErrorBounds(NamedTuple):
+    """lower ≤ e_B ≤ upper."""
+
+    lower: float
+    upper: float
+
+
+def bayes_error_bounds(nearest_error: float, num_classes: int) -> ErrorBounds:
+    """(1 − sqrt(1 − π e_N)) / π ≤ e_B ≤ e_N with π = C / (C − 1) (Cover and Hart).
+
+    The lower bound holds for e_N ≤ 1/π; a larger e_N is worse than guessing, and the bound is
+    then NaN.
+    """
+    if num_classes < 2:
+        return ErrorBounds(0.0, nearest_error)
+    ratio = num_classes / (num_classes - 1)
+    inside = 1 - ratio * nearest_error
+    if inside < -1e-12:  # beyond rounding
+        return ErrorBounds(math.nan, nearest_error)
+    return ErrorBounds((1 - math.sqrt(max(inside, 0.0))) / ratio, nearest_error)

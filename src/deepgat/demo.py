@@ -1,0 +1,89 @@
+"""The demonstration: over-smoothing, seen on a graph that needs no download."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from deepgat.data import NodeDataset, load_graph
+from deepgat.recipes import Recipe, recipe
+from deepgat.runs import train_once
+from deepgat.train import Epoch
+
+DEPTHS = (2, 4, 8, 15)
+MODELS = {"GAT": "gat", "DeepGAT": "deepgat"}
+
+
+@dataclass(frozen=True)
+class DepthPoint:
+    """One trained model of the demonstration."""
+
+    model: str
+    layers: int
+    test_f1: float
+    val_f1: float
+    train_f1: float
+    seconds: float
+
+
+def demo_recipe(model: str, layers: int) -> Recipe:
+    """One setting for both models and all depths.
+
+    No dropout: with it GAT already fails at 4 layers on this graph, which would flatter DeepGAT.
+    """
+    return recipe(
+        "authors",
+        model,
+        score="dp",
+        layers=layers,
+        heads=4,
+        dropout=0.0,
+        attention_dropout=0.0,
+        training={"lr": 0.01, "weight_decay": 5e-4, "epochs": 120, "patience": 50},
+    )
+
+
+def run_demo(
+    depths: Sequence[int] = DEPTHS,
+    watch: Callable[[str, int, int], Callable[[Epoch], None] | None] | None = None,
+) -> tuple[NodeDataset, list[DepthPoint]]:
+    """Train both models at every depth; ``watch(model, layers, number)`` may follow each."""
+    data = load_graph("digits")
+    points: list[DepthPoint] = []
+    for name, model in MODELS.items():
+        for layers in depths:
+            on_epoch = None if watch is None else watch(name, layers, len(points) + 1)
+            run = train_once(data, demo_recipe(model, layers), on_epoch=on_epoch)
+            points.append(_point(name, layers, run.evaluation.micro_f1, run.fitted.seconds))
+            if run.fitted.stopped == "interrupted":
+                raise KeyboardInterrupt
+    return data, points
+
+
+def explain(points: Sequence[DepthPoint]) -> str:
+    """One paragraph on what the figures show, whatever they show."""
+    sentences = []
+    for name in dict.fromkeys(point.model for point in points):
+        curve = {point.layers: point for point in points if point.model == name}
+        best = max(curve.values(), key=lambda point: point.val_f1)
+        deepest = curve[max(curve)]
+        lost = 100 * (best.test_f1 - deepest.test_f1)
+        verdict = "collapses" if lost > 20 else "loses" if lost > 2 else "keeps its score"
+        sentences.append(
+            f"{name} {verdict}: {100 * best.test_f1:.1f}% at {best.layers} layers, the depth that "
+            f"validation nodes would choose, and {100 * deepest.test_f1:.1f}% at "
+            f"{deepest.layers}, where it fits {100 * deepest.train_f1:.0f}% of its training nodes."
+        )
+    return " ".join(
+        [
+            "Every layer averages each node with its neighbours, and after many layers all nodes "
+            "look alike: over-smoothing.",
+            *sentences,
+            "DeepGAT predicts every node's class at every layer and lets a node listen to the "
+            "neighbours that seem to be of its own class, so averaging mixes classes less.",
+        ]
+    )
+
+
+def _point(name: str, layers: int, scores: dict[str, float], seconds: float) -> DepthPoint:
+    return DepthPoint(name, layers, scores["test"], scores["val"], scores["train"], seconds)

@@ -1,0 +1,65 @@
+"""Static figures."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+# Okabe and Ito's palette: told apart with any colour vision, and in grey by the markers.
+COLORS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+def depth_figure(
+    curves: Mapping[str, Mapping[int, float]], title: str, chance: float | None = None
+) -> Figure:
+    """Micro-F1 against the number of layers, a line per model: {model: {L: share}}."""
+    figure = Figure(figsize=(6.4, 4.0), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    for index, (name, curve) in enumerate(curves.items()):
+        depths = sorted(curve)
+        scores = [100 * curve[depth] for depth in depths]
+        color = COLORS[index % len(COLORS)]
+        axes.plot(
+            depths,
+            scores,
+            color=color,
+            marker=MARKERS[index % len(MARKERS)],
+            linewidth=2,
+            label=name,
+        )
+        axes.annotate(
+            f"{scores[-1]:.1f}",
+            (depths[-1], scores[-1]),
+            xytext=(8, 0),
+            textcoords="offset points",
+            color=color,
+            va="center",
+        )
+    if chance is not None:
+        axes.axhline(100 * chance, color="0.6", linewidth=1, linestyle=":", label="chance")
+    axes.set_xticks(sorted({depth for curve in curves.values() for depth in curve}))
+    axes.set_ylim(0, 102)
+    axes.set_xlabel("number of layers L")
+    axes.set_ylabel("test micro-F1 (%)")
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="0.92")
+    axes.set_axisbelow(True)
+    axes.margins(x=0.08)
+    axes.legend(frameon=False, loc="center left")
+    return figure
+
+
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure under its name only when it is complete; the ending says the format."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as work:
+        finished = Path(work) / path.name
+        figure.savefig(finished)
+        os.replace(finished, path)
+    return path
