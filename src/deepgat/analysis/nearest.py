@@ -12,7 +12,7 @@ from torch import Tensor
 def nearest_neighbor_error(
     representation: Tensor, y: Tensor, prototypes: Tensor, queries: Tensor
 ) -> float:
-    """e_N: share of query nodes whose nearest prototype, in Euclidean distance, is of another class.
+    """e_N: share of query nodes whose nearest prototype is of another class (Euclidean).
 
     Args:
         representation: [n, m], h^L.

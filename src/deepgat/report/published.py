@@ -1,0 +1,43 @@
+"""Numbers that others published, to stand beside ours."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Published(NamedTuple):
+    """Micro-F1 in % as printed in the DeepGAT paper: at its best depth and at its largest."""
+
+    best: float
+    best_layers: int
+    deepest: float
+    deepest_layers: int
+
+
+DEEPGAT_PAPER: dict[tuple[str, str, str], Published] = {
+    ("deepgat", "dp", "cs"): Published(91.5, 2, 83.1, 15),
+    ("deepgat", "dp", "physics"): Published(93.6, 4, 91.8, 15),
+    ("deepgat", "dp", "flickr"): Published(54.6, 2, 53.2, 9),
+    ("deepgat", "dp", "ppi"): Published(98.9, 7, 98.8, 9),
+    ("deepgat", "sd", "cs"): Published(90.4, 2, 82.7, 15),
+    ("deepgat", "sd", "physics"): Published(93.6, 5, 90.8, 15),
+    ("deepgat", "sd", "flickr"): Published(53.8, 4, 47.2, 9),
+    ("deepgat", "sd", "ppi"): Published(99.2, 8, 99.2, 9),
+    ("gat", "dp", "cs"): Published(90.5, 2, 9.3, 15),
+    ("gat", "dp", "physics"): Published(93.4, 2, 28.1, 15),
+    ("gat", "dp", "flickr"): Published(52.4, 3, 42.3, 9),
+    ("gat", "dp", "ppi"): Published(92.5, 3, 44.0, 9),
+    ("gat", "sd", "cs"): Published(90.6, 2, 4.6, 15),
+    ("gat", "sd", "physics"): Published(92.5, 2, 12.3, 15),
+    ("gat", "sd", "flickr"): Published(52.9, 3, 42.3, 9),
+    ("gat", "sd", "ppi"): Published(99.1, 6, 98.9, 9),
+}
+"""(model, score, dataset) → what the paper's Table 2 prints."""
+
+
+def published_score(model: str, score: str, dataset: str, layers: int) -> float | None:
+    """The paper's micro-F1 (%) for this system at this depth, where it prints one."""
+    row = DEEPGAT_PAPER.get((model, score, dataset))
+    if row is None:
+        return None
+    return {row.best_layers: row.best, row.deepest_layers: row.deepest}.get(layers)

@@ -1,0 +1,94 @@
+"""Markdown tables from run records: ``python -m deepgat.report.tables results/runs.jsonl``."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from deepgat.analysis import confidence_interval
+from deepgat.report.published import published_score
+
+Record = Mapping[str, Any]
+
+
+class Group(NamedTuple):
+    """Runs that differ in their seed alone."""
+
+    dataset: str
+    split: str
+    settings: tuple[tuple[str, Any], ...]
+    training: tuple[tuple[str, Any], ...]
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """Run records, one JSON object per line, as ``deepgat train --json`` prints them."""
+    return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+
+
+def grouped(records: Iterable[Record]) -> dict[Group, list[Record]]:
+    """Records by everything but the seed, in order of appearance."""
+    groups: dict[Group, list[Record]] = {}
+    for record in records:
+        training = {k: v for k, v in record["training"].items() if k not in ("seed", "device")}
+        key = Group(
+            record["dataset"],
+            record["split"],
+            tuple(sorted(record["model"].items())),
+            tuple(sorted(training.items())),
+        )
+        groups.setdefault(key, []).append(record)
+    return groups
+
+
+def accuracy_table(records: Iterable[Record]) -> str:
+    """Mean test micro-F1 ± 95% interval of every group, with the published number beside it."""
+    lines = [
+        "| dataset | model | preset | layers | test micro-F1 % | seeds | published | difference |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for group, runs in sorted(grouped(records).items(), key=lambda item: _order(item[0])):
+        settings = dict(group.settings)
+        mean, half = confidence_interval([100 * run["micro_f1"]["test"] for run in runs])
+        printed = None
+        if _preset(settings) == "authors":
+            printed = published_score(
+                settings["model"], settings["score"], group.dataset, settings["layers"]
+            )
+        cells = [
+            group.dataset,
+            f"{settings['model']} {settings['score']}",
+            _preset(settings),
+            str(settings["layers"]),
+            f"{mean:.1f}" + ("" if math.isnan(half) else f" ± {half:.1f}"),
+            str(len(runs)),
+            "–" if printed is None else f"{printed:.1f}",
+            "–" if printed is None else f"{mean - printed:+.1f}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _preset(settings: Mapping[str, Any]) -> str:
+    """Which wiring a run had, told from the settings that only a preset changes together."""
+    wiring = (settings["label_input"], settings["loss_layers"])
+    names = {("prediction", "from-1"): "paper", ("layer", "from-0"): "authors"}
+    return names.get(wiring, f"{wiring[0]}, loss {wiring[1]}")
+
+
+def _order(group: Group) -> tuple[str, str, str, str, int]:
+    settings = dict(group.settings)
+    return (
+        group.dataset,
+        _preset(settings),
+        settings["model"],
+        settings["score"],
+        settings["layers"],
+    )
+
+
+if __name__ == "__main__":
+    print(accuracy_table(read_records(Path(sys.argv[1]))))
