@@ -45,8 +45,10 @@ class ModelCard:
 
     def build(self) -> AttentionStack:
         """A new model of this kind, its weights drawn from the seed."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.training.seed)
+        # On the CPU, whatever torch's default device: the same weights everywhere, and no GPU's
+        # random numbers touched.
+        with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.training.seed)
             return build_model(self.settings, self.num_features, self.num_classes, self.multi_label)
 
 

@@ -35,6 +35,17 @@ WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
 METRICS = "metrics.json"
 PREDICTIONS = "predictions.csv"
+FILES = (WEIGHTS, DESCRIPTION, METRICS, PREDICTIONS)
+
+CARD_TYPES = {
+    "dataset": str,
+    "split": str,
+    "num_features": int,
+    "num_classes": int,
+    "multi_label": bool,
+}
+RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
+"""What a table of runs shows."""
 
 
 def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> Path:
@@ -64,10 +75,10 @@ def load_run(folder: str | os.PathLike[str]) -> tuple[AttentionStack, ModelCard]
         raise _damaged(folder, f"{WEIGHTS} cannot be read") from error
     if hashlib.sha256(weights).hexdigest() != digest:
         raise _damaged(folder, f"{WEIGHTS} is not the file that was saved")
-    model = card.build()
     try:
+        model = card.build()
         model.load_state_dict(load(weights))
-    except (SafetensorError, RuntimeError) as error:
+    except (SafetensorError, RuntimeError, TypeError, ValueError) as error:
         raise _damaged(folder, f"{WEIGHTS} does not fit the settings in {DESCRIPTION}") from error
     return model.eval(), card
 
@@ -77,9 +88,10 @@ def saved_record(folder: Path, card: ModelCard) -> dict[str, Any] | None:
     try:
         _, found = load_run(folder)
         record = json.loads((folder / METRICS).read_text())
-    except (UserError, OSError, json.JSONDecodeError):
+    except (OSError, ValueError):  # UserError among them, and text that is no JSON or no text
         return None
-    same = found == card and record.get("stopped") != "interrupted"
+    whole = isinstance(record, dict) and record.keys() >= RECORD_KEYS
+    same = whole and found == card and record["stopped"] != "interrupted"
     return record if same else None
 
 
@@ -132,23 +144,38 @@ def new_folder(path: Path) -> Iterator[Path]:
         yield fresh
         if path.exists():
             path.rename(old)
-        fresh.rename(path)
+        try:
+            fresh.rename(path)
+        except BaseException:
+            if old.exists():
+                old.rename(path)
+            raise
 
 
 def check_can_write(path: Path) -> None:
     """Refuse to write over anything that is not a model folder of ours; to be asked early."""
     try:
-        mine = not path.exists() or (
-            path.is_dir() and (is_model_folder(path) or not any(path.iterdir()))
-        )
+        there = path.exists() or path.is_symlink()
+        names = {inner.name for inner in path.iterdir()} if path.is_dir() else set()
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        own = Path.cwd().is_relative_to(path.resolve())
     except OSError as error:
         raise UserError(
             f"{path} cannot be read ({error.strerror}): choose another --out"
         ) from error
-    if not mine:
+    if there and (not path.is_dir() or (names and DESCRIPTION not in names)):
         raise UserError(
             f"{path} exists and is not a model folder: choose another --out, or remove it first"
         )
+    if others := sorted(names.difference(FILES)):
+        raise UserError(
+            f"{path} holds {others[0]} beside a model, and would be replaced as a whole: "
+            "choose another --out, or move that away first"
+        )
+    if own:
+        raise UserError(f"{path} is the folder you are in: choose a new one for --out")
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise UserError(f"{above} is no folder one can write to: choose another --out")
 
 
 def _read_description(folder: Path) -> tuple[ModelCard, str]:
@@ -171,6 +198,9 @@ def _read_description(folder: Path) -> tuple[ModelCard, str]:
         )
     try:
         plain = {field.name: found[field.name] for field in fields(ModelCard)}
+        for name, kind in CARD_TYPES.items():
+            if type(plain[name]) is not kind:
+                raise TypeError(f"{name} is {plain[name]!r}")
         plain["settings"] = ModelSettings(**plain["settings"])
         plain["training"] = TrainSettings(**plain["training"])
         return ModelCard(**plain), found["weights_sha256"]

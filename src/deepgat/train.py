@@ -49,7 +49,7 @@ class TrainSettings:
             raise unknown_name("precision", self.precision, PRECISIONS)
         if not self.lr > 0:
             raise UserError(f"lr is {self.lr}: expected a number above 0")
-        if self.weight_decay < 0:
+        if not 0 <= self.weight_decay < math.inf:
             raise UserError(f"weight_decay is {self.weight_decay}: expected 0 or more")
         for name in ("epochs", "patience"):
             if getattr(self, name) < 1:
@@ -162,6 +162,7 @@ def fit(
     device = choose_device(settings.device)
     model.to(device)
     graphs = prepare(model, dataset, device)
+    _require_nodes(dataset, graphs)
     train_graphs = [graph for graph in graphs if graph.masks["train"].any()]
     optimizer = torch.optim.Adam(
         model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
@@ -173,14 +174,14 @@ def fit(
         try:
             for number in range(1, settings.epochs + 1):
                 loss = _train_epoch(model, train_graphs, optimizer, settings, number)
-                val_loss, val_f1 = _score(model, graphs, "val")
+                val_loss, val_f1 = _validate(model, graphs, number)
                 value = {"val-loss": val_loss, "val-f1": -val_f1, "train-loss": loss}
                 improved = best is None or value[settings.monitor] < best_value
                 best_number = number if improved or best is None else best.number
                 epoch = Epoch(number, loss, val_loss, val_f1, best_number)
                 if improved:
-                    best, best_value = epoch, value[settings.monitor]
-                    best_weights = copy.deepcopy(model.state_dict())
+                    weights = copy.deepcopy(model.state_dict())  # first: Ctrl-C may come in it
+                    best, best_value, best_weights = epoch, value[settings.monitor], weights
                 history.append(epoch)
                 if on_epoch is not None:
                     on_epoch(epoch)
@@ -216,12 +217,20 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # a "meta" device has no numbers to give
     except (RuntimeError, AssertionError) as error:
         raise UserError(
             f"the device {name!r} cannot be used here: choose auto, cpu or cuda"
         ) from error
     return device
+
+
+def _require_nodes(dataset: NodeDataset, graphs: Sequence[GraphInputs]) -> None:
+    for part, name in (("train", "training"), ("val", "validation")):
+        if not any(graph.masks[part].any() for graph in graphs):
+            raise UserError(
+                f"{dataset.title} has no {name} nodes: set {part}_mask, or apply SplitNodes"
+            )
 
 
 def _train_epoch(
@@ -244,7 +253,7 @@ def _train_epoch(
         loss = model.loss(logits, graph.y, graph.masks["train"])
         value = loss.item()
         if not math.isfinite(value):
-            raise _diverged(outputs, number, value)
+            raise _diverged(outputs, number, f"the loss became {value}")
         loss.backward()
         optimizer.step()
         total += value
@@ -252,10 +261,19 @@ def _train_epoch(
 
 
 @torch.no_grad()
-def _score(model: AttentionStack, graphs: Sequence[GraphInputs], part: str) -> tuple[float, float]:
+def _validate(
+    model: AttentionStack, graphs: Sequence[GraphInputs], number: int
+) -> tuple[float, float]:
+    """(loss, micro-F1) of the output on the validation nodes."""
     model.eval()
-    chosen = [graph for graph in graphs if graph.masks[part].any()]
-    return _scores_of([graph.run(model).logits.float() for graph in chosen], chosen, part)
+    chosen = [graph for graph in graphs if graph.masks["val"].any()]
+    logits = [graph.run(model).logits.float() for graph in chosen]
+    loss, f1 = _scores_of(logits, chosen, "val")
+    if not math.isfinite(loss):
+        whole = [bool(values.isfinite().all()) for values in logits]
+        outputs = chosen[whole.index(False) if False in whole else 0].run(model)
+        raise _diverged(outputs, number, f"the validation loss became {loss}")
+    return loss, f1
 
 
 def _scores_of(
@@ -269,7 +287,7 @@ def _scores_of(
     return loss, f1
 
 
-def _diverged(outputs: LayerOutputs, epoch: int, loss: float) -> UserError:
+def _diverged(outputs: LayerOutputs, epoch: int, what: str) -> UserError:
     """Say where the first number that is not finite arose."""
     for number, hidden in enumerate(outputs.hidden, start=1):
         if not hidden.isfinite().all():
@@ -280,7 +298,7 @@ def _diverged(outputs: LayerOutputs, epoch: int, loss: float) -> UserError:
     else:
         where = "every layer's output is finite, the loss itself is not"
     return UserError(
-        f"the loss became {loss} at epoch {epoch}: {where}; "
+        f"{what} at epoch {epoch}: {where}; "
         "lower the learning rate, or add a normalisation (norm=layer)"
     )
 
@@ -293,7 +311,10 @@ def _autocast(precision: str, device: torch.device) -> Any:
 @contextmanager
 def _own_random_numbers(seed: int, device: torch.device) -> Iterator[None]:
     """Seed everything inside, and leave the caller's random numbers as they were."""
-    devices = [device] if device.type == "cuda" else []
+    devices = range(torch.cuda.device_count()) if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+        if device.type == "cpu":
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds every GPU too
+        else:
+            torch.manual_seed(seed)
         yield

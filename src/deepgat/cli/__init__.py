@@ -7,6 +7,7 @@ import sys
 import warnings
 
 import typer
+from rich.markup import escape
 
 from deepgat.cli.datasets import datasets
 from deepgat.cli.demo import demo
@@ -36,7 +37,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        ERR.print(f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True)
+        ERR.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         ERR.print("interrupted")
@@ -44,7 +45,3 @@ def main() -> None:
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-
-
-def _escape(text: str) -> str:
-    return text.replace("[", r"\[")

@@ -11,6 +11,7 @@ import typer
 
 from deepgat import demo as demonstration
 from deepgat.cli.show import ERR, OUT, BatchProgress, demo_table
+from deepgat.errors import UserError
 from deepgat.report import depth_figure, save_figure
 from deepgat.train import Epoch
 
@@ -24,6 +25,8 @@ def demo(
     Trains both at 2, 4, 8 and 15 layers on handwritten digits, joined to their nearest
     neighbours. About three minutes on two CPU cores; no download.
     """
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file: --out expects a folder")
     ERR.print("GAT and DeepGAT on 1,797 handwritten digits, 2 to 15 layers: about 3 minutes.")
     total = len(demonstration.MODELS) * len(demonstration.DEPTHS)
     with BatchProgress(total, quiet) as progress:

@@ -10,6 +10,9 @@ from typing import Any
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn import ModelSettings
 
+OWN_OPTIONS = ("model", "score", "layers")
+"""Settings that the command line always sets by their own options."""
+
 
 def parse_seeds(text: str) -> list[int]:
     """ "0-4,7" → [0, 1, 2, 3, 4, 7]."""
@@ -34,6 +37,8 @@ def parse_choices(texts: Sequence[str]) -> dict[str, Any]:
         name = name.strip().replace("-", "_")
         if not equals:
             raise UserError(f"--set {text!r}: expected NAME=VALUE, for example --set norm=layer")
+        if name in OWN_OPTIONS:
+            raise UserError(f"--set {text!r}: say it as --{name} {value.strip()}")
         if name not in types:
             raise unknown_name("model setting", name, types)
         choices[name] = _typed(name, value.strip(), types[name])

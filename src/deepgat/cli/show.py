@@ -16,8 +16,9 @@ from deepgat.data import Listing
 from deepgat.demo import DepthPoint
 from deepgat.train import Epoch, TrainSettings
 
-OUT = Console(highlight=False)
-ERR = Console(stderr=True, highlight=False)
+# What is printed names files and splits, which may hold brackets and colons: no markup, no emoji.
+OUT = Console(highlight=False, markup=False, emoji=False)
+ERR = Console(stderr=True, highlight=False, emoji=False)
 
 PARTS = ("test", "val", "train")
 
@@ -111,7 +112,7 @@ class BatchProgress:
             TextColumn("elapsed"),
             console=ERR,
             transient=True,
-            disable=quiet,
+            disable=quiet or not ERR.is_terminal,
         )
         self.task = self.bar.add_task("", total=total, scores="")
 
@@ -145,7 +146,7 @@ def epoch_progress(
     How long early stopping will take is unknown until it happens. The bar ends where training
     would end if nothing improved any more, so the time left is "at least".
     """
-    if quiet:
+    if quiet or not ERR.is_terminal:
         yield None
         return
     columns = (

@@ -17,7 +17,8 @@ from deepgat.data import NodeDataset, label_propagation, load_graph
 from deepgat.errors import UserError
 from deepgat.recipes import Recipe, recipe
 from deepgat.runs import ModelCard, train_once
-from deepgat.saving import check_can_write, save_run, saved_record, to_json
+from deepgat.saving import check_can_write, is_model_folder, save_run, saved_record, to_json
+from deepgat.train import choose_device
 
 LABEL_PROPAGATION = "label-propagation"
 
@@ -116,18 +117,21 @@ def train(
     folders = _folders(out, all_seeds)
     if out is None and resume:
         raise UserError("--resume needs --out: it looks there for finished runs")
+    choose_device(device)  # refused now rather than after the loading
     data = load_graph(dataset, split)
 
     records = []
-    for record in _run_all(data, plan, all_seeds, folders, resume, quiet):
-        records.append(record)
-        if json:
-            record = {key: value for key, value in record.items() if key != "curve"}
-            typer.echo(to_json(record), nl=False)
-    if not json:
-        OUT.print(run_table(_title(data, plan), records))
-        if out is not None:
-            OUT.print(f"saved to {out}", soft_wrap=True)
+    try:
+        for record in _run_all(data, plan, all_seeds, folders, resume, quiet):
+            records.append(record)
+            if json:
+                record = {key: value for key, value in record.items() if key != "curve"}
+                typer.echo(to_json(record), nl=False)
+    finally:  # a run that fails must not take the finished ones with it
+        if records and not json:
+            OUT.print(run_table(_title(data, plan), records))
+            if out is not None:
+                OUT.print(f"saved to {out}", soft_wrap=True)
     if records[-1]["stopped"] == "interrupted":
         ERR.print("interrupted: the last run kept its best weights so far")
         sys.exit(130)
@@ -190,6 +194,8 @@ def _folders(out: Path | None, seeds: list[int]) -> list[Path | None]:
     else:
         if out.exists() and not out.is_dir():
             raise UserError(f"{out} is a file: --out expects a folder")
+        if is_model_folder(out):
+            raise UserError(f"{out} holds the model of one seed: choose another --out for several")
         folders = [out / f"seed-{seed}" for seed in seeds]
     for folder in folders:
         check_can_write(folder)

@@ -144,7 +144,7 @@ class NeighborAttention(nn.Module):
         x = ops.as_features(x)
         neighbors = ops.as_neighbors(edge_index, x.size(0))
         # W₂ is linear, so project first and gather the narrow result.
-        projected = ops.linear(x, self.weight).view(-1, self.heads, self.out_channels)
+        projected = self._per_head(x, self.weight, self.heads)
         class_logits = self.predict_classes(x, label_features)
         if self.score.needs_labels and labels is None:
             raise UserError(f"{type(self.score).__name__} needs the true labels: pass labels=y")
@@ -166,10 +166,20 @@ class NeighborAttention(nn.Module):
         """p_v = W₁(x_v ‖ z_v): [n, H, C]; None where no score asks for it."""
         if self.class_weight is None:
             return None
-        logits = ops.linear(x, self.class_weight[:, : self.in_channels])
+        logits = self._per_head(x, self.class_weight[:, : self.in_channels], self.heads)
         if self.label_channels and label_features is not None:
-            logits = logits + label_features @ self.class_weight[:, self.in_channels :].t()
-        return logits.view(x.size(0), self.heads, -1)
+            of_labels = self.class_weight[:, self.in_channels :]
+            logits = logits + self._per_head(label_features, of_labels, self.heads)
+        return logits
+
+    @staticmethod
+    def _per_head(x: Features, weight: Tensor, heads: int) -> Tensor:
+        """x Wᵀ as [n, H, D], with the heads innermost in memory.
+
+        That is how the kernels read it; turning the small weight is cheaper than the large result.
+        """
+        by_channel = weight.view(heads, -1, weight.size(1)).transpose(0, 1).flatten(0, 1)
+        return ops.linear(x, by_channel).view(x.size(0), -1, heads).transpose(1, 2)
 
     def __repr__(self) -> str:
         return (

@@ -16,7 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from deepgat.errors import UserError
-from deepgat.ops import Additive, DotProduct, EdgeScore, Neighbors, ScoreForm, Uniform
+from deepgat.ops import (
+    Additive,
+    ClassAgreement,
+    DotProduct,
+    EdgeScore,
+    Neighbors,
+    ScoreForm,
+    Uniform,
+)
 
 
 @dataclass(frozen=True)
@@ -115,24 +123,24 @@ class DotScore(Score):
 class ClassScore(Score):
     """DP and SD of DeepGAT: s_vu = scale · <ŷ_v, ŷ_u>, the agreement of two class predictions.
 
-    ŷ = softmax(p), or sigmoid(p) for independent labels; ``activation`` says which.
+    ŷ = softmax(p), or sigmoid(p) with ``independent_labels``.
     """
 
     needs_class_logits = True
 
     def __init__(
-        self, shape: HeadShape, scale: Scale = unscaled, activation: nn.Module | None = None
+        self, shape: HeadShape, scale: Scale = unscaled, independent_labels: bool = False
     ) -> None:
         super().__init__()
         self.output_width = shape.width
         self.scale = scale
-        self.activation = nn.Softmax(dim=-1) if activation is None else activation
+        self.independent_labels = independent_labels
 
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
-        assert inputs.class_logits is not None  # the convolution sees to it
-        prediction = self.activation(inputs.class_logits)
-        scale = self.scale(prediction.size(-1), self.output_width)
-        return DotProduct(prediction, prediction, scale)
+        logits = inputs.class_logits
+        assert logits is not None  # the convolution sees to it
+        scale = self.scale(logits.size(-1), self.output_width)
+        return ClassAgreement(logits, scale, self.independent_labels)
 
 
 class OracleScore(Score):

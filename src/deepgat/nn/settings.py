@@ -181,9 +181,8 @@ def stack_arguments(settings: ModelSettings, multi_label: bool) -> dict[str, Any
 def _score(settings: ModelSettings, multi_label: bool) -> ScoreFactory:
     scale = SD_SCALES[settings.sd_scale] if settings.score == "sd" else unscaled
     if settings.model == "deepgat":
-        sigmoid = multi_label and settings.class_activation == "by-task"
-        activation = nn.Sigmoid() if sigmoid else nn.Softmax(dim=-1)
-        return partial(ClassScore, scale=scale, activation=activation)
+        independent = multi_label and settings.class_activation == "by-task"
+        return partial(ClassScore, scale=scale, independent_labels=independent)
     if settings.model == "oracle":
         return partial(OracleScore, inside_softmax=settings.score == "softmax")
     if settings.model == "gcn":

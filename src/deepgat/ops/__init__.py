@@ -1,10 +1,12 @@
 """Sparse operators on neighbour lists. Imports torch only."""
 
+from deepgat.ops.backends import BACKENDS, neighbor_attention, use_backend
 from deepgat.ops.features import Columns, Features, SparseMatrix, as_features, dropout, linear
 from deepgat.ops.neighbors import Neighbors, as_neighbors
-from deepgat.ops.reference import attention_weights, neighbor_attention
+from deepgat.ops.reference import attention_weights
 from deepgat.ops.scores import (
     Additive,
+    ClassAgreement,
     DotProduct,
     EdgeScore,
     Normalization,
@@ -13,7 +15,9 @@ from deepgat.ops.scores import (
 )
 
 __all__ = [
+    "BACKENDS",
     "Additive",
+    "ClassAgreement",
     "Columns",
     "DotProduct",
     "EdgeScore",
@@ -29,4 +33,5 @@ __all__ = [
     "dropout",
     "linear",
     "neighbor_attention",
+    "use_backend",
 ]

@@ -20,12 +20,13 @@ class Neighbors:
 
     Attributes:
         ptr: [n+1] int64; N_v is ``source[ptr[v]:ptr[v+1]]``.
-        source: [E] int64, the neighbour u of each edge.
-        target: [E] int64, the node v that listens.
+        source: [E] int32, the neighbour u of each edge.
+        target: [E] int32, the node v that listens.
         source_ptr: [n+1] int64, and
         by_source: [E] int64: the edges ordered by source u instead; ``by_source[source_ptr[u]:
             source_ptr[u+1]]`` are the edges out of u. It makes every backward pass a sum over a
             contiguous list, hence deterministic on every device.
+        target_by_source: [E] int32, ``target[by_source]``.
         symmetric: whether u ∈ N_v implies v ∈ N_u.
     """
 
@@ -34,6 +35,7 @@ class Neighbors:
     target: Tensor
     source_ptr: Tensor
     by_source: Tensor
+    target_by_source: Tensor
     symmetric: bool
 
     @staticmethod
@@ -50,10 +52,11 @@ class Neighbors:
         transposed_key, by_source = torch.sort(source * num_nodes + target)
         return Neighbors(
             ptr=_pointers(target, num_nodes),
-            source=source,
-            target=target,
+            source=source.int(),
+            target=target.int(),
             source_ptr=_pointers(source, num_nodes),
             by_source=by_source,
+            target_by_source=target[by_source].int(),
             symmetric=bool(torch.equal(key, transposed_key)),
         )
 
@@ -72,7 +75,7 @@ class Neighbors:
     @property
     def edge_index(self) -> Tensor:
         """[2, E] in PyG's convention, self-loops included, in the order of per-edge tensors."""
-        return torch.stack([self.source, self.target])
+        return torch.stack([self.source, self.target]).long()
 
     @property
     def degree(self) -> Tensor:
@@ -91,6 +94,7 @@ class Neighbors:
             target=move(self.target),
             source_ptr=move(self.source_ptr),
             by_source=move(self.by_source),
+            target_by_source=move(self.target_by_source),
             symmetric=self.symmetric,
         )
 

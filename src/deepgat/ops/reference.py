@@ -14,7 +14,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from deepgat.ops.neighbors import Neighbors
-from deepgat.ops.scores import Additive, DotProduct, EdgeScore, Normalization, ScoreForm, Uniform
+from deepgat.ops.scores import (
+    Additive,
+    ClassAgreement,
+    DotProduct,
+    EdgeScore,
+    Normalization,
+    ScoreForm,
+    Uniform,
+)
 
 
 def edge_scores(neighbors: Neighbors, form: ScoreForm) -> Tensor:
@@ -22,6 +30,9 @@ def edge_scores(neighbors: Neighbors, form: ScoreForm) -> Tensor:
     match form:
         case DotProduct(query, key, scale):
             return scale * (target_rows(query, neighbors) * source_rows(key, neighbors)).sum(-1)
+        case ClassAgreement(logits, scale, independent_labels):
+            prediction = logits.sigmoid() if independent_labels else logits.softmax(-1)
+            return edge_scores(neighbors, DotProduct(prediction, prediction, scale))
         case Additive(target, source, negative_slope):
             total = target_rows(target, neighbors) + source_rows(source, neighbors)
             return F.leaky_relu(total, negative_slope)
@@ -63,12 +74,37 @@ def neighbor_attention(
     form: ScoreForm,
     normalization: Normalization = Normalization.ROW,
     dropout: float = 0.0,
+    seed: Tensor | None = None,
 ) -> Tensor:
     """Weigh every neighbour, drop a share of the weights, and sum: [n, H, D] → [n, H, D]."""
     weights = attention_weights(neighbors, form, normalization).to(value.dtype)
     if dropout:
-        weights = F.dropout(weights.expand(-1, value.size(1)), dropout)
+        assert seed is not None
+        weights = weights * dropout_mask(neighbors, value.size(1), dropout, seed).to(value.dtype)
     return aggregate(neighbors, weights, value)
+
+
+def dropout_mask(neighbors: Neighbors, heads: int, dropout: float, seed: Tensor) -> Tensor:
+    """[E, H]: 0 with probability ``dropout``, else 1/(1 − dropout).
+
+    Drawn by a hash of (seed, v, u, head): nothing is stored, any order of evaluation and any
+    division of the graph gives the same mask, and every backend computes this very one.
+    ``seed`` is one integer in a tensor.
+    """
+    head = torch.arange(1, heads + 1, device=neighbors.device)
+    target, source = neighbors.target.long(), neighbors.source.long()
+    pair = _mix(_mix(seed.to(neighbors.device) ^ target) + source)
+    draw = _mix(pair.unsqueeze(-1) + 0x9E3779B9 * head)
+    return (draw >= int(dropout * 2**32)).double() / (1 - dropout)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """A bijection of 32-bit integers that scatters neighbouring inputs."""
+    low = 0xFFFFFFFF
+    x = x & low
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & low
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & low
+    return x ^ (x >> 16)
 
 
 def source_rows(x: Tensor, neighbors: Neighbors) -> Tensor:

@@ -24,6 +24,18 @@ class DotProduct:
 
 
 @dataclass(frozen=True, eq=False)
+class ClassAgreement:
+    """s_vu = scale · <ŷ_v, ŷ_u>, ŷ = softmax(logits), or sigmoid(logits) for independent labels.
+
+    logits: [n, H, C]. A dot product of its own kind, so that an operator can compute ŷ in passing.
+    """
+
+    logits: Tensor
+    scale: float = 1.0
+    independent_labels: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class Additive:
     """s_vu = LeakyReLU(target_v + source_u); target and source: [n, H]."""
 
@@ -44,7 +56,7 @@ class Uniform:
     """s_vu = 0: every neighbour counts the same."""
 
 
-ScoreForm: TypeAlias = DotProduct | Additive | EdgeScore | Uniform
+ScoreForm: TypeAlias = DotProduct | ClassAgreement | Additive | EdgeScore | Uniform
 
 
 class Normalization(Enum):

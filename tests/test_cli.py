@@ -1,0 +1,598 @@
+"""The commands: what they print, what they leave behind, and one sentence for every mistake."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+import deepgat
+from deepgat import demo as demonstration
+from deepgat.cli import app, main
+from deepgat.cli.parsing import head_width, parse_choices, parse_seeds
+from deepgat.data import entries
+from deepgat.errors import UserError
+from deepgat.runs import train_once
+
+TRAIN = importlib.import_module("deepgat.cli.train")  # the package's name is the command's
+QUICK = ("--epochs", "3", "--device", "cpu")
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def records(self) -> list[dict]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys) -> Run:
+    """Calls main() as the installed command does, on a wide screen."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["deepgat", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        out, err = capsys.readouterr()
+        return Result(exit_.value.code or 0, out, err)
+
+    return call
+
+
+def assert_sentence(result: Result, *parts: str) -> None:
+    """Exit code 2, nothing on standard output, one line on standard error."""
+    assert result.code == 2
+    assert result.out == ""
+    lines = result.err.splitlines()
+    assert len(lines) == 1, result.err
+    assert lines[0].startswith("error: ")
+    for part in parts:
+        assert part in lines[0]
+
+
+def numbers(records: list[dict]) -> list[dict]:
+    """Records without what a clock says."""
+    return [{key: record[key] for key in record if key != "seconds"} for record in records]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+# ------------------------------------------------------------------------------------ mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("nonsense", "unknown dataset 'nonsense': choose one of "),
+        ("coraa", "unknown dataset 'coraa': did you mean 'cora'?"),
+        ("csbm --model gatt", "unknown model 'gatt': did you mean 'gat'?"),
+        ("csbm --preset author", "unknown preset 'author': did you mean 'authors'?"),
+        ("csbm --score ad", "unknown score for deepgat 'ad'"),
+        ("csbm --layers 0", "layers is 0: expected 1 or more"),
+        ("csbm --heads -2", "heads is -2: expected 1 or more"),
+        ("csbm --hidden 0", "hidden is 0: expected 1 or more"),
+        ("csbm --dropout 1", "dropout is 1.0: expected a share of at least 0 and below 1"),
+        ("csbm --width 30 --heads 8", "--width 30 does not divide into 8 heads"),
+        ("csbm --width 0", "--width 0 does not divide into 8 heads"),
+        ("csbm --split random:0:20/0", "has no validation nodes: early stopping needs some"),
+        ("csbm --split random:0:0/20", "has no training nodes"),
+        ("csbm --split rnd", "unknown split 'rnd'"),
+        ("csbm --split random:x", "cannot read the split 'random:x'"),
+        ("csbm --split public", "has no split 'public'"),
+        ("csbm --seeds x", "--seeds 'x': expected numbers and ranges such as 0-4 or 0,3,7"),
+        ("csbm --seeds 4-2", "'4-2' is not a range of seeds"),
+        ("csbm --seeds 0-99999999", "is not a range of seeds"),
+        ("csbm --set norm", "--set 'norm': expected NAME=VALUE"),
+        ("csbm --set nrm=layer", "unknown model setting 'nrm': did you mean 'norm'?"),
+        ("csbm --set norm=layers", "unknown norm 'layers': did you mean 'layer'?"),
+        ("csbm --set bias=maybe", "--set bias=maybe: expected yes or no"),
+        ("csbm --set output_heads=two", "--set output_heads=two: expected a whole number"),
+        ("csbm --set delta=big", "--set delta=big: expected a number"),
+        ("csbm --set model=gat", "say it as --model gat"),
+        ("csbm --set score=sd", "say it as --score sd"),
+        ("csbm --set layers=4", "say it as --layers 4"),
+        ("csbm --lr 0", "lr is 0.0: expected a number above 0"),
+        ("csbm --weight-decay nan", "weight_decay is nan: expected 0 or more"),
+        ("csbm --epochs 0", "epochs is 0: expected 1 or more"),
+        ("csbm --patience 0", "patience is 0: expected 1 or more"),
+        ("csbm --monitor f1", "unknown monitor 'f1'"),
+        ("csbm --precision fp8", "unknown precision 'fp8'"),
+        ("csbm --device nonsense", "the device 'nonsense' cannot be used here"),
+        ("csbm --device meta", "the device 'meta' cannot be used here"),
+        ("csbm --resume", "--resume needs --out"),
+        ("csbm --model label-propagation --layers 0", "at least one hop, not 0"),
+        ("csbm --model label-propagation --out x", "no weights to save"),
+        ("csbm --lr 1e30 --epochs 5", "at epoch "),
+    ],
+)
+def test_train_tells_a_mistake_in_one_sentence(run, tmp_path, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    assert_sentence(run("train", *arguments.split()), sentence)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "train csbm --nonsense",
+        "train csbm --layers two",
+        "train",
+        "train csbm extra",
+        "evaluate",
+        "trian csbm",
+    ],
+)
+def test_usage_mistakes_exit_with_2(run, arguments):
+    result = run(*arguments.split())
+    assert result.code == 2
+    assert "Usage" in result.err
+    assert "Traceback" not in result.err
+    assert result.out == ""
+
+
+def test_the_app_itself_raises_the_error_for_whoever_embeds_it():
+    result = CliRunner().invoke(app, ["train", "nonsense"])
+    assert isinstance(result.exception, UserError)
+    assert "unknown dataset 'nonsense'" in str(result.exception)
+
+
+@pytest.mark.parametrize("text", [r"x\[/b]", "x[/b]", "[red]x", "x:heart:"])
+def test_brackets_and_colons_of_a_name_are_printed_as_they_are(run, tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    assert_sentence(run("evaluate", text), f"error: {text} is not a model folder")
+
+
+# --------------------------------------------------------------------------- data not at hand
+
+
+@pytest.fixture
+def no_data(tmp_path, monkeypatch) -> Path:
+    """An empty data folder, an empty cache, and no network."""
+
+    def fail(work: Path) -> None:
+        raise ConnectionError("the network is down")
+
+    for key, entry in entries.ENTRIES.items():
+        if entry.fetch is not None:
+            monkeypatch.setitem(entries.ENTRIES, key, replace(entry, fetch=fail))
+    folder = tmp_path / "data"
+    folder.mkdir()
+    monkeypatch.setenv("DEEPGAT_DATA", str(folder))
+    monkeypatch.setenv("DEEPGAT_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+def test_a_dataset_that_cannot_be_had_says_which_files_go_where(run, no_data):
+    result = run("train", "cora")
+    assert_sentence(result, "Cora is not at hand and downloading failed", "the network is down")
+    assert "ind.cora.allx" in result.err
+    assert "DEEPGAT_DATA" in result.err
+    assert_sentence(run("train", "ppi-rebuilt"), "nobody offers it for download")
+
+
+def test_an_incomplete_dataset_says_what_is_missing(run, no_data):
+    (no_data / "Cora" / "raw").mkdir(parents=True)
+    (no_data / "Cora" / "raw" / "ind.cora.x").write_bytes(b"")
+    assert_sentence(run("train", "cora"), "Cora is incomplete: ind.cora.tx, ")
+
+
+def test_a_data_folder_that_is_none_is_told(run, no_data, monkeypatch):
+    monkeypatch.setenv("DEEPGAT_DATA", str(no_data / "nothing"))
+    assert_sentence(run("train", "cora"), "DEEPGAT_DATA names", "which is not a folder")
+    assert_sentence(run("datasets"), "DEEPGAT_DATA names", "which is not a folder")
+
+
+def test_datasets_says_what_is_at_hand(run, no_data):
+    found = {record["key"]: record for record in run("datasets", "--json").records}
+    assert found.keys() == entries.ENTRIES.keys()
+    assert found["digits"]["source"] == "built in"
+    assert found["cora"]["source"] == ""
+    assert found["cora"]["nodes"] == 2708
+    shown = run("datasets")
+    assert shown.code == 0
+    for entry in entries.ENTRIES.values():
+        assert entry.key in shown.out
+        assert entry.title in shown.out
+
+
+# ------------------------------------------------------------------------------------ training
+
+
+def test_json_is_one_object_per_run(run):
+    result = run("train", "digits", "--seeds", "0-1", "--json", *QUICK)
+    assert result.code == 0
+    assert result.err == ""
+    assert [record["seed"] for record in result.records] == [0, 1]
+    for record in result.records:
+        assert record["dataset"] == "digits"
+        assert record["split"] == "authors"
+        assert set(record["micro_f1"]) == set(record["loss"]) == {"train", "val", "test"}
+        assert all(0 <= share <= 1 for share in record["micro_f1"].values())
+        assert record["epochs"] == 3
+        assert 1 <= record["best_epoch"] <= 3
+        assert record["stopped"] == "epochs"
+        assert record["training"]["seed"] == record["seed"]
+        assert record["model"]["layers"] == 2
+        assert {"deepgat", "torch", "python"} <= record["versions"].keys()
+        assert "CPU" in record["hardware"]
+        assert "curve" not in record
+
+
+def test_the_same_command_gives_the_same_numbers(run):
+    command = ("train", "csbm", "--preset", "authors", "--seeds", "0,2", "--json", *QUICK)
+    first, again = run(*command), run(*command)
+    assert numbers(first.records) == numbers(again.records)
+    assert first.records[0]["loss"] != first.records[1]["loss"]
+
+
+def test_the_table_has_a_row_per_seed_and_the_mean_with_its_interval(run):
+    records = run("train", "csbm", "--seeds", "0-1", "--json", *QUICK).records
+    shown = run("train", "csbm", "--seeds", "0-1", *QUICK)
+    assert shown.code == 0
+    assert "micro-F1 (%) of deepgat dp, 2 layers, on" in shown.out
+    scores = [record["micro_f1"]["test"] for record in records]
+    for score in scores:
+        assert f"{100 * score:.2f}" in shown.out
+    mean = 100 * sum(scores) / 2
+    (row,) = [line for line in shown.out.splitlines() if "mean" in line]
+    # Student's t for one degree of freedom is 12.706; the error of the mean is half the difference.
+    assert f"{mean:.2f} ± {12.7062 * 50 * abs(scores[0] - scores[1]):.2f}" in row
+
+
+def test_one_seed_has_no_mean(run):
+    shown = run("train", "csbm", "--layers", "1", *QUICK)
+    assert "1 layer," in shown.out
+    assert "mean" not in shown.out
+    assert "±" not in shown.out
+
+
+def test_every_option_reaches_the_run(run):
+    (record,) = run(
+        *("train", "csbm", "--model", "gat", "--score", "sd", "--preset", "authors"),
+        *("--layers", "3", "--heads", "4", "--width", "20", "--dropout", "0.25"),
+        *("--set", "norm=batch", "--set", "output-heads=2", "--set", "bias=no"),
+        *("--lr", "0.02", "--weight-decay", "0.001", "--patience", "2", "--monitor", "val-f1"),
+        *("--split", "fractions:0.5/0.25:3", "--seeds", "7", "--json", *QUICK),
+    ).records
+    model, training = record["model"], record["training"]
+    assert (model["model"], model["score"], model["layers"]) == ("gat", "sd", 3)
+    assert (model["heads"], model["hidden"], model["dropout"]) == (4, 5, 0.25)
+    assert (model["norm"], model["output_heads"], model["bias"]) == ("batch", 2, False)
+    assert model["sd_scale"] == "sqrt-output-width"
+    assert (training["lr"], training["weight_decay"]) == (0.02, 0.001)
+    assert (training["patience"], training["monitor"], training["seed"]) == (2, "val-f1", 7)
+    assert record["split"] == "fractions:0.5/0.25:3"
+
+
+@pytest.mark.parametrize(("model", "score"), [("gcn", "symmetric"), ("oracle", "softmax")])
+def test_the_other_models_train(run, model, score):
+    (record,) = run("train", "csbm", "--model", model, "--score", score, "--json", *QUICK).records
+    assert (record["model"]["model"], record["model"]["score"]) == (model, score)
+
+
+def test_the_authors_values_are_found_in_any_case_of_the_name(run, monkeypatch):
+    def stop(name: str, split: str | None) -> None:
+        raise UserError("no data needed")
+
+    seen = []
+    monkeypatch.setattr(
+        TRAIN,
+        "recipe",
+        lambda *a, **k: seen.append(made := deepgat.recipe(*a, **k)) or made,
+    )
+    monkeypatch.setattr(TRAIN, "load_graph", stop)
+    run("train", "Physics", "--preset", "authors")
+    assert seen[0].model.hidden == 16
+
+
+def test_label_propagation_needs_no_training(run):
+    command = ("train", "csbm", "--model", "label-propagation", "--layers", "2")
+    (record,) = run(*command, "--json").records
+    assert (record["model"], record["hops"]) == ("label-propagation", 2)
+    assert record["micro_f1"]["test"] > 0.3  # chance is 0.2
+    shown = run(*command)
+    assert "label propagation, 2 hops" in shown.out
+    assert f"{100 * record['micro_f1']['test']:.2f}" in shown.out
+
+
+# ------------------------------------------------------------------------- saving and resuming
+
+
+def test_evaluate_gives_the_scores_of_the_training(run, tmp_path):
+    out = tmp_path / "models"
+    trained = run("train", "csbm", "--seeds", "0-1", "--out", out, "--json", *QUICK).records
+    assert sorted(path.name for path in out.iterdir()) == ["seed-0", "seed-1"]
+    scored = run("evaluate", out, "--json", "--device", "cpu").records
+    assert [Path(record["folder"]).name for record in scored] == ["seed-0", "seed-1"]
+    for a, b in zip(trained, scored, strict=True):
+        for name in ("seed", "dataset", "split", "micro_f1", "loss"):
+            assert a[name] == b[name], name
+    (one,) = run("evaluate", out / "seed-1", "--json", "--device", "cpu").records
+    assert one == scored[1]
+    shown = run("evaluate", out, "--device", "cpu")
+    assert shown.code == 0
+    for record in trained:
+        assert f"{100 * record['micro_f1']['test']:.2f}" in shown.out
+
+
+def test_seeds_are_evaluated_in_the_order_of_their_numbers(run, tmp_path):
+    run("train", "csbm", "--seeds", "10,2,0", "--out", tmp_path / "m", "--json", *QUICK)
+    scored = run("evaluate", tmp_path / "m", "--json").records
+    assert [record["seed"] for record in scored] == [0, 2, 10]
+
+
+def test_one_seed_is_saved_in_the_folder_itself(run, tmp_path):
+    result = run("train", "csbm", "--out", tmp_path / "m[/a]", *QUICK)
+    assert result.code == 0
+    assert f"saved to {tmp_path / 'm[/a]'}" in result.out
+    assert (tmp_path / "m[/a]" / "model.json").is_file()
+    assert str(tmp_path / "m[/a]") in run("evaluate", tmp_path / "m[/a]").out
+
+
+def test_resume_keeps_finished_runs(run, tmp_path, monkeypatch):
+    command = ("train", "csbm", "--out", tmp_path / "m", "--json", *QUICK)
+    first = run(*command, "--seeds", "0-1").records
+    trained = []
+
+    def watched(data, plan, seed, on_epoch):
+        trained.append(seed)
+        return train_once(data, plan, seed, on_epoch)
+
+    monkeypatch.setattr(TRAIN, "train_once", watched)
+    again = run(*command, "--seeds", "0-1", "--resume")
+    assert trained == []
+    assert again.records == first
+    more = run(*command, "--seeds", "0-2", "--resume")
+    assert trained == [2]
+    assert more.records[:2] == first
+    run(*command, "--seeds", "0-1", "--resume", "--layers", "3")
+    assert trained == [2, 0, 1]
+    run(*command, "--seeds", "0-1", "--layers", "3")
+    assert trained == [2, 0, 1, 0, 1]
+
+
+def test_resume_trains_a_damaged_run_again(run, tmp_path):
+    command = ("train", "csbm", "--out", tmp_path / "m", "--resume", "--json", *QUICK)
+    first = run(*command).records
+    (tmp_path / "m" / "model.safetensors").write_bytes(b"")
+    assert numbers(run(*command).records) == numbers(first)
+    assert run("evaluate", tmp_path / "m").code == 0
+
+
+@pytest.mark.parametrize("seeds", ["0", "0-1"])
+def test_out_never_overwrites_what_is_not_a_model(run, tmp_path, monkeypatch, seeds):
+    def fail(*_: object) -> None:
+        raise AssertionError("trained before looking at --out")
+
+    monkeypatch.setattr(TRAIN, "train_once", fail)
+    foreign = tmp_path / "foreign"
+    for folder in (foreign, foreign / "seed-1"):
+        folder.mkdir()
+        (folder / "thesis.txt").write_text("years of work")
+    file = tmp_path / "file"
+    file.write_text("years of work")
+    before = files(tmp_path)
+    for out in (foreign, file, file / "deeper"):
+        assert_sentence(
+            run("train", "csbm", "--seeds", seeds, "--out", out, *QUICK), str(file.parent)
+        )
+    assert files(tmp_path) == before
+
+
+def test_several_seeds_do_not_go_into_the_folder_of_one(run, tmp_path):
+    run("train", "csbm", "--out", tmp_path / "m", "--json", *QUICK)
+    before = files(tmp_path)
+    result = run("train", "csbm", "--out", tmp_path / "m", "--seeds", "0-1", *QUICK)
+    assert_sentence(result, "holds the model of one seed")
+    assert files(tmp_path) == before
+
+
+def test_evaluate_tells_damage_in_one_sentence(run, tmp_path):
+    model = tmp_path / "m"
+    assert_sentence(run("evaluate", model), "is not a model folder")
+    model.mkdir()
+    assert_sentence(run("evaluate", model), "holds no model: expected model.json in it")
+    model.rmdir()
+    run("train", "csbm", "--out", model, "--json", *QUICK)
+    assert_sentence(run("evaluate", model, "--device", "nonsense"), "cannot be used here")
+    description = model / "model.json"
+    text = description.read_text()
+    description.write_text(text.replace('"format": 1', '"format": 99'))
+    assert_sentence(run("evaluate", model), "has model format 99", "upgrade deepgat")
+    description.write_text(text.replace('"csbm"', '"nonsense"'))
+    assert_sentence(run("evaluate", model), "unknown dataset 'nonsense'")
+    description.write_text(text[: len(text) // 2])
+    assert_sentence(run("evaluate", model), "is damaged: model.json is not the JSON")
+    description.write_text(text)
+    (model / "model.safetensors").write_bytes(b"short")
+    assert_sentence(run("evaluate", model), "is damaged: model.safetensors is not the file")
+    (model / "model.safetensors").unlink()
+    assert_sentence(run("evaluate", model), "is damaged: model.safetensors cannot be read")
+    file = tmp_path / "file"
+    file.write_text("")
+    assert_sentence(run("evaluate", file), "is not a model folder")
+
+
+# -------------------------------------------------------------------------------- interruption
+
+
+def interrupted_at(seed: int, epoch: int):
+    """train_once with Ctrl-C after an epoch of a seed, or before its first."""
+
+    def run(data, plan, number, on_epoch):
+        if number != seed:
+            return train_once(data, plan, number, on_epoch)
+        if epoch == 0:
+            raise KeyboardInterrupt
+
+        def interrupt(seen) -> None:
+            if seen.number == epoch:
+                raise KeyboardInterrupt
+
+        return train_once(data, plan, number, interrupt)
+
+    return run
+
+
+def test_an_interrupt_keeps_the_best_so_far_and_resume_trains_it_again(run, tmp_path, monkeypatch):
+    command = ("train", "csbm", "--seeds", "0-2", "--out", tmp_path / "m", "--json", *QUICK)
+    monkeypatch.setattr(TRAIN, "train_once", interrupted_at(1, 2))
+    result = run(*command)
+    assert result.code == 130
+    assert "interrupted: the last run kept its best weights so far" in result.err
+    assert [record["stopped"] for record in result.records] == ["epochs", "interrupted"]
+    assert len(run("evaluate", tmp_path / "m", "--json").records) == 2
+    monkeypatch.undo()
+    again = run(*command, "--resume")
+    assert [record["stopped"] for record in again.records] == ["epochs"] * 3
+    assert again.records[0] == result.records[0]
+
+
+def test_an_interrupt_with_nothing_to_keep_still_shows_the_finished_runs(run, monkeypatch):
+    monkeypatch.setattr(TRAIN, "train_once", interrupted_at(1, 0))
+    result = run("train", "csbm", "--seeds", "0-2", *QUICK)
+    assert result.code == 130
+    assert "Traceback" not in result.err
+    assert "micro-F1 (%) of deepgat" in result.out
+
+
+def test_a_run_that_fails_still_shows_the_finished_ones(run, monkeypatch):
+    def fail_second(data, plan, seed, on_epoch):
+        if seed == 1:
+            raise UserError("the loss became nan")
+        return train_once(data, plan, seed, on_epoch)
+
+    monkeypatch.setattr(TRAIN, "train_once", fail_second)
+    result = run("train", "csbm", "--seeds", "0-1", *QUICK)
+    assert result.code == 2
+    assert result.err == "error: the loss became nan\n"
+    assert "micro-F1 (%) of deepgat" in result.out
+
+
+# ---------------------------------------------------------------------------------------- help
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate", "datasets", "demo"])
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_mentions_every_option(run, name, flag):
+    command = typer.main.get_command(app).commands[name]
+    shown = run(name, flag)
+    assert shown.code == 0
+    for parameter in command.params:
+        assert parameter.opts[0] in shown.out or parameter.metavar in shown.out, parameter.name
+    assert command.help.splitlines()[0] in shown.out
+
+
+def test_help_lists_the_commands(run):
+    shown = run("--help")
+    assert shown.code == 0
+    assert set(typer.main.get_command(app).commands) == {"train", "evaluate", "datasets", "demo"}
+    for name in ("train", "evaluate", "datasets", "demo"):
+        assert name in shown.out
+
+
+# ---------------------------------------------------------------------------------------- demo
+
+
+def test_demo_prints_a_table_and_writes_a_figure(run, tmp_path, monkeypatch):
+    point = demonstration.DepthPoint
+    points = [
+        point("GAT", 2, 0.95, 0.95, 1.0, 1.0),
+        point("GAT", 15, 0.1, 0.1, 0.1, 1.0),
+        point("DeepGAT", 2, 0.96, 0.96, 1.0, 1.0),
+        point("DeepGAT", 15, 0.955, 0.95, 1.0, 1.0),
+    ]
+    monkeypatch.setattr(
+        demonstration, "run_demo", lambda watch: (deepgat.load_graph("csbm"), points)
+    )
+    result = run("demo", "--out", tmp_path / "figures", "--quiet")
+    assert result.code == 0
+    assert "95.50" in result.out
+    assert "GAT collapses: 95.0% at 2 layers" in " ".join(result.out.split())
+    figure = tmp_path / "figures" / "depth.png"
+    assert f"Figure: {figure}" in result.out
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_looks_at_out_before_it_trains(run, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.delattr(demonstration, "run_demo")
+    assert_sentence(run("demo", "--out", tmp_path / "file"), "is a file: --out expects a folder")
+
+
+# ------------------------------------------------------------------------------- small texts
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [("0", [0]), ("0-3", [0, 1, 2, 3]), ("5, 1-2,5", [5, 1, 2]), ("7-7", [7])],
+)
+def test_seeds(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", ",", "1,", "-1", "1-", "a", "1.5", "1 2", "0-10000"])
+def test_seeds_that_are_none(text):
+    with pytest.raises(UserError, match="--seeds"):
+        parse_seeds(text)
+
+
+def test_choices_have_the_type_of_their_setting():
+    texts = ["norm=layer", "bias=yes", "output-activation = no", "label_hops=5", "delta=1"]
+    assert parse_choices(texts) == {
+        "norm": "layer",
+        "bias": True,
+        "output_activation": False,
+        "label_hops": 5,
+        "delta": 1.0,
+    }
+
+
+def test_head_width():
+    assert head_width(64, 8) == 8
+    with pytest.raises(UserError, match="multiple of 8"):
+        head_width(30, 8)
+
+
+# -------------------------------------------------------------------------- as a real process
+
+
+def process(*arguments: str) -> Result:
+    command = [sys.executable, "-m", "deepgat", *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_process_exits_with_2_and_one_line_on_a_mistake():
+    assert_sentence(process("train", "nonsense"), "unknown dataset 'nonsense'")
+
+
+def test_a_process_exits_with_0_and_prints_json_alone():
+    result = process("train", "csbm", "--json", *QUICK)
+    assert (result.code, result.err) == (0, "")
+    (record,) = result.records
+    assert record["dataset"] == "csbm"

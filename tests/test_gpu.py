@@ -1,0 +1,295 @@
+"""On a GPU: the numbers of the CPU, the same bits twice, bfloat16, and models that travel."""
+
+import copy
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from deepgat import ops
+from deepgat.cli import main
+from deepgat.data import NodeDataset, load_graph
+from deepgat.nn import AttentionStack, build_model, model_settings
+from deepgat.nn.settings import SCORES, ModelSettings
+from deepgat.ops import (
+    Additive,
+    DotProduct,
+    EdgeScore,
+    Neighbors,
+    Normalization,
+    SparseMatrix,
+    Uniform,
+)
+from deepgat.recipes import Recipe, recipe
+from deepgat.runs import ModelCard, train_once
+from deepgat.saving import load_run, save_run
+from deepgat.train import TrainSettings, evaluate, fit, prepare
+from tiny import tiny_dataset, tiny_labels
+
+from graphs import AWKWARD, random_edges
+
+pytestmark = pytest.mark.gpu
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+SYSTEMS = [(model, score) for model, scores in SCORES.items() for score in scores]
+PRESETS = ("paper", "authors")
+CLOSE = {"rtol": 1e-3, "atol": 1e-4}
+H, A, D = 2, 3, 4
+
+
+def same_model(settings: ModelSettings, data: NodeDataset) -> list[AttentionStack]:
+    """One model on the CPU and its copy on the GPU."""
+    torch.manual_seed(0)
+    model = build_model(settings, data.num_features, data.num_classes, data.multi_label)
+    return [model, copy.deepcopy(model).to(GPU)]
+
+
+def outputs_and_gradients(model: AttentionStack, data: NodeDataset, device: torch.device):
+    """{name: tensor on the CPU} of all that the first graph gives."""
+    graph = prepare(model, data, device)[0]
+    outputs = graph.run(model, with_attention=True)
+    assert outputs.logits.device.type == device.type
+    loss = model.loss(outputs.layer_logits, graph.y, graph.masks["train"])
+    loss.backward()
+    found = {f"logits of layer {layer}": t for layer, t in outputs.layer_logits.items()}
+    found |= {f"hidden {i}": t for i, t in enumerate(outputs.hidden)}
+    found |= {f"attention {i}": a.weight for i, a in enumerate(outputs.attention)}
+    found |= {"loss": loss}
+    found |= {
+        f"gradient of {name}": parameter.grad
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
+    return {name: tensor.detach().cpu() for name, tensor in found.items()}
+
+
+def assert_same_on_both(settings: ModelSettings, data: NodeDataset) -> None:
+    model, moved = same_model(settings, data)
+    here, there = (
+        outputs_and_gradients(model, data, CPU),
+        outputs_and_gradients(moved, data, GPU),
+    )
+    assert here.keys() == there.keys()
+    for name, tensor in here.items():
+        torch.testing.assert_close(
+            there[name], tensor, **CLOSE, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(("model", "score"), SYSTEMS)
+def test_cuda_gives_what_the_cpu_gives(model, score, preset, sparse):
+    settings = model_settings(
+        model, preset, score, layers=3, hidden=4, heads=2, attention_dropout=0.0
+    )
+    assert_same_on_both(settings, tiny_dataset(sparse=sparse))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("model", list(SCORES))
+def test_cuda_gives_what_the_cpu_gives_for_many_labels(model, preset):
+    settings = model_settings(
+        model, preset, layers=2, hidden=4, heads=2, attention_dropout=0.0, update="linear-skip"
+    )
+    assert_same_on_both(settings, tiny_labels())
+
+
+# ----------------------------------------------------------------------------------- operators
+
+
+def forms(n: int, count: int, device: torch.device) -> dict:
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device).requires_grad_()
+
+    return {
+        "dot": DotProduct(draw(n, H, A), draw(n, H, A), 0.5),
+        "additive": Additive(draw(n, H), draw(n, H)),
+        "edge": EdgeScore(draw(count, H)),
+        "edge for all heads": EdgeScore(draw(count, 1)),
+        "uniform": Uniform(),
+    }
+
+
+GRAPHS = {**AWKWARD, "no nodes": (0, torch.zeros(2, 0, dtype=torch.long))}
+GRAPHS["large"] = (3000, random_edges(3000, 20_000))
+
+
+@pytest.mark.parametrize("normalization", list(Normalization))
+@pytest.mark.parametrize("kind", ["dot", "additive", "edge", "edge for all heads", "uniform"])
+@pytest.mark.parametrize("name", list(GRAPHS))
+def test_attention_on_cuda_equals_that_on_the_cpu(name, kind, normalization):
+    n, edge_index = GRAPHS[name]
+    value = torch.randn(n, H, D)
+    direction = torch.randn(n, H, D)
+    results = []
+    for device in (CPU, GPU, GPU):
+        near = Neighbors.from_edge_index(edge_index, n).to(device)
+        form = forms(n, near.num_edges, device)[kind]
+        leaves = [part for part in vars(form).values() if isinstance(part, Tensor)]
+        leaves.append(value.to(device).requires_grad_())
+        out = ops.neighbor_attention(near, leaves[-1], form, normalization)
+        gradients = torch.autograd.grad(out, leaves, direction.to(device))
+        weights = ops.attention_weights(near, form, normalization).detach()
+        results.append([tensor.detach().cpu() for tensor in (weights, out, *gradients)])
+    for cpu, cuda, again in zip(*results, strict=True):
+        torch.testing.assert_close(cuda, cpu, **CLOSE)
+        assert torch.equal(cuda, again), "CUDA gave other bits the second time"
+
+
+def test_lists_built_on_cuda_are_those_built_on_the_cpu():
+    edge_index = random_edges(200, 2000, directed=True)
+    here = Neighbors.from_edge_index(edge_index, 200)
+    there = Neighbors.from_edge_index(edge_index.to(GPU), 200)
+    assert there.device.type == "cuda"
+    assert there.symmetric == here.symmetric
+    for name in ("ptr", "source", "target", "source_ptr", "by_source"):
+        assert torch.equal(getattr(there, name).cpu(), getattr(here, name)), name
+
+
+def test_sparse_products_on_cuda_equal_those_on_the_cpu():
+    dense = torch.randn(500, 300) * (torch.rand(500, 300) < 0.05)
+    right, left = torch.randn(300, 16), torch.randn(500, 16)
+    x = SparseMatrix.from_torch(dense.to_sparse_csr()).to(GPU)
+    assert x.device.type == "cuda"
+    torch.testing.assert_close(x.matmul(right.to(GPU)).cpu(), dense @ right, **CLOSE)
+    torch.testing.assert_close(x.transposed_matmul(left.to(GPU)).cpu(), dense.t() @ left, **CLOSE)
+
+
+def test_large_scores_stay_finite_on_cuda():
+    near = Neighbors.from_edge_index(random_edges(50, 200), 50).to(GPU)
+    score = 1e4 * torch.randint(-1, 2, (near.num_edges, H), device=GPU).float()
+    value = torch.randn(50, H, D, device=GPU)
+    assert ops.neighbor_attention(near, value, EdgeScore(score)).isfinite().all()
+
+
+# ------------------------------------------------------------------------------------ training
+
+
+def plan(model: str = "deepgat", preset: str = "authors", **training) -> Recipe:
+    settings = model_settings(model, preset, layers=3, hidden=4, heads=2, dropout=0.3)
+    return Recipe(
+        settings, TrainSettings(**{"lr": 0.02, "epochs": 20, "device": "cuda"} | training)
+    )
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("model", list(SCORES))
+def test_the_same_seed_gives_the_same_bits_on_cuda(model, preset, sparse, precision):
+    data = tiny_dataset(sparse=sparse)
+    first, again = (
+        train_once(data, plan(model, preset, precision=precision), seed=3) for _ in range(2)
+    )
+    assert first.fitted.history == again.fitted.history
+    weights = again.model.state_dict()
+    for name, tensor in first.model.state_dict().items():
+        assert tensor.device.type == "cuda"
+        assert torch.equal(tensor, weights[name]), name
+
+
+def test_the_same_seed_gives_the_same_bits_on_cuda_at_size():
+    """2,000 nodes, so that sums are split over many threads."""
+    data = load_graph("csbm")
+    made = recipe("authors", layers=4, training={"epochs": 10, "device": "cuda"})
+    first, again = (train_once(data, made, seed=1) for _ in range(2))
+    assert first.fitted.history == again.fitted.history
+    assert torch.equal(first.evaluation.logits[0], again.evaluation.logits[0])
+
+
+def test_the_same_seed_gives_the_same_bits_on_cuda_for_bags_of_words():
+    data = load_graph("csbm")
+    graph = copy.copy(data.graph)
+    words = torch.rand(graph.num_nodes, 2000, generator=torch.Generator().manual_seed(0))
+    graph.x = (words < 0.01).float().to_sparse_csr()
+    data = replace(data, graphs=(graph,), num_features=2000)
+    made = recipe("authors", layers=2, training={"epochs": 10, "device": "cuda"})
+    first, again = (train_once(data, made, seed=1) for _ in range(2))
+    assert first.fitted.history == again.fitted.history
+
+
+def test_cuda_starts_from_the_weights_of_the_cpu_and_trains_alike():
+    data = tiny_dataset()
+    losses = {}
+    for device in ("cpu", "cuda"):
+        made = plan("gcn", "paper", device=device, epochs=5)
+        made = made._replace(model=replace(made.model, dropout=0.0))
+        losses[device] = [epoch.loss for epoch in train_once(data, made).fitted.history]
+    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-3)
+
+
+def test_the_random_numbers_of_the_caller_are_left_alone_on_cuda():
+    data = tiny_dataset()
+    torch.cuda.manual_seed(5)
+    expected = torch.rand(3, device=GPU)
+    for device in ("cuda", "cpu"):
+        torch.cuda.manual_seed(5)
+        train_once(data, plan(device=device, epochs=2))
+        assert torch.equal(torch.rand(3, device=GPU), expected), device
+    torch.cuda.manual_seed(5)
+    ModelCard.of(data, plan()).build()
+    assert torch.equal(torch.rand(3, device=GPU), expected)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(("model", "score"), SYSTEMS)
+def test_every_system_trains_in_bf16(model, score, preset, sparse):
+    data = tiny_dataset(sparse=sparse)
+    settings = model_settings(model, preset, score, layers=3, hidden=4, heads=2)
+    made = Recipe(settings, TrainSettings(lr=0.02, epochs=30, device="cuda", precision="bf16"))
+    network = ModelCard.of(data, made).build()
+    fitted = fit(network, data, made.training)
+    losses = torch.tensor([epoch.loss for epoch in fitted.history])
+    assert losses.isfinite().all()
+    assert losses[-5:].mean() < losses[:5].mean()
+    assert all(parameter.dtype == torch.float32 for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_bf16_scores_like_float32(preset):
+    data = load_graph("csbm")
+    scores, first_losses = {}, {}
+    for precision in ("float32", "bf16"):
+        training = {"epochs": 150, "patience": 50, "device": "cuda", "precision": precision}
+        run = train_once(data, recipe(preset, layers=2, training=training))
+        scores[precision] = run.evaluation.micro_f1["test"]
+        first_losses[precision] = run.fitted.history[0].loss
+    assert first_losses["bf16"] != first_losses["float32"], "bf16 computed what float32 did"
+    assert scores["bf16"] == pytest.approx(scores["float32"], abs=0.05)
+    assert scores["float32"] > 0.5  # chance is 0.2
+
+
+# -------------------------------------------------------------------------------------- saving
+
+
+def test_a_model_saved_from_the_gpu_loads_on_the_cpu(tmp_path):
+    data = tiny_dataset()
+    run = train_once(data, plan())
+    assert all(values.device == CPU for values in run.evaluation.logits)
+    model, card = load_run(save_run(tmp_path / "model", run, data))
+    assert card.training.device == "cuda"
+    assert all(parameter.device == CPU for parameter in model.parameters())
+    for name, tensor in run.model.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor.cpu()), name
+    here = evaluate(model, data, "cpu")
+    torch.testing.assert_close(here.logits[0], run.evaluation.logits[0], **CLOSE)
+    there = evaluate(model, data, "cuda")
+    assert torch.equal(there.logits[0], run.evaluation.logits[0])
+
+
+def test_the_command_line_takes_the_gpu(monkeypatch, capsys):
+    for device in ("cuda", "auto"):
+        command = ["deepgat", "train", "csbm", "--epochs", "3", "--device", device, "--json"]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        assert not exit_.value.code
+        (line,) = capsys.readouterr().out.splitlines()
+        assert json.loads(line)["hardware"] == torch.cuda.get_device_name()

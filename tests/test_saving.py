@@ -1,0 +1,416 @@
+"""Models on disk: the same bits after reading, whole or not at all, damage told in a sentence."""
+
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load
+
+from deepgat import saving
+from deepgat.data import NodeDataset, load_graph
+from deepgat.errors import UserError
+from deepgat.recipes import Recipe, recipe
+from deepgat.runs import ModelCard, Run, train_once
+from deepgat.saving import check_can_write, load_run, new_folder, save_run, saved_record, to_json
+from deepgat.train import evaluate
+from tiny import PARTS, tiny_dataset, tiny_labels
+
+FILES = {"model.safetensors", "model.json", "metrics.json", "predictions.csv"}
+
+
+def plan(**choices) -> Recipe:
+    training = {"epochs": 3, "device": "cpu"}
+    return recipe("authors", hidden=4, heads=2, training=training, **choices)
+
+
+@pytest.fixture(scope="module")
+def data() -> NodeDataset:
+    return tiny_dataset()
+
+
+@pytest.fixture(scope="module")
+def run(data) -> Run:
+    return train_once(data, plan(), seed=4)
+
+
+@pytest.fixture
+def folder(tmp_path, run, data) -> Path:
+    return save_run(tmp_path / "model", run, data)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    with (folder / "predictions.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def change_json(path: Path, **changes) -> None:
+    found = json.loads(path.read_text())
+    path.write_text(json.dumps(found | changes))
+
+
+# ------------------------------------------------------------------------------ there and back
+
+
+def test_a_loaded_model_is_the_saved_one(folder, run, data):
+    assert {path.name for path in folder.iterdir()} == FILES
+    model, card = load_run(folder)
+    assert card == run.card
+    assert not model.training
+    for name, tensor in run.model.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor), name
+    assert torch.equal(evaluate(model, data, "cpu").logits[0], run.evaluation.logits[0])
+
+
+def test_a_model_with_buffers_comes_back(tmp_path, data):
+    """Batch normalisation keeps running means, which are no parameters."""
+    run = train_once(data, plan(norm="batch", update="linear-skip"))
+    model, _ = load_run(save_run(tmp_path / "model", run, data))
+    assert torch.equal(evaluate(model, data, "cpu").logits[0], run.evaluation.logits[0])
+
+
+def test_loading_leaves_the_random_numbers_of_the_caller_alone(folder):
+    before = torch.get_rng_state()
+    load_run(folder)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_another_process_gets_the_same_bits(tmp_path):
+    data = load_graph("csbm")
+    run = train_once(data, recipe("paper", training={"epochs": 2, "device": "cpu"}))
+    folder = save_run(tmp_path / "model", run, data)
+    code = (
+        "import sys, deepgat\n"
+        "from safetensors.torch import save_file\n"
+        "model, card = deepgat.load_run(sys.argv[1])\n"
+        "data = deepgat.load_graph(card.dataset, card.split)\n"
+        "logits = deepgat.evaluate(model, data, 'cpu').logits[0]\n"
+        "save_file({'logits': logits.contiguous()}, sys.argv[2])\n"
+    )
+    threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    command = [sys.executable, "-c", code, str(folder), str(tmp_path / "logits")]
+    subprocess.run(command, env=os.environ | threads, check=True, cwd=tmp_path)
+    logits = load((tmp_path / "logits").read_bytes())["logits"]
+    assert torch.equal(logits, run.evaluation.logits[0])
+
+
+def test_the_record_says_what_was_run_and_what_came_out(folder, run):
+    record = json.loads((folder / "metrics.json").read_text())
+    assert record["micro_f1"] == run.evaluation.micro_f1
+    assert record["loss"] == run.evaluation.loss
+    assert record["seed"] == 4
+    assert record["training"]["seed"] == 4
+    assert record["model"]["heads"] == 2
+    assert record["best_epoch"] == run.fitted.best.number
+    assert record["curve"]["val_loss"] == [epoch.val_loss for epoch in run.fitted.history]
+    assert "torch" in record["versions"]
+    assert "curve" not in run.record()
+
+
+def test_saving_again_replaces_the_model(folder, data):
+    other = train_once(data, plan(), seed=5)
+    before = contents(folder)
+    save_run(folder, other, data)
+    assert load_run(folder)[1].training.seed == 5
+    assert contents(folder).keys() == before.keys()
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def test_parent_folders_are_made(tmp_path, run, data):
+    assert load_run(save_run(tmp_path / "a" / "b" / "model", run, data))[1] == run.card
+
+
+# --------------------------------------------------------------------------------- predictions
+
+
+def test_predictions_have_a_row_per_node(folder, run, data):
+    rows, graph = table(folder), data.graph
+    logits = run.evaluation.logits[0]
+    assert len(rows) == graph.num_nodes
+    assert [int(row["node"]) for row in rows] == list(range(graph.num_nodes))
+    assert {row["graph"] for row in rows} == {"0"}
+    assert [int(row["label"]) for row in rows] == graph.y.tolist()
+    assert [int(row["prediction"]) for row in rows] == logits.argmax(1).tolist()
+    for part in PARTS:
+        mask = [row["part"] == part for row in rows]
+        assert mask == graph[f"{part}_mask"].tolist(), part
+    shares = torch.tensor([[float(row[f"p{c}"]) for c in range(3)] for row in rows])
+    torch.testing.assert_close(shares.sum(1), torch.ones(60), rtol=0, atol=1e-5)
+    torch.testing.assert_close(shares, logits.softmax(1), rtol=1e-4, atol=1e-5)
+
+
+def test_predictions_leave_unknown_labels_and_unused_nodes_empty(tmp_path, run, data):
+    graph = data.graph.clone()
+    node = int(graph.test_mask.nonzero()[0])
+    graph.y[node], graph.test_mask[node] = -1, False
+    unlabelled = replace(data, graphs=(graph,))
+    saving.write_predictions(tmp_path / "predictions.csv", unlabelled, run.evaluation)
+    row = table(tmp_path)[node]
+    assert (row["label"], row["part"]) == ("", "")
+    assert row["prediction"] != ""
+
+
+def test_predictions_of_many_labels_and_graphs(tmp_path):
+    data = tiny_labels()
+    run = train_once(data, plan())
+    rows = table(save_run(tmp_path / "model", run, data))
+    assert [int(row["graph"]) for row in rows] == [0] * 12 + [1] * 13 + [2] * 14 + [3] * 15
+    parts = ["train"] * 25 + ["val"] * 14 + ["test"] * 15
+    assert [row["part"] for row in rows] == parts
+    logits = torch.cat(run.evaluation.logits)
+    y = torch.cat([graph.y for graph in data.graphs])
+    for number, row in enumerate(rows):
+        for name, wanted in (("label", y[number] > 0), ("prediction", logits[number] > 0)):
+            listed = [int(text) for text in row[name].split(";") if text]
+            assert listed == wanted.nonzero().view(-1).tolist()
+        shares = torch.tensor([float(row[f"p{c}"]) for c in range(4)])
+        torch.testing.assert_close(shares, logits[number].sigmoid(), rtol=1e-4, atol=1e-5)
+
+
+def test_json_has_null_for_what_it_has_no_word_for():
+    text = to_json({"a": [math.nan, 1.0, (math.inf, -math.inf)], "b": {"c": "NaN"}})
+    assert text.endswith("\n")
+    assert json.loads(text) == {"a": [None, 1.0, [None, None]], "b": {"c": "NaN"}}
+
+
+# -------------------------------------------------------------------------------------- damage
+
+
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def flip_last_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def without(key: str):
+    def remove(path: Path) -> None:
+        found = json.loads(path.read_text())
+        del found[key]
+        path.write_text(json.dumps(found))
+
+    return remove
+
+
+def setting(where: str, **values):
+    def change(path: Path) -> None:
+        found = json.loads(path.read_text())
+        found[where] |= values
+        path.write_text(json.dumps(found))
+
+    return change
+
+
+DAMAGE = {
+    "no weights": ("model.safetensors", Path.unlink, "model.safetensors cannot be read"),
+    "empty weights": ("model.safetensors", lambda p: cut(p, 0), "is not the file that was saved"),
+    "cut weights": ("model.safetensors", lambda p: cut(p, 500), "is not the file that was saved"),
+    "flipped bit": ("model.safetensors", flip_last_bit, "is not the file that was saved"),
+    "no description": ("model.json", Path.unlink, "it has no readable model.json"),
+    "cut description": ("model.json", lambda p: cut(p, 200), "is not the JSON that was saved"),
+    "empty description": ("model.json", lambda p: cut(p, 0), "is not the JSON that was saved"),
+    "a list": ("model.json", lambda p: p.write_text("[1]"), "is not the JSON that was saved"),
+    "no format": ("model.json", without("format"), "is not the JSON that was saved"),
+    "no text": ("model.json", lambda p: p.write_bytes(b"\xff\xfe{"), "no readable model.json"),
+    "newer": (
+        "model.json",
+        lambda p: change_json(p, format=2),
+        "has model format 2 but this deepgat reads format 1: upgrade deepgat",
+    ),
+    "no classes": ("model.json", without("num_classes"), "misnames a setting.*num_classes"),
+    "no digest": ("model.json", without("weights_sha256"), "weights_sha256"),
+    "no settings": ("model.json", without("settings"), "settings"),
+    "null settings": ("model.json", lambda p: change_json(p, settings=None), "misnames"),
+    "extra setting": ("model.json", setting("settings", depth=3), "depth"),
+    "wrong model": ("model.json", setting("settings", model="mlp"), "unknown model 'mlp'"),
+    "wrong type": ("model.json", setting("settings", layers="two"), "layers is 'two'"),
+    "other layers": ("model.json", setting("settings", layers=5), "does not fit the settings"),
+    "other heads": ("model.json", setting("settings", heads=3), "does not fit the settings"),
+    "wrong rate": ("model.json", setting("training", lr="fast"), "misnames"),
+    "wrong seed": ("model.json", setting("training", seed="x"), "does not fit the settings"),
+    "negative features": (
+        "model.json",
+        lambda p: change_json(p, num_features=-1),
+        "does not fit the settings",
+    ),
+    "other features": (
+        "model.json",
+        lambda p: change_json(p, num_features=7),
+        "does not fit the settings",
+    ),
+    "features in words": (
+        "model.json",
+        lambda p: change_json(p, num_features="six"),
+        "num_features is 'six'",
+    ),
+    "dataset in numbers": ("model.json", lambda p: change_json(p, dataset=5), "dataset is 5"),
+    "split is nothing": ("model.json", lambda p: change_json(p, split=None), "split is None"),
+    "labels in words": ("model.json", lambda p: change_json(p, multi_label="no"), "multi_label"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_told(folder, name):
+    file, harm, sentence = DAMAGE[name]
+    harm(folder / file)
+    with pytest.raises(UserError, match=sentence) as caught:
+        load_run(folder)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path):
+    for path in (tmp_path / "nothing", tmp_path):
+        with pytest.raises(UserError, match="is not a model folder"):
+            load_run(path)
+
+
+# ------------------------------------------------------------------------ all of it or nothing
+
+
+def foreign_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "thesis.txt").write_text("years of work")
+
+
+def foreign_file(path: Path) -> None:
+    path.write_text("years of work")
+
+
+def dangling_link(path: Path) -> None:
+    path.symlink_to(path.parent / "nothing")
+
+
+@pytest.mark.parametrize("make", [foreign_folder, foreign_file, dangling_link])
+def test_saving_over_anything_else_is_refused(tmp_path, run, data, make):
+    path = tmp_path / "target"
+    make(path)
+    before = contents(tmp_path)
+    with pytest.raises(UserError, match="exists and is not a model folder"):
+        save_run(path, run, data)
+    assert contents(tmp_path) == before
+    assert [inner.name for inner in tmp_path.iterdir()] == ["target"]
+
+
+def test_a_model_folder_with_other_files_in_it_is_not_replaced(folder, run, data):
+    (folder / "notes.txt").write_text("years of work")
+    before = contents(folder)
+    with pytest.raises(UserError, match=r"holds notes\.txt beside a model"):
+        save_run(folder, run, data)
+    assert contents(folder) == before
+
+
+def test_an_empty_folder_may_be_written_to(tmp_path, run, data):
+    (tmp_path / "target").mkdir()
+    assert load_run(save_run(tmp_path / "target", run, data))[1] == run.card
+
+
+def test_the_folder_one_stands_in_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="the folder you are in"):
+        check_can_write(Path("."))
+
+
+def test_a_folder_under_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="no folder one can write to"):
+        check_can_write(tmp_path / "file" / "a" / "b")
+
+
+def test_an_impossible_name_is_refused(tmp_path):
+    with pytest.raises(UserError, match="cannot be read"):
+        check_can_write(tmp_path / ("x" * 5000))
+
+
+@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()], ids=repr)
+def test_a_failure_midway_leaves_nothing(tmp_path, run, data, monkeypatch, error):
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(saving, "write_predictions", fail)
+    with pytest.raises(type(error)):
+        save_run(tmp_path / "model", run, data)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_midway_leaves_the_old_model(folder, run, data, monkeypatch):
+    before = contents(folder.parent)
+
+    def fail(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(saving, "write_predictions", fail)
+    with pytest.raises(OSError, match="no space left"):
+        save_run(folder, run, data)
+    assert contents(folder.parent) == before
+
+
+def test_a_failure_at_the_last_step_puts_the_old_model_back(folder, monkeypatch):
+    before = contents(folder.parent)
+    rename = Path.rename
+
+    def fail(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            raise OSError("no space left")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="no space left"), new_folder(folder) as target:
+        (target / "model.json").write_text("{}")
+    assert contents(folder.parent) == before
+
+
+# -------------------------------------------------------------------------------- finished runs
+
+
+def card_of(data: NodeDataset, seed: int = 4, **choices) -> ModelCard:
+    made = plan(**choices)
+    return ModelCard.of(data, made._replace(training=replace(made.training, seed=seed)))
+
+
+def test_a_finished_run_of_the_same_settings_is_found(folder, run, data):
+    assert saved_record(folder, card_of(data)) == run.record(with_curve=True)
+
+
+def test_a_run_of_other_settings_or_data_is_not(folder, data):
+    assert saved_record(folder, card_of(data, seed=5)) is None
+    assert saved_record(folder, card_of(data, layers=3)) is None
+    assert saved_record(folder, card_of(replace(data, split="random:1:5/5"))) is None
+
+
+def test_an_interrupted_run_is_not_finished(folder, data):
+    change_json(folder / "metrics.json", stopped="interrupted")
+    assert saved_record(folder, card_of(data)) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", '"x"', "{}", "{", "\udcff"])
+def test_a_damaged_record_is_no_finished_run(folder, data, text):
+    (folder / "metrics.json").write_bytes(text.encode(errors="surrogateescape"))
+    assert saved_record(folder, card_of(data)) is None
+
+
+@pytest.mark.parametrize("name", sorted(FILES - {"predictions.csv"}))
+def test_a_run_that_lacks_a_file_is_not_finished(folder, data, name):
+    (folder / name).unlink()
+    assert saved_record(folder, card_of(data)) is None
+
+
+def test_nothing_there_is_no_finished_run(tmp_path, data):
+    assert saved_record(tmp_path / "nothing", card_of(data)) is None

@@ -1,0 +1,470 @@
+"""The training loop: what is the same twice, what is kept, what is never read, what is refused."""
+
+import copy
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+import deepgat.train
+from deepgat.data import NodeDataset
+from deepgat.errors import UserError
+from deepgat.nn import AttentionStack, model_settings
+from deepgat.recipes import Recipe
+from deepgat.runs import ModelCard, Run, train_once
+from deepgat.train import Epoch, TrainSettings, choose_device, evaluate, fit, prepare
+from tiny import tiny_dataset, tiny_labels
+
+CPU = torch.device("cpu")
+SMALL = {"hidden": 4, "heads": 2, "dropout": 0.3}
+
+
+def plan(model: str = "deepgat", preset: str = "authors", **training) -> Recipe:
+    """Ten fast epochs with dropout, so that random numbers matter."""
+    settings = model_settings(model, preset, **SMALL)
+    return Recipe(settings, TrainSettings(**{"lr": 0.02, "epochs": 10, "device": "cpu"} | training))
+
+
+def build(data: NodeDataset, recipe: Recipe) -> AttentionStack:
+    return ModelCard.of(data, recipe).build()
+
+
+def weights(model: AttentionStack) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def assert_same_run(a: Run, b: Run) -> None:
+    assert a.fitted.history == b.fitted.history
+    assert a.fitted.best == b.fitted.best
+    mine, theirs = weights(a.model), weights(b.model)
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        assert torch.equal(mine[name], theirs[name]), name
+
+
+def changed(data: NodeDataset, **tensors: Tensor) -> NodeDataset:
+    """The dataset with some tensors of its only graph replaced."""
+    graph = copy.copy(data.graph)
+    for name, tensor in tensors.items():
+        graph[name] = tensor
+    return replace(data, graphs=(graph,))
+
+
+# ------------------------------------------------------------------------------ same numbers
+
+
+@pytest.mark.parametrize("preset", ["paper", "authors"])
+@pytest.mark.parametrize("model", ["deepgat", "gat", "gcn", "oracle"])
+def test_the_same_seed_gives_the_same_bits(model, preset):
+    data = tiny_dataset()
+    first = train_once(data, plan(model, preset), seed=3)
+    torch.manual_seed(99)  # whatever the caller did in between
+    assert_same_run(first, train_once(data, plan(model, preset), seed=3))
+
+
+def test_the_same_seed_gives_the_same_bits_on_many_graphs():
+    data = tiny_labels()
+    assert_same_run(train_once(data, plan(), seed=1), train_once(data, plan(), seed=1))
+
+
+def test_another_seed_gives_other_numbers():
+    data = tiny_dataset()
+    first, other = train_once(data, plan(), seed=0), train_once(data, plan(), seed=1)
+    assert first.fitted.history != other.fitted.history
+    assert first.card.training.seed == 0
+    assert other.card.training.seed == 1
+
+
+def test_the_seed_of_fit_is_that_of_dropout():
+    data = tiny_dataset()
+    start = build(data, plan())
+    losses = [
+        [epoch.loss for epoch in fit(copy.deepcopy(start), data, plan(seed=seed).training).history]
+        for seed in (0, 0, 1)
+    ]
+    assert losses[0] == losses[1]
+    assert losses[0] != losses[2]
+
+
+def test_the_random_numbers_of_the_caller_are_left_alone():
+    data = tiny_dataset()
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train_once(data, plan())
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_random_numbers_of_the_caller_are_left_alone_when_training_fails():
+    data = tiny_dataset()
+    model = build(data, plan())
+    before = torch.get_rng_state()
+    with pytest.raises(UserError):
+        fit(model, data, plan(lr=1e20).training)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_fit_leaves_the_dataset_as_it_was():
+    data = tiny_dataset()
+    before = {key: value.clone() for key, value in data.graph.to_dict().items()}
+    train_once(data, plan())
+    after = data.graph.to_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[key], before[key]) for key in before)
+
+
+# ------------------------------------------------------------------------------- what is kept
+
+
+def overfitting(**training) -> tuple[AttentionStack, NodeDataset, deepgat.train.FitResult]:
+    """A training that validation nodes of wrong classes wish over after a few epochs."""
+    data = tiny_dataset()
+    wrong = torch.where(data.graph.val_mask, (data.graph.y + 1) % 3, data.graph.y)
+    data = changed(data, y=wrong)
+    recipe = plan("gat", "paper", **{"lr": 0.1, "epochs": 40} | training)
+    model = build(data, recipe)
+    return model, data, fit(model, data, recipe.training)
+
+
+@pytest.mark.parametrize(
+    ("monitor", "value"),
+    [
+        ("val-loss", lambda epoch: epoch.val_loss),
+        ("val-f1", lambda epoch: -epoch.val_f1),
+        ("train-loss", lambda epoch: epoch.loss),
+    ],
+)
+def test_the_weights_of_the_first_best_epoch_are_restored(monitor, value):
+    model, data, fitted = overfitting(monitor=monitor)
+    best = min(fitted.history, key=value)  # the first of equals
+    assert fitted.best == best
+    assert best.number < len(fitted.history), "the last epoch was the best: nothing to restore"
+    assert fitted.history[-1].val_loss != best.val_loss
+    evaluation = evaluate(model, data, "cpu")
+    assert evaluation.loss["val"] == best.val_loss
+    assert evaluation.micro_f1["val"] == best.val_f1
+
+
+def test_the_monitors_choose_different_epochs():
+    chosen = {overfitting(monitor=name)[2].best.number for name in deepgat.train.MONITORS}
+    assert len(chosen) > 1
+
+
+def test_training_stops_after_patience_epochs_without_improvement():
+    _, _, fitted = overfitting(patience=4)
+    assert fitted.stopped == "patience"
+    assert len(fitted.history) == fitted.best.number + 4
+    assert [epoch.number for epoch in fitted.history] == list(range(1, len(fitted.history) + 1))
+
+
+def test_training_stops_at_the_most_epochs():
+    _, _, fitted = overfitting(epochs=3)
+    assert fitted.stopped == "epochs"
+    assert len(fitted.history) == 3
+    assert fitted.seconds > 0
+
+
+def test_every_epoch_is_shown_and_names_the_best_so_far():
+    data = tiny_dataset()
+    seen: list[Epoch] = []
+    recipe = plan("gat", "paper", lr=0.1, epochs=40)
+    fitted = fit(build(data, recipe), data, recipe.training, seen.append)
+    assert seen == fitted.history
+    for count, epoch in enumerate(seen, start=1):
+        assert epoch.best_number == min(seen[:count], key=lambda e: e.val_loss).number
+
+
+def test_training_learns():
+    data = tiny_dataset()
+    run = train_once(data, plan(epochs=60))
+    assert run.fitted.history[-1].loss < 0.7 * run.fitted.history[0].loss
+    assert run.evaluation.micro_f1["test"] > 0.6  # chance is a third
+
+
+def test_many_graphs_of_many_labels_train():
+    data = tiny_labels()
+    run = train_once(data, plan(epochs=80, lr=0.02))
+    assert run.fitted.history[-1].loss < 0.8 * run.fitted.history[0].loss
+    assert [logits.shape for logits in run.evaluation.logits] == [(12 + i, 4) for i in range(4)]
+    untrained = evaluate(build(data, plan()), data, "cpu")
+    assert run.evaluation.micro_f1["val"] > untrained.micro_f1["val"]
+
+
+def test_every_graph_with_training_nodes_takes_one_step_per_epoch(monkeypatch):
+    steps = []
+    monkeypatch.setattr(
+        torch.optim.Adam, "step", lambda self: steps.append(1), raising=True
+    )  # weights stay
+    data = tiny_labels(graphs=5)
+    fit(build(data, plan()), data, plan(epochs=4).training)
+    assert len(steps) == 4 * 3  # the last two graphs validate and test
+
+
+def test_scores_are_over_the_nodes_of_all_graphs_together():
+    data = tiny_labels()
+    everywhere = [copy.copy(graph) for graph in data.graphs]
+    for graph in everywhere:
+        graph.val_mask = torch.ones(graph.num_nodes, dtype=torch.bool)
+    data = replace(data, graphs=tuple(everywhere))
+    evaluation = evaluate(build(data, plan()), data, "cpu")
+    logits = torch.cat(evaluation.logits)
+    y = torch.cat([graph.y for graph in data.graphs])
+    predicted, true = logits > 0, y > 0
+    f1 = 2 * (predicted & true).sum() / (predicted.sum() + true.sum())
+    assert evaluation.micro_f1["val"] == pytest.approx(f1.item())
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, y)
+    assert evaluation.loss["val"] == pytest.approx(loss.item(), rel=1e-6)
+
+
+def test_a_part_without_nodes_has_no_score():
+    data = tiny_dataset()
+    data = changed(data, test_mask=torch.zeros(60, dtype=torch.bool))
+    evaluation = evaluate(build(data, plan()), data, "cpu")
+    assert set(evaluation.micro_f1) == set(evaluation.loss) == {"train", "val"}
+
+
+def test_sparse_features_train_like_dense_ones():
+    data = tiny_dataset(sparse=True)
+    dense = changed(data, x=data.graph.x.to_dense())
+    recipe = plan()
+    recipe = recipe._replace(model=replace(recipe.model, dropout=0.0, attention_dropout=0.0))
+    histories = [train_once(each, recipe).fitted.history for each in (data, dense)]
+    for a, b in zip(*histories, strict=True):
+        assert a.loss == pytest.approx(b.loss, rel=1e-3)
+
+
+def test_bf16_on_a_cpu_is_float32():
+    data = tiny_dataset()
+    float32, bf16 = (train_once(data, plan(precision=name)) for name in ("float32", "bf16"))
+    assert float32.fitted.history == bf16.fitted.history
+
+
+# ------------------------------------------------------------------------- what is never read
+
+
+@pytest.mark.parametrize("preset", ["paper", "authors"])
+@pytest.mark.parametrize("model", ["deepgat", "gat", "gcn"])
+@pytest.mark.parametrize("garbage", [-1, 10**6])
+def test_test_labels_are_never_read_in_training(model, preset, garbage):
+    data = tiny_dataset()
+    y = data.graph.y.clone()
+    y[data.graph.test_mask] = garbage
+    recipe = plan(model, preset)
+    fitted, weights_after = [], []
+    for each in (data, changed(data, y=y)):
+        trained = build(each, recipe)
+        fitted.append(fit(trained, each, recipe.training))
+        weights_after.append(weights(trained))
+    assert fitted[0].history == fitted[1].history
+    assert all(
+        torch.equal(weights_after[0][name], weights_after[1][name]) for name in weights(trained)
+    )
+
+
+def test_test_labels_of_many_labels_are_never_read_in_training():
+    data = tiny_labels()
+    garbled = [copy.copy(graph) for graph in data.graphs]
+    garbled[-1].y = torch.full_like(garbled[-1].y, math.nan)
+    other = replace(data, graphs=tuple(garbled))
+    histories = [fit(build(each, plan()), each, plan().training).history for each in (data, other)]
+    assert histories[0] == histories[1]
+
+
+def test_validation_labels_choose_the_epoch_but_train_nothing():
+    data = tiny_dataset()
+    y = data.graph.y.clone()
+    y[data.graph.val_mask] = (y[data.graph.val_mask] + 1) % 3
+    first, other = (
+        fit(build(each, plan()), each, plan().training).history
+        for each in (data, changed(data, y=y))
+    )
+    assert [epoch.loss for epoch in first] == [epoch.loss for epoch in other]
+    assert [epoch.val_loss for epoch in first] != [epoch.val_loss for epoch in other]
+
+
+def test_only_the_oracle_is_shown_labels():
+    data = tiny_dataset()
+    for name in ("deepgat", "gat", "gcn"):
+        assert not build(data, plan(name)).needs_labels
+    assert build(data, plan("oracle")).needs_labels
+
+
+def test_label_features_are_prepared_as_the_model_wants_them():
+    data = tiny_dataset()
+    counts, zero = plan("deepgat", "authors"), plan("deepgat", "paper")
+    for recipe, empty in ((counts, False), (zero, True)):
+        (inputs,) = prepare(build(data, recipe), data, CPU)
+        assert inputs.label_features.shape == (60, 2, 3)  # two layers see them
+        assert (inputs.label_features[:, 0] == 0).all() == empty
+    (inputs,) = prepare(build(data, plan("gat")), data, CPU)
+    assert inputs.label_features is None
+
+
+# --------------------------------------------------------------------------------- divergence
+
+
+def test_a_diverging_loss_is_told_with_layer_and_epoch():
+    data = tiny_dataset()
+    with pytest.raises(UserError, match=r"at epoch \d+: layer \d of 2 .* lower the learning rate"):
+        train_once(data, plan("gat", "paper", lr=1e20))
+
+
+def test_infinite_features_are_told_at_once():
+    data = tiny_dataset()
+    x = data.graph.x.clone()
+    x[data.graph.train_mask] = math.inf
+    with pytest.raises(UserError, match="loss became nan at epoch 1: layer 1 of 2 is the first"):
+        train_once(changed(data, x=x), plan())
+
+
+def test_a_validation_loss_that_is_not_finite_is_told():
+    """A lone validation node with broken features: the training loss itself stays finite."""
+    data = tiny_dataset()
+    node = int(data.graph.val_mask.nonzero()[0])
+    edge_index = data.graph.edge_index
+    edge_index = edge_index[:, (edge_index != node).all(0)]
+    x = data.graph.x.clone()
+    x[node] = math.inf
+    with pytest.raises(UserError, match="validation loss became nan at epoch 1: layer 1 of 2"):
+        train_once(changed(data, x=x, edge_index=edge_index), plan("gat", "paper"))
+
+
+# ------------------------------------------------------------------------------- interruption
+
+
+def test_an_interrupt_keeps_the_best_weights_so_far():
+    data = tiny_dataset()
+
+    def interrupt(epoch: Epoch) -> None:
+        if epoch.number == 5:
+            raise KeyboardInterrupt
+
+    model = build(data, plan())
+    fitted = fit(model, data, plan().training, interrupt)
+    assert fitted.stopped == "interrupted"
+    whole = fit(build(data, plan()), data, plan().training)
+    assert fitted.history == whole.history[:5]
+    assert fitted.best == min(fitted.history, key=lambda epoch: epoch.val_loss)
+    assert evaluate(model, data, "cpu").loss["val"] == fitted.best.val_loss
+
+
+class InterruptAt:
+    """A hook that stands for Ctrl-C at the n-th time something is called."""
+
+    def __init__(self, call: int) -> None:
+        self.left = call
+
+    def __call__(self, *_: object) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupt_inside_an_epoch_drops_that_epoch():
+    data = tiny_dataset()
+    model = build(data, plan())
+    hook = model.layers[1].register_forward_pre_hook(InterruptAt(7))  # two calls per epoch
+    fitted = fit(model, data, plan().training)
+    hook.remove()
+    assert fitted.stopped == "interrupted"
+    assert [epoch.number for epoch in fitted.history] == [1, 2, 3]
+    assert evaluate(model, data, "cpu").loss["val"] == fitted.best.val_loss
+
+
+@pytest.mark.parametrize("call", [1, 2], ids=["training", "validation"])
+def test_an_interrupt_in_the_first_epoch_has_nothing_to_keep(call):
+    data = tiny_dataset()
+    model = build(data, plan())
+    model.layers[1].register_forward_pre_hook(InterruptAt(call))
+    before = torch.get_rng_state()
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, data, plan().training)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_an_interrupt_while_weights_are_set_aside_never_leaves_them_half_done(monkeypatch, call):
+    data = tiny_dataset()
+    model = build(data, plan())
+    interrupt = InterruptAt(call)
+    monkeypatch.setattr(
+        deepgat.train.copy, "deepcopy", lambda value: (interrupt(), copied(value))[1]
+    )
+
+    def copied(value: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: tensor.clone() for name, tensor in value.items()}
+
+    if call == 1:
+        with pytest.raises(KeyboardInterrupt):
+            fit(model, data, plan().training)
+        return
+    fitted = fit(model, data, plan().training)
+    assert fitted.stopped == "interrupted"
+    assert fitted.best.number == 1
+    assert evaluate(model, data, "cpu").loss["val"] == fitted.best.val_loss
+
+
+# ------------------------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"lr": 0.0}, "lr is 0.0: expected a number above 0"),
+        ({"lr": math.nan}, "lr is nan"),
+        ({"weight_decay": -0.1}, "weight_decay is -0.1: expected 0 or more"),
+        ({"weight_decay": math.nan}, "weight_decay is nan"),
+        ({"epochs": 0}, "epochs is 0: expected 1 or more"),
+        ({"patience": -3}, "patience is -3: expected 1 or more"),
+        ({"monitor": "val-los"}, "unknown monitor 'val-los': did you mean 'val-loss'"),
+        ({"precision": "fp16"}, "unknown precision 'fp16': did you mean 'bf16'"),
+    ],
+)
+def test_training_settings_refuse_nonsense(settings, sentence):
+    with pytest.raises(UserError, match=sentence):
+        TrainSettings(**settings)
+    with pytest.raises(UserError, match=sentence):
+        TrainSettings().with_changes(settings)
+
+
+def test_an_unknown_training_setting_is_told_with_the_nearest():
+    with pytest.raises(
+        UserError, match="training setting 'weight-decay': did you mean 'weight_decay'"
+    ):
+        TrainSettings().with_changes({"weight-decay": 0.1})
+
+
+@pytest.mark.parametrize("name", ["nonsense", "cuda:99", "meta", "cpu:x", ""])
+def test_a_device_that_cannot_be_used_is_told(name):
+    with pytest.raises(UserError, match="cannot be used here: choose auto, cpu or cuda"):
+        choose_device(name)
+
+
+def test_auto_is_the_gpu_where_there_is_one():
+    assert choose_device("cpu") == CPU
+    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize(("part", "name"), [("train", "training"), ("val", "validation")])
+def test_a_dataset_without_nodes_to_train_or_choose_by_is_told(part, name):
+    data = changed(tiny_dataset(), **{f"{part}_mask": torch.zeros(60, dtype=torch.bool)})
+    with pytest.raises(UserError, match=f"Tiny has no {name} nodes"):
+        train_once(data, plan())
+
+
+def test_one_node_and_one_class_train():
+    yes, no = torch.tensor([True, False]), torch.tensor([False, False])
+    graph = Data(
+        x=torch.ones(2, 1),
+        edge_index=torch.zeros(2, 0, dtype=torch.long),
+        y=torch.tensor([0, 0]),
+        train_mask=yes,
+        val_mask=~yes,
+        test_mask=no,
+    )
+    data = NodeDataset("dot", "Dot", (graph,), 1, 1, False, "public")
+    run = train_once(data, plan(epochs=2))
+    assert run.evaluation.micro_f1 == {"train": 1.0, "val": 1.0}
