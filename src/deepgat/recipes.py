@@ -99,12 +99,13 @@ def recipe(
 
 
 def _known_as(dataset: str | None) -> str:
-    return _STAND_INS.get(dataset or "", dataset or "")
+    name = (dataset or "").strip().lower()
+    return _STAND_INS.get(name, name)
 
 
 def _authors_values(settings: ModelSettings, dataset: str | None) -> _Tuned:
     model = "deepgat" if settings.model == "oracle" else settings.model
-    score = settings.score if model in ("deepgat", "gat") and settings.score != "sum" else "dp"
+    score = settings.score if settings.model in ("deepgat", "gat") else "dp"
     fallback = _AUTHORS_DEFAULT.get(model, _AUTHORS_DEFAULT["gat"])
     return _AUTHORS.get((model, score, _known_as(dataset)), fallback)
 

@@ -8,7 +8,6 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 import torch
-from scipy import stats
 from torch import Tensor
 
 
@@ -43,5 +42,7 @@ def confidence_interval(values: Sequence[float], level: float = 0.95) -> Interva
     n = len(values)
     if n < 2:
         return Interval(fmean(values), math.nan)
+    from scipy import stats  # here, because importing it takes a second
+
     quantile = float(stats.t.ppf((1 + level) / 2, n - 1))
     return Interval(fmean(values), quantile * stdev(values) / math.sqrt(n))

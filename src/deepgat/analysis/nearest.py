@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 
@@ -20,6 +19,8 @@ def nearest_neighbor_error(
         prototypes: [n] bool; training nodes, or training and validation nodes as the authors' code.
         queries: [n] bool, as a rule the test nodes.
     """
+    from sklearn.neighbors import KNeighborsClassifier  # here: importing it takes a second
+
     points = representation.detach().cpu().numpy()
     classes, known, asked = y.cpu().numpy(), prototypes.cpu().numpy(), queries.cpu().numpy()
     classifier = KNeighborsClassifier(n_neighbors=1).fit(points[known], classes[known])

@@ -23,7 +23,7 @@ def datasets(
     """
     listings = catalogue()
     if not json:
-        OUT.print(dataset_table(listings))
+        OUT.print(dataset_table(listings, wide=OUT.width >= 120))
         return
     for entry in listings:
         plain = {**vars(entry), "path": None if entry.path is None else str(entry.path)}

@@ -12,7 +12,6 @@ import typer
 from deepgat import demo as demonstration
 from deepgat.cli.show import ERR, OUT, BatchProgress, demo_table
 from deepgat.errors import UserError
-from deepgat.report import depth_figure, save_figure
 from deepgat.train import Epoch
 
 
@@ -37,6 +36,8 @@ def demo(
 
         data, points = demonstration.run_demo(watch=watch)
     OUT.print(demo_table(points))
+    from deepgat.report import depth_figure, save_figure  # here: it loads a plotting library
+
     curves = {
         name: {point.layers: point.test_f1 for point in points if point.model == name}
         for name in demonstration.MODELS

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -22,6 +23,8 @@ ERR = Console(stderr=True, highlight=False, emoji=False)
 
 PARTS = ("test", "val", "train")
 
+_ENDINGS = {"patience": "patience", "epochs": "the limit", "interrupted": "Ctrl-C"}
+
 Record = Mapping[str, Any]
 
 
@@ -31,28 +34,31 @@ def percent(share: float | None) -> str:
 
 def run_table(title: str, records: Sequence[Record]) -> Table:
     """A row per seed, and the mean with its 95% interval."""
-    table = Table(title=title, title_justify="left", show_footer=len(records) > 1)
+    table = _table(title)
+    table.show_footer = len(records) > 1
     table.add_column("seed", "mean", justify="right")
     for part in PARTS:
         table.add_column(part, _mean(records, part), justify="right", no_wrap=True)
-    for name in ("best epoch", "epochs", "seconds"):
-        table.add_column(name, justify="right")
-    table.add_column("stopped by")
+    for name in ("best", "epochs", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    early = any(record["stopped"] != "patience" for record in records)
+    if early:
+        table.add_column("ended by", no_wrap=True)
     for record in records:
         table.add_row(
             str(record["seed"]),
             *(percent(record["micro_f1"].get(part)) for part in PARTS),
             str(record["best_epoch"]),
             str(record["epochs"]),
-            f"{record['seconds']:.1f}",
-            record["stopped"],
+            f"{record['seconds']:.0f} s",
+            *([_ENDINGS[record["stopped"]]] if early else []),
         )
     return table
 
 
 def score_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> Table:
     """A row per name with micro-F1 of each part."""
-    table = Table(title=title, title_justify="left")
+    table = _table(title)
     table.add_column("model")
     for part in PARTS:
         table.add_column(part, justify="right")
@@ -61,25 +67,24 @@ def score_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> 
     return table
 
 
-def dataset_table(listings: Sequence[Listing]) -> Table:
-    """The catalogue: what there is, and what of it is at hand."""
-    table = Table(title="Datasets", title_justify="left")
-    table.add_column("name")
-    table.add_column("title")
+def dataset_table(listings: Sequence[Listing], wide: bool) -> Table:
+    """The catalogue: what there is, and what of it is at hand; with notes where there is room."""
+    table = _table("Datasets")
+    table.add_column("name", no_wrap=True)
     for name in ("nodes", "edges", "features", "classes"):
         table.add_column(name, justify="right")
-    table.add_column("default split")
+    table.add_column("split")
     table.add_column("at hand")
-    table.add_column("what it is")
+    if wide:
+        table.add_column("what it is")
     for entry in listings:
         numbers = (entry.nodes, entry.edges, entry.features, entry.classes)
         table.add_row(
             entry.key,
-            entry.title,
             *("–" if number is None else f"{number:,}" for number in numbers),
             entry.default_split,
             entry.source or "no",
-            entry.note,
+            *([f"{entry.title}: {entry.note}"] if wide else []),
         )
     return table
 
@@ -87,7 +92,7 @@ def dataset_table(listings: Sequence[Listing]) -> Table:
 def demo_table(points: Sequence[DepthPoint]) -> Table:
     """A row per depth, a column per model."""
     models = list(dict.fromkeys(point.model for point in points))
-    table = Table(title="Test micro-F1 (%)", title_justify="left")
+    table = _table("Test micro-F1 (%)")
     table.add_column("layers", justify="right")
     for model in models:
         table.add_column(model, justify="right")
@@ -177,10 +182,15 @@ def epoch_progress(
         yield update
 
 
+def _table(title: str) -> Table:
+    """A table that fits 80 columns: rules above and below, none between."""
+    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+
+
 def _mean(records: Sequence[Record], part: str) -> str:
     values = [record["micro_f1"][part] for record in records if part in record["micro_f1"]]
     if not values:
         return "–"
     mean, half_width = confidence_interval(values)
-    interval = "" if math.isnan(half_width) else f" ± {100 * half_width:.2f}"
+    interval = "" if math.isnan(half_width) else f" ±{100 * half_width:.1f}"
     return percent(mean) + interval

@@ -112,6 +112,8 @@ def train(
         **choices,
     )
     if width is not None:
+        if hidden is not None:
+            raise UserError("--width and --hidden say the same thing twice: give one of them")
         each = head_width(width, plan.model.heads)
         plan = plan._replace(model=replace(plan.model, hidden=each))
     folders = _folders(out, all_seeds)

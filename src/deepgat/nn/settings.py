@@ -132,7 +132,7 @@ class ModelSettings:
                 )
         if self.label_hops < 0:
             raise UserError(f"label_hops is {self.label_hops}: expected 0 or more")
-        if self.delta < 0:
+        if not 0 <= self.delta < float("inf"):
             raise UserError(f"delta is {self.delta}: expected 0 or more")
 
     @staticmethod

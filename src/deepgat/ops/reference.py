@@ -43,12 +43,11 @@ def edge_scores(neighbors: Neighbors, form: ScoreForm) -> Tensor:
             return torch.zeros(neighbors.num_edges, 1, device=neighbors.device, dtype=torch.float64)
 
 
-def log_normalizer(scores: Tensor, neighbors: Neighbors) -> Tensor:
-    """log d_v = log Σ_{u∈N_v} exp(s_vu): [E, H] → [n, H]."""
-    with torch.no_grad():  # any shift gives the same value; the largest score keeps exp in range
+def shifted_exp(scores: Tensor, neighbors: Neighbors) -> tuple[Tensor, Tensor]:
+    """exp(s_vu − m_v), [E, H], and m_v = max_u s_vu, [n, H], which keeps exp in range."""
+    with torch.no_grad():  # any shift gives the same weights
         highest = torch.segment_reduce(scores.detach(), "max", offsets=neighbors.ptr, axis=0)
-    shifted = scores - target_rows(highest, neighbors)
-    return highest + sum_by_target(shifted.exp(), neighbors).log()
+    return (scores - target_rows(highest, neighbors)).exp(), highest
 
 
 def attention_weights(
@@ -56,9 +55,11 @@ def attention_weights(
 ) -> Tensor:
     """α_vu for every edge, [E, H] or [E, 1]: exp(s_vu) / d_v, or exp(s_vu) / sqrt(d_v d_u)."""
     scores = edge_scores(neighbors, form)
-    log_d = log_normalizer(scores, neighbors)
+    exp_scores, highest = shifted_exp(scores, neighbors)
+    total = sum_by_target(exp_scores, neighbors)
     if normalization is Normalization.ROW:
-        return (scores - target_rows(log_d, neighbors)).exp()
+        return exp_scores / target_rows(total, neighbors)
+    log_d = highest + total.log()
     both = target_rows(log_d, neighbors) + source_rows(log_d, neighbors)
     return (scores - both / 2).exp()
 
