@@ -357,3 +357,17 @@ def test_readable_errors():
 def test_settings_refuse_nonsense(choices, sentence):
     with pytest.raises(UserError, match=sentence):
         model_settings(**choices)
+
+
+def test_unit_features_are_features_divided_by_their_sum():
+    x, edge_index = torch.rand(9, 5) * (torch.rand(9, 5) < 0.7), random_edges(9, 14)
+    x[0] = 0.0
+    torch.manual_seed(0)
+    scaled = DeepGAT(5, 3, 2, unit_features=True).eval()
+    torch.manual_seed(0)
+    plain = DeepGAT(5, 3, 2).eval()
+    by_hand = x / x.sum(1, keepdim=True).clamp(min=1e-12)
+    expected = plain(by_hand, edge_index)
+    torch.testing.assert_close(scaled(x, edge_index), expected)
+    torch.testing.assert_close(scaled(x.to_sparse_csr(), edge_index), expected)
+    assert not torch.allclose(plain(x, edge_index), expected)

@@ -85,6 +85,9 @@ class ModelSettings:
     hidden: int = _choice(8, "D, width of each head in hidden layers")
     heads: int = _choice(8, "H, heads in hidden layers, concatenated")
     output_heads: int = _choice(1, "heads of the last layer, averaged")
+    unit_features: bool = _choice(
+        False, "divide every node's features by their sum before the first layer"
+    )
     dropout: float = _choice(0.0, "share of each layer's input dropped in training")
     attention_dropout: float = _choice(0.0, "share of attention weights dropped in training")
     norm: str = _choice("none", "normalisation before each activation", tuple(NORMS))
@@ -171,6 +174,7 @@ def stack_arguments(settings: ModelSettings, multi_label: bool) -> dict[str, Any
         "label_input": LABEL_INPUTS[settings.label_input](),
         "label_hops": settings.label_hops if predicts and not multi_label else 0,
         "first_labels": settings.first_labels,
+        "unit_features": settings.unit_features,
         "dropout": settings.dropout,
         "attention_dropout": settings.attention_dropout,
         "bias": settings.bias,

@@ -85,6 +85,7 @@ class AttentionStack(nn.Module):
         label_input, label_hops: which weights see z, and in how many layers.
         first_labels: which z_1 the model is to be fed, "zero" or "neighbor-counts"; kept for
             whoever prepares ``label_features``.
+        unit_features: divide every node's features by their sum before the first layer.
         dropout, attention_dropout: on each layer's input, and on the attention weights.
         bias: learn a bias per layer.
         loss: the loss this model is trained with, of :mod:`deepgat.nn.losses`.
@@ -108,6 +109,7 @@ class AttentionStack(nn.Module):
         label_input: LabelInput | None = None,
         label_hops: int = 0,
         first_labels: str = "zero",
+        unit_features: bool = False,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         bias: bool = True,
@@ -120,6 +122,7 @@ class AttentionStack(nn.Module):
         self.dropout = dropout
         self.label_hops = min(label_hops, layers)
         self.first_labels = first_labels
+        self.unit_features = unit_features
         self.label_input: LabelInput = LabelsToPrediction() if label_input is None else label_input
         self.loss: Loss = LayerwiseLoss(delta=0.4) if loss is None else loss
         activation = nn.ELU() if activation is None else activation
@@ -194,6 +197,9 @@ class AttentionStack(nn.Module):
             raise UserError(
                 f"x has {h.size(1)} columns but the model was made for {self.in_channels} features"
             )
+        if self.unit_features:
+            assert not isinstance(h, ops.Columns)
+            h = ops.unit_rows(h)
         neighbors = ops.as_neighbors(edge_index, h.size(0))
         layer_logits: dict[int, Tensor] = {}
         hidden: list[Tensor] = []

@@ -1,7 +1,15 @@
 """Sparse operators on neighbour lists. Imports torch only."""
 
 from deepgat.ops.backends import BACKENDS, neighbor_attention, use_backend
-from deepgat.ops.features import Columns, Features, SparseMatrix, as_features, dropout, linear
+from deepgat.ops.features import (
+    Columns,
+    Features,
+    SparseMatrix,
+    as_features,
+    dropout,
+    linear,
+    unit_rows,
+)
 from deepgat.ops.neighbors import Neighbors, as_neighbors
 from deepgat.ops.reference import attention_weights
 from deepgat.ops.scores import (
@@ -33,5 +41,6 @@ __all__ = [
     "dropout",
     "linear",
     "neighbor_attention",
+    "unit_rows",
     "use_backend",
 ]

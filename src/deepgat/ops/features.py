@@ -124,6 +124,15 @@ def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return out if bias is None else out + bias
 
 
+def unit_rows(x: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
+    """Every row divided by the sum of its absolute values; rows of zeros stay zero."""
+    if isinstance(x, Tensor):
+        return F.normalize(x, p=1.0, dim=1)
+    lengths = x.row_ptr.diff()
+    total = torch.segment_reduce(x.values.abs(), "sum", lengths=lengths, unsafe=True, initial=0)
+    return x.with_values(x.values / torch.repeat_interleave(total, lengths))
+
+
 def dropout(x: Any, p: float, training: bool) -> Any:
     """Dropout on features; zeros stay zero, so for sparse x only the stored numbers are drawn."""
     if not training or p == 0.0:
