@@ -6,10 +6,12 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from deepgat.analysis import confidence_interval
+from deepgat.recipes import recipe
 from deepgat.report.published import published_score
 
 Record = Mapping[str, Any]
@@ -53,15 +55,16 @@ def accuracy_table(records: Iterable[Record]) -> str:
     for group, runs in sorted(grouped(records).items(), key=lambda item: _order(item[0])):
         settings = dict(group.settings)
         mean, half = confidence_interval([100 * run["micro_f1"]["test"] for run in runs])
+        preset = _preset(group)
         printed = None
-        if _preset(settings) == "authors":
+        if preset == "authors":
             printed = published_score(
                 settings["model"], settings["score"], group.dataset, settings["layers"]
             )
         cells = [
             group.dataset,
             f"{settings['model']} {settings['score']}",
-            _preset(settings),
+            preset,
             str(settings["layers"]),
             f"{mean:.1f}" + ("" if math.isnan(half) else f" ± {half:.1f}"),
             str(len(runs)),
@@ -72,18 +75,34 @@ def accuracy_table(records: Iterable[Record]) -> str:
     return "\n".join(lines)
 
 
-def _preset(settings: Mapping[str, Any]) -> str:
-    """Which wiring a run had, told from the settings that only a preset changes together."""
-    wiring = (settings["label_input"], settings["loss_layers"])
-    names = {("prediction", "from-1"): "paper", ("layer", "from-0"): "authors"}
-    return names.get(wiring, f"{wiring[0]}, loss {wiring[1]}")
+def _preset(group: Group) -> str:
+    """The preset that a run is nearest to, and what was changed in it."""
+    ways = [(name, _changes(group, name)) for name in ("paper", "authors")]
+    name, changes = min(ways, key=lambda way: len(way[1]))
+    return ", ".join([name, *changes])
+
+
+def _changes(group: Group, preset: str) -> list[str]:
+    settings, training = dict(group.settings), dict(group.training)
+    usual = recipe(
+        preset,
+        settings["model"],
+        score=settings["score"],
+        dataset=group.dataset,
+        layers=settings["layers"],
+    )
+    found = []
+    for values, expected in ((settings, asdict(usual.model)), (training, asdict(usual.training))):
+        # a setting that the record does not name had its default when the run was made
+        found += [f"{k}={values[k]}" for k in expected if k in values and values[k] != expected[k]]
+    return found
 
 
 def _order(group: Group) -> tuple[str, str, str, str, int]:
     settings = dict(group.settings)
     return (
         group.dataset,
-        _preset(settings),
+        _preset(group),
         settings["model"],
         settings["score"],
         settings["layers"],
