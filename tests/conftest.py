@@ -3,6 +3,7 @@
 import os
 import random
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
+
+from deepgat.ops import backends
 
 # Tests in any folder import the helper modules beside this file (`import transcription`).
 HERE = str(Path(__file__).parent)
@@ -64,6 +67,14 @@ def deepgat_cache(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEEPGAT_CACHE", str(cache))
         yield cache
+
+
+@pytest.fixture(scope="session", autouse=True)
+def slow_path_already_told() -> None:
+    """Where the kernels are not built, their absence is told before the tests that read stderr."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        backends._say_once()
 
 
 @pytest.fixture(autouse=True)

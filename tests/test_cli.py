@@ -21,6 +21,7 @@ from deepgat.cli.parsing import head_width, parse_choices, parse_seeds
 from deepgat.cli.show import OUT
 from deepgat.data import entries
 from deepgat.errors import UserError
+from deepgat.ops import native
 from deepgat.runs import train_once
 
 TRAIN = importlib.import_module("deepgat.cli.train")  # the package's name is the command's
@@ -595,6 +596,10 @@ def test_a_process_exits_with_2_and_one_line_on_a_mistake():
 
 def test_a_process_exits_with_0_and_prints_json_alone():
     result = process("train", "csbm", "--json", *QUICK)
-    assert (result.code, result.err) == (0, "")
+    assert result.code == 0
+    if native.available():
+        assert result.err == ""
+    else:  # told once, where it does not disturb the output
+        assert result.err.count("the fast kernels were not built") == 1
     (record,) = result.records
     assert record["dataset"] == "csbm"

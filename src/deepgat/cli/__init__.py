@@ -34,6 +34,7 @@ def main() -> None:
     """Run a command. A mistake in the input is one sentence and exit code 2."""
     # Torch announces on first use that its sparse layouts are in beta; users cannot act on it.
     warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+    warnings.showwarning = _show_warning
     try:
         app()
     except UserError as error:
@@ -45,3 +46,8 @@ def main() -> None:
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning as a sentence, without the line of code it came from."""
+    ERR.print(f"[yellow]note:[/] {escape(str(message))}", soft_wrap=True)
