@@ -96,7 +96,7 @@ def _to_tensors(graphs: Sequence[Data]) -> dict[str, Tensor]:
     x = graphs[0].x
     if x.layout is torch.sparse_csr:
         if len(graphs) > 1:
-            raise NotImplementedError("several graphs with sparse features")
+            raise ValueError("only a single graph may have sparse features")
         parts = (x.crow_indices(), x.col_indices(), x.values())
         tensors |= dict(zip(CSR_PARTS, parts, strict=True))
     else:
