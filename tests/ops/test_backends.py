@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deepgat import ops
 from deepgat.errors import UserError
-from deepgat.ops import backends, native, reference
+from deepgat.ops import attention, backends, native, reference
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.scores import (
     Additive,
@@ -88,7 +88,7 @@ def assert_same(
     upstream = torch.randn_like(value)
     seed = torch.tensor([77])
     found = []
-    for backend in (reference, native):
+    for backend in (reference, attention):
         out = backend.neighbor_attention(neighbors, value, form, normalization, dropout, seed)
         found.append([out, *torch.autograd.grad(out, [value, *leaves], upstream)])
     scale = max(
@@ -153,7 +153,7 @@ def test_huge_scores_stay_finite():
     score[::3] = -torch.inf
     score[neighbors.source == neighbors.target] = 0.0  # someone must be left in every list
     value = torch.randn(10, 8, 8)
-    out = native.neighbor_attention(neighbors, value, EdgeScore(score))
+    out = attention.neighbor_attention(neighbors, value, EdgeScore(score))
     expected = reference.neighbor_attention(neighbors, value, EdgeScore(score))
     assert out.isfinite().all()
     torch.testing.assert_close(out, expected)
@@ -169,7 +169,7 @@ def test_the_number_of_threads_changes_no_bit():
             torch.manual_seed(0)
             form, leaves = make_form("dot shared", neighbors, 8, 5, torch.float32)
             value = torch.randn(500, 8, 8, requires_grad=True)
-            out = native.neighbor_attention(neighbors, value, form)
+            out = attention.neighbor_attention(neighbors, value, form)
             found.append([out, *torch.autograd.grad(out.square().sum(), [value, *leaves])])
     finally:
         torch.set_num_threads(before)
@@ -181,16 +181,15 @@ def operator_arguments(kind: int, activation: int, shared: bool, symmetric: bool
     torch.manual_seed(1)
     lists = Neighbors.from_edge_index(random_edges(6, 9), 6)
     query, key, value = (torch.randn(6, 3, 4, dtype=torch.double) for _ in range(3))
-    bias = torch.randn(lists.num_edges, 3, dtype=torch.double) if kind == native.NONE else None
+    bias = torch.randn(lists.num_edges, 3, dtype=torch.double) if kind == attention.NONE else None
     if shared:
         key = torch.empty(0, dtype=torch.double)
     for tensor in (query, key, value, *([] if bias is None else [bias])):
         tensor.requires_grad_(tensor.dim() > 1)
     seed = torch.zeros(1, dtype=torch.long)
     return (
-        lists.ptr, lists.source, lists.source_ptr, lists.target_by_source,
-        lists.by_source, query, key, value, bias, kind, activation, 0.5, 0.2, symmetric, shared,
-        True, 0.0, seed,
+        [getattr(lists, name) for name in attention.LISTS], query, key, value, bias, seed,
+        kind, activation, 0.5, 0.2, symmetric, shared, True, 0.0,
     )  # fmt: skip
 
 
@@ -198,9 +197,9 @@ def operator_arguments(kind: int, activation: int, shared: bool, symmetric: bool
 @pytest.mark.parametrize(
     ("kind", "activation", "shared"),
     [
-        (native.DOT, native.AS_IS, False),
-        (native.DOT, native.SOFTMAX, True),
-        (native.NONE, native.AS_IS, False),
+        (attention.DOT, attention.AS_IS, False),
+        (attention.DOT, attention.SOFTMAX, True),
+        (attention.NONE, attention.AS_IS, False),
     ],
 )
 def test_registered_properly(kind, activation, shared, symmetric):
@@ -216,7 +215,7 @@ def test_gradcheck(name, normalization):
     form, leaves = make_form(name, neighbors, 2, 3, torch.float64)
     value = torch.randn(6, 2, 3, dtype=torch.double, requires_grad=True)
     assert torch.autograd.gradcheck(
-        lambda *_: native.neighbor_attention(neighbors, value, form, normalization),
+        lambda *_: attention.neighbor_attention(neighbors, value, form, normalization),
         (value, *leaves),
     )
 
@@ -227,7 +226,7 @@ def test_torch_compile_sees_through():
 
     def layer(query: Tensor, value: Tensor) -> Tensor:
         form = DotProduct(query.softmax(-1), query.softmax(-1))
-        return native.neighbor_attention(neighbors, value, form).relu()
+        return attention.neighbor_attention(neighbors, value, form).relu()
 
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(query, value), layer(query, value))
@@ -261,7 +260,7 @@ def test_dropout_follows_torchs_seed():
 
 def test_choosing_a_backend(monkeypatch):
     value = torch.zeros(1, 1, 1)
-    assert backends._implementation(value) is native.neighbor_attention
+    assert backends._implementation(value) is attention.neighbor_attention
     with ops.use_backend("reference"):
         assert backends._implementation(value) is reference.neighbor_attention
     with pytest.raises(UserError, match="unknown backend"), ops.use_backend("cuda"):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from deepgat.errors import UserError, unknown_name
-from deepgat.ops import native, reference
+from deepgat.ops import attention, native, reference
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.scores import Normalization, ScoreForm
 
@@ -47,15 +47,17 @@ def neighbor_attention(
     form: ScoreForm,
     normalization: Normalization = Normalization.ROW,
     dropout: float = 0.0,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """out_v = Σ_{u∈N_v} α_vu value_u: [n, H, D] → [n, H, D].
 
-    α is exp(s_vu), normalised over N_v or symmetrically; a share ``dropout`` of the weights is
-    dropped, drawn from torch's random numbers.
+    α is exp(s_vu + bias_vu), normalised over N_v or symmetrically; a share ``dropout`` of the
+    weights is dropped, drawn from torch's random numbers. ``bias``: [E, H], or [E, 1] for all
+    heads.
     """
     seed = torch.randint(2**31 - 1, (1,), device=value.device) if dropout else None
     run = _implementation(value)
-    return run(neighbors, value, form, normalization, dropout, seed)
+    return run(neighbors, value, form, normalization, dropout, seed, bias)
 
 
 def _implementation(value: Tensor):  # type: ignore[no-untyped-def]
@@ -63,7 +65,7 @@ def _implementation(value: Tensor):  # type: ignore[no-untyped-def]
     if chosen == "reference":
         return reference.neighbor_attention
     if native.supports(value):
-        return native.neighbor_attention
+        return attention.neighbor_attention
     if value.device.type == "cpu" and not native.available():
         _say_once()
     return reference.neighbor_attention

@@ -1,14 +1,14 @@
 """Neighbour attention in C++ with OpenMP: the fast path on the CPU.
 
 The kernels (``kernels/attention.cpp``) are a plain shared library beside this file, built with the
-package where a compiler is at hand. Here they become torch operators, ``deepgat::attend`` and its
-gradient, with shapes for tracing and an autograd rule, so ``torch.compile`` and ``torch.export``
-can see through them.
+package where a compiler is at hand. Here they become the CPU kernels of ``deepgat::attend`` and
+its gradient.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deepgat.ops.neighbors import Neighbors
-from deepgat.ops.scores import (
-    Additive,
-    ClassAgreement,
-    DotProduct,
-    EdgeScore,
-    Normalization,
-    ScoreForm,
-    Uniform,
-)
+from deepgat.ops.attention import LISTS, NONE, attend, attend_backward, stride_of
 
-LANES = 8
-NONE, DOT, ADDITIVE = 0, 1, 2
-AS_IS, SOFTMAX, SIGMOID = 0, 1, 2
 _BITS = {torch.float32: "f32", torch.float64: "f64"}
-_LISTS = ("ptr", "source", "source_ptr", "target_by_source", "edge_by_source")
+_LISTS = ("ptr", "source", "source_ptr", "target_by_source", "by_source")
 _INTEGERS = (
     "kind", "activation", "symmetric_normalization", "single_pass",
     "heads", "stride", "score_channels", "channels", "threads",
@@ -85,85 +73,18 @@ def _function(name: str, dtype: torch.dtype) -> Any:
 
 def supports(value: Tensor) -> bool:
     """Whether these kernels can run it."""
-    return value.device.type == "cpu" and value.dtype in _BITS and available()
+    return value.device.type == "cpu" and available()
 
 
-def neighbor_attention(
-    neighbors: Neighbors,
-    value: Tensor,
-    form: ScoreForm,
-    normalization: Normalization = Normalization.ROW,
-    dropout: float = 0.0,
-    seed: Tensor | None = None,
-) -> Tensor:
-    """As :func:`deepgat.ops.reference.neighbor_attention`, without a number per edge."""
-    nothing = value.new_empty(0)
-    query = key = nothing
-    bias, kind, activation, scale, slope, shared = None, NONE, AS_IS, 1.0, 0.0, False
-    match form:
-        case DotProduct(q, k, factor):
-            query, key, kind, scale, shared = q, k, DOT, factor, q is k
-        case ClassAgreement(logits, factor, independent_labels):
-            query, kind, scale, shared = logits, DOT, factor, True
-            activation = SIGMOID if independent_labels else SOFTMAX
-        case Additive(t, s, negative_slope):
-            query, key, kind, slope = t.unsqueeze(-1), s.unsqueeze(-1), ADDITIVE, negative_slope
-        case EdgeScore(score):
-            bias = score.expand(-1, value.size(1)).to(value.dtype)
-        case Uniform():
-            pass
-    out, _ = attend(
-        neighbors.ptr,
-        neighbors.source,
-        neighbors.source_ptr,
-        neighbors.target_by_source,
-        neighbors.by_source,
-        query.to(value.dtype),
-        nothing if shared else key.to(value.dtype),
-        value,
-        bias,
-        kind,
-        activation,
-        scale,
-        slope,
-        normalization is Normalization.SYMMETRIC,
-        shared,
-        neighbors.symmetric,
-        dropout,
-        torch.zeros(1, dtype=torch.int64) if seed is None else seed,
-    )
-    return out
-
-
-@torch.library.custom_op("deepgat::attend", mutates_args=(), device_types="cpu")
-def attend(
-    ptr: Tensor,
-    source: Tensor,
-    source_ptr: Tensor,
-    target_by_source: Tensor,
-    edge_by_source: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    kind: int,
-    activation: int,
-    scale: float,
-    slope: float,
-    symmetric_normalization: bool,
-    shared: bool,
-    undirected: bool,
-    dropout: float,
-    seed: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """(out [n, H, D], log Σ exp of every list [n, lanes]).
-
-    ``shared``: query is the key too (``key`` is then empty); ``activation`` acts on it first.
-    """
-    lists = (ptr, source, source_ptr, target_by_source, edge_by_source)
+@attend.register_kernel("cpu")
+def _(
+    lists: Sequence[Tensor], query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None,
+    seed: Tensor, kind: int, activation: int, scale: float, slope: float,
+    symmetric_normalization: bool, shared: bool, undirected: bool, dropout: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     call = _Call(
-        lists, query, key, value, bias, kind, activation, scale, slope,
-        symmetric_normalization, shared, dropout, seed,
+        lists, query, key, value, bias, seed, kind, activation, scale, slope,
+        symmetric_normalization, shared, dropout,
     )  # fmt: skip
     out = value.new_empty(value.shape)
     log_sum = value.new_empty(value.size(0), call.stride)
@@ -172,48 +93,16 @@ def attend(
     return out, log_sum
 
 
-@attend.register_fake
+@attend_backward.register_kernel("cpu")
 def _(
-    ptr: Tensor, source: Tensor, source_ptr: Tensor, target_by_source: Tensor,
-    edge_by_source: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None,
-    kind: int, activation: int, scale: float, slope: float, symmetric_normalization: bool,
-    shared: bool, undirected: bool, dropout: float, seed: Tensor,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    n, heads, _ = value.shape
-    return value.new_empty(value.shape), value.new_empty(n, _stride(heads))
-
-
-@torch.library.custom_op("deepgat::attend_backward", mutates_args=(), device_types="cpu")
-def attend_backward(
-    grad: Tensor,
-    out: Tensor,
-    log_sum: Tensor,
-    ptr: Tensor,
-    source: Tensor,
-    source_ptr: Tensor,
-    target_by_source: Tensor,
-    edge_by_source: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    seed: Tensor,
-    kind: int,
-    activation: int,
-    scale: float,
-    slope: float,
-    symmetric_normalization: bool,
-    shared: bool,
-    undirected: bool,
-    dropout: float,
-    want_scores: bool,
-    want_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of query, key, value and bias; [0] where there is none or none is wanted."""
-    lists = (ptr, source, source_ptr, target_by_source, edge_by_source)
+    grad: Tensor, out: Tensor, log_sum: Tensor, lists: Sequence[Tensor], query: Tensor, key: Tensor,
+    value: Tensor, bias: Tensor | None, seed: Tensor, kind: int, activation: int, scale: float,
+    slope: float, symmetric_normalization: bool, shared: bool, undirected: bool, dropout: float,
+    want_scores: bool, want_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     call = _Call(
-        lists, query, key, value, bias, kind, activation, scale, slope,
-        symmetric_normalization, shared, dropout, seed,
+        lists, query, key, value, bias, seed, kind, activation, scale, slope,
+        symmetric_normalization, shared, dropout,
     )  # fmt: skip
     call.give(grad_out=grad.contiguous(), out=out, log_sum=log_sum)
     call.give(grad_lanes=call.room(value), row_dot=torch.empty_like(log_sum))
@@ -241,63 +130,17 @@ def attend_backward(
     return grads[0], grads[1], grads[2], grads[3]
 
 
-@attend_backward.register_fake
-def _(
-    grad: Tensor, out: Tensor, log_sum: Tensor, ptr: Tensor, source: Tensor, source_ptr: Tensor,
-    target_by_source: Tensor, edge_by_source: Tensor, query: Tensor, key: Tensor, value: Tensor,
-    bias: Tensor | None, seed: Tensor, kind: int, activation: int, scale: float, slope: float,
-    symmetric_normalization: bool, shared: bool, undirected: bool, dropout: float,
-    want_scores: bool, want_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    n, heads, _ = value.shape
-
-    def lanes(like: Tensor) -> Tensor:
-        room = value.new_empty(n, like.size(2), _stride(heads))
-        return room[..., :heads].transpose(1, 2)
-
-    scores = kind != NONE and want_scores
-    return (
-        lanes(query) if scores else value.new_empty(0),
-        lanes(query) if scores and not shared else value.new_empty(0),
-        lanes(value),
-        value.new_empty(bias.shape) if bias is not None and want_bias else value.new_empty(0),
-    )
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *plain, seed = inputs[9:]
-    ctx.plain = plain
-    ctx.save_for_backward(*inputs[:9], seed, *output)
-
-
-def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    *tensors, out, log_sum = ctx.saved_tensors
-    wanted = ctx.needs_input_grad
-    found = attend_backward(
-        grad, out, log_sum, *tensors, *ctx.plain, wanted[5] or wanted[6], wanted[8]
-    )
-    query, key, value, bias = (item if item.dim() > 1 else None for item in found)
-    return (None,) * 5 + (query, key, value, bias) + (None,) * 9
-
-
-attend.register_autograd(_backward, setup_context=_setup_context)
-
-
-def _stride(heads: int) -> int:
-    """Lanes that hold the heads: the next multiple of 8."""
-    return -(-heads // LANES) * LANES
-
-
 class _Call:
     """One call of a kernel: the C structure and the tensors that must outlive it."""
 
     def __init__(
         self,
-        lists: tuple[Tensor, ...],
+        lists: Sequence[Tensor],
         query: Tensor,
         key: Tensor,
         value: Tensor,
         bias: Tensor | None,
+        seed: Tensor,
         kind: int,
         activation: int,
         scale: float,
@@ -305,11 +148,10 @@ class _Call:
         symmetric_normalization: bool,
         shared: bool,
         dropout: float,
-        seed: Tensor,
     ) -> None:
         n, heads, channels = value.shape
         self.dtype = value.dtype
-        self.stride = _stride(heads)
+        self.stride = stride_of(heads)
         self.kept: list[Tensor] = []
         self.problem = _Problem(
             nodes=n,
@@ -325,7 +167,8 @@ class _Call:
             seed=int(seed),
             threads=torch.get_num_threads(),
         )
-        self.give(**dict(zip(_LISTS, lists, strict=True)))
+        by_name = dict(zip(LISTS, lists, strict=True))
+        self.give(**{name: by_name[name] for name in _LISTS})
         self.give(value=self.lanes(value))
         if kind != NONE:
             self.problem.score_channels = query.size(2)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from deepgat.errors import UserError
+from deepgat.ops.pieces import cut_lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,8 @@ class Neighbors:
             source_ptr[u+1]]`` are the edges out of u. It makes every backward pass a sum over a
             contiguous list, hence deterministic on every device.
         target_by_source: [E] int32, ``target[by_source]``.
+        pieces, hubs: the lists by target cut for workers, of :func:`~deepgat.ops.pieces.cut_lists`.
+        source_pieces, source_hubs: the same for the lists by source.
         symmetric: whether u ∈ N_v implies v ∈ N_u.
     """
 
@@ -36,6 +39,10 @@ class Neighbors:
     source_ptr: Tensor
     by_source: Tensor
     target_by_source: Tensor
+    pieces: Tensor
+    hubs: Tensor
+    source_pieces: Tensor
+    source_hubs: Tensor
     symmetric: bool
 
     @staticmethod
@@ -50,14 +57,22 @@ class Neighbors:
         key = torch.unique(target * num_nodes + source)  # sorted by target, then by source
         target, source = key // max(num_nodes, 1), key % max(num_nodes, 1)
         transposed_key, by_source = torch.sort(source * num_nodes + target)
+        symmetric = bool(torch.equal(key, transposed_key))
+        ptr, source_ptr = _pointers(target, num_nodes), _pointers(source, num_nodes)
+        pieces, hubs = cut_lists(ptr)
+        source_pieces, source_hubs = (pieces, hubs) if symmetric else cut_lists(source_ptr)
         return Neighbors(
-            ptr=_pointers(target, num_nodes),
+            ptr=ptr,
             source=source.int(),
             target=target.int(),
-            source_ptr=_pointers(source, num_nodes),
+            source_ptr=source_ptr,
             by_source=by_source,
             target_by_source=target[by_source].int(),
-            symmetric=bool(torch.equal(key, transposed_key)),
+            pieces=pieces,
+            hubs=hubs,
+            source_pieces=source_pieces,
+            source_hubs=source_hubs,
+            symmetric=symmetric,
         )
 
     @property
@@ -85,18 +100,14 @@ class Neighbors:
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
         """The same lists on another device."""
 
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=non_blocking)
-
-        return Neighbors(
-            ptr=move(self.ptr),
-            source=move(self.source),
-            target=move(self.target),
-            source_ptr=move(self.source_ptr),
-            by_source=move(self.by_source),
-            target_by_source=move(self.target_by_source),
-            symmetric=self.symmetric,
-        )
+        tensors = {
+            name: item.to(device, non_blocking=non_blocking)
+            for name, item in vars(self).items()
+            if isinstance(item, Tensor)
+        }
+        if self.symmetric:  # one copy for both
+            tensors |= {"source_pieces": tensors["pieces"], "source_hubs": tensors["hubs"]}
+        return Neighbors(**tensors, symmetric=self.symmetric)
 
 
 def as_neighbors(edge_index: Tensor | Neighbors, num_nodes: int) -> Neighbors:

@@ -51,10 +51,18 @@ def shifted_exp(scores: Tensor, neighbors: Neighbors) -> tuple[Tensor, Tensor]:
 
 
 def attention_weights(
-    neighbors: Neighbors, form: ScoreForm, normalization: Normalization = Normalization.ROW
+    neighbors: Neighbors,
+    form: ScoreForm,
+    normalization: Normalization = Normalization.ROW,
+    bias: Tensor | None = None,
 ) -> Tensor:
-    """α_vu for every edge, [E, H] or [E, 1]: exp(s_vu) / d_v, or exp(s_vu) / sqrt(d_v d_u)."""
+    """α_vu for every edge, [E, H] or [E, 1]: exp(s_vu) / d_v, or exp(s_vu) / sqrt(d_v d_u).
+
+    ``bias``, [E, H] or [E, 1], joins the score.
+    """
     scores = edge_scores(neighbors, form)
+    if bias is not None:
+        scores = scores + bias
     exp_scores, highest = shifted_exp(scores, neighbors)
     total = sum_by_target(exp_scores, neighbors)
     if normalization is Normalization.ROW:
@@ -76,9 +84,10 @@ def neighbor_attention(
     normalization: Normalization = Normalization.ROW,
     dropout: float = 0.0,
     seed: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Weigh every neighbour, drop a share of the weights, and sum: [n, H, D] → [n, H, D]."""
-    weights = attention_weights(neighbors, form, normalization).to(value.dtype)
+    weights = attention_weights(neighbors, form, normalization, bias).to(value.dtype)
     if dropout:
         assert seed is not None
         weights = weights * dropout_mask(neighbors, value.size(1), dropout, seed).to(value.dtype)

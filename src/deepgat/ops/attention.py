@@ -1,0 +1,201 @@
+"""Neighbour attention as torch operators: ``deepgat::attend`` and its gradient.
+
+Here are their signatures, the shapes for tracing and the autograd rule, so ``torch.compile`` and
+``torch.export`` can see through them; the kernels behind them are registered per kind of device
+(``native.py`` for the CPU, ``triton_attention.py`` for GPUs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deepgat.ops.neighbors import Neighbors
+from deepgat.ops.scores import (
+    Additive,
+    ClassAgreement,
+    DotProduct,
+    EdgeScore,
+    Normalization,
+    ScoreForm,
+    Uniform,
+)
+
+NONE, DOT, ADDITIVE = 0, 1, 2
+AS_IS, SOFTMAX, SIGMOID = 0, 1, 2
+LANES = 8
+LISTS = (
+    "ptr", "source", "pieces", "hubs",
+    "source_ptr", "target_by_source", "by_source", "source_pieces", "source_hubs",
+)  # fmt: skip
+"""The tensors of :class:`~deepgat.ops.Neighbors` that the kernels read, in this order."""
+
+
+def neighbor_attention(
+    neighbors: Neighbors,
+    value: Tensor,
+    form: ScoreForm,
+    normalization: Normalization = Normalization.ROW,
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """As :func:`deepgat.ops.reference.neighbor_attention`, without a number per edge."""
+    nothing = value.new_empty(0)
+    query = key = nothing
+    kind, activation, scale, slope, shared = NONE, AS_IS, 1.0, 0.0, False
+    match form:
+        case DotProduct(q, k, factor):
+            query, key, kind, scale, shared = q, k, DOT, factor, q is k
+        case ClassAgreement(logits, factor, independent_labels):
+            query, kind, scale, shared = logits, DOT, factor, True
+            activation = SIGMOID if independent_labels else SOFTMAX
+        case Additive(t, s, negative_slope):
+            query, key, kind, slope = t.unsqueeze(-1), s.unsqueeze(-1), ADDITIVE, negative_slope
+        case EdgeScore(score):
+            bias = score if bias is None else score + bias
+        case Uniform():
+            pass
+    stored = value.dtype
+    if value.device.type == "cpu" and stored in (torch.bfloat16, torch.float16):
+        value = value.float()  # the CPU kernels know float32 and float64
+    exact = value.dtype if value.device.type == "cpu" or stored == torch.float64 else None
+    query, key = (x if exact is None else x.to(exact) for x in (query, key))
+    if bias is not None:
+        bias = bias.expand(-1, value.size(1)).to(exact or bias.dtype)
+    out, _ = attend(
+        [getattr(neighbors, name) for name in LISTS],
+        query,
+        nothing if shared else key,
+        value,
+        bias,
+        torch.zeros(1, dtype=torch.int64, device=value.device) if seed is None else seed,
+        kind,
+        activation,
+        scale,
+        slope,
+        normalization is Normalization.SYMMETRIC,
+        shared,
+        neighbors.symmetric,
+        dropout,
+    )
+    return out.to(stored)
+
+
+@torch.library.custom_op("deepgat::attend", mutates_args=())
+def attend(
+    lists: Sequence[Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    seed: Tensor,
+    kind: int,
+    activation: int,
+    scale: float,
+    slope: float,
+    symmetric_normalization: bool,
+    shared: bool,
+    undirected: bool,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """(out [n, H, D], log Σ exp of every list [n, H or lanes that hold H]).
+
+    ``shared``: query is the key too (``key`` is then empty); ``activation`` acts on it first.
+    """
+    raise _no_kernel(value)
+
+
+@torch.library.custom_op("deepgat::attend_backward", mutates_args=())
+def attend_backward(
+    grad: Tensor,
+    out: Tensor,
+    log_sum: Tensor,
+    lists: Sequence[Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    seed: Tensor,
+    kind: int,
+    activation: int,
+    scale: float,
+    slope: float,
+    symmetric_normalization: bool,
+    shared: bool,
+    undirected: bool,
+    dropout: float,
+    want_scores: bool,
+    want_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of query, key, value and bias; [0] where there is none or none is wanted."""
+    raise _no_kernel(value)
+
+
+def stride_of(heads: int) -> int:
+    """Lanes that hold the heads on the CPU: the next multiple of 8."""
+    return -(-heads // LANES) * LANES
+
+
+@attend.register_fake
+def _(
+    lists: Sequence[Tensor], query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None,
+    seed: Tensor, kind: int, activation: int, scale: float, slope: float,
+    symmetric_normalization: bool, shared: bool, undirected: bool, dropout: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    n, heads, _ = value.shape
+    if value.device.type == "cpu":
+        return value.new_empty(value.shape), value.new_empty(n, stride_of(heads))
+    sums = torch.float64 if value.dtype == torch.float64 else torch.float32
+    return value.new_empty(value.shape), value.new_empty(n, heads, dtype=sums)
+
+
+@attend_backward.register_fake
+def _(
+    grad: Tensor, out: Tensor, log_sum: Tensor, lists: Sequence[Tensor], query: Tensor, key: Tensor,
+    value: Tensor, bias: Tensor | None, seed: Tensor, kind: int, activation: int, scale: float,
+    slope: float, symmetric_normalization: bool, shared: bool, undirected: bool, dropout: float,
+    want_scores: bool, want_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    n, heads, _ = value.shape
+
+    def room(like: Tensor) -> Tensor:
+        if value.device.type != "cpu":
+            return torch.empty_like(like, memory_format=torch.contiguous_format)
+        lanes = value.new_empty(n, like.size(2), stride_of(heads))
+        return lanes[..., :heads].transpose(1, 2)
+
+    scores = kind != NONE and want_scores
+    return (
+        room(query) if scores else value.new_empty(0),
+        room(key) if scores and not shared else value.new_empty(0),
+        room(value),
+        bias.new_empty(bias.shape) if bias is not None and want_bias else value.new_empty(0),
+    )
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    lists, *tensors = inputs[:6]
+    ctx.plain = inputs[6:]
+    ctx.save_for_backward(*output, *tensors, *lists)
+
+
+def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
+    out, log_sum, query, key, value, bias, seed, *lists = ctx.saved_tensors
+    wanted = ctx.needs_input_grad
+    found = attend_backward(
+        grad, out, log_sum, lists, query, key, value, bias, seed, *ctx.plain,
+        wanted[1] or wanted[2], wanted[4],
+    )  # fmt: skip
+    grads = (item if item.dim() > 1 else None for item in found)
+    return ([None] * len(lists), *grads, None) + (None,) * len(ctx.plain)
+
+
+attend.register_autograd(_backward, setup_context=_setup_context)
+
+
+def _no_kernel(value: Tensor) -> RuntimeError:
+    return RuntimeError(f"deepgat has no attention kernel for {value.device}")
