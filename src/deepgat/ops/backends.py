@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 
-import torch
 from torch import Tensor
 
 from deepgat.errors import UserError, unknown_name
-from deepgat.ops import attention, native, reference
+from deepgat.ops import attention, draws, native, reference
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.scores import Normalization, ScoreForm
 
@@ -55,7 +54,7 @@ def neighbor_attention(
     weights is dropped, drawn from torch's random numbers. ``bias``: [E, H], or [E, 1] for all
     heads.
     """
-    seed = torch.randint(2**31 - 1, (1,), device=value.device) if dropout else None
+    seed = draws.new_seed(value.device) if dropout else None
     run = _implementation(value)
     return run(neighbors, value, form, normalization, dropout, seed, bias)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from deepgat.ops import draws
+from deepgat.ops.matmul import drop_entries, sparse_matmul
+from deepgat.ops.pieces import cut_lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,9 +22,12 @@ class SparseMatrix:
     does its gradient XᵀG, if the transpose is at hand: it is laid out once, here.
 
     Attributes:
-        values: [nnz]; row_ptr: [n+1], column: [nnz] as in compressed sparse rows.
+        values: [nnz]; row_ptr: [n+1] int64, column: [nnz] int32 as in compressed sparse rows.
         column_ptr: [d+1], row: [nnz] and order: [nnz]: the transpose, whose values are
             ``values[order]``.
+        row_pieces, row_hubs, column_pieces, column_hubs: both cut for workers, of
+            :func:`~deepgat.ops.pieces.cut_lists`.
+        dropped: share of the stored numbers that products leave out, drawn by ``seed``.
     """
 
     values: Tensor
@@ -29,22 +36,38 @@ class SparseMatrix:
     column_ptr: Tensor
     row: Tensor
     order: Tensor
+    row_pieces: Tensor
+    row_hubs: Tensor
+    column_pieces: Tensor
+    column_hubs: Tensor
     shape: tuple[int, int]
+    dropped: float = 0.0
+    seed: Tensor | None = None
 
     @staticmethod
     def from_torch(matrix: Tensor) -> SparseMatrix:
         """From a ``torch.sparse_csr`` or ``torch.sparse_coo`` tensor."""
         matrix = matrix.to_sparse_csr() if matrix.layout != torch.sparse_csr else matrix
         n, d = matrix.shape
-        row_ptr = matrix.crow_indices().int()
+        row_ptr = matrix.crow_indices().long()
         column = matrix.col_indices().int()
         row = torch.repeat_interleave(
             torch.arange(n, device=column.device, dtype=torch.int32), row_ptr.diff()
         )
         order = torch.argsort(column.long() * max(n, 1) + row)
         counts = torch.bincount(column, minlength=d)
-        column_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
-        return SparseMatrix(matrix.values(), row_ptr, column, column_ptr, row[order], order, (n, d))
+        column_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return SparseMatrix(
+            matrix.values(),
+            row_ptr,
+            column,
+            column_ptr,
+            row[order],
+            order,
+            *cut_lists(row_ptr),
+            *cut_lists(column_ptr),
+            (n, d),
+        )
 
     def size(self, dim: int) -> int:
         return self.shape[dim]
@@ -59,32 +82,35 @@ class SparseMatrix:
 
     def with_values(self, values: Tensor) -> SparseMatrix:
         """The same places with other numbers in them."""
-        return SparseMatrix(
-            values, self.row_ptr, self.column, self.column_ptr, self.row, self.order, self.shape
-        )
+        return replace(self, values=values)
+
+    def with_dropout(self, p: float) -> SparseMatrix:
+        """The same matrix, of whose stored numbers a share p counts as 0 and the rest 1/(1−p)."""
+        return replace(self, dropped=p, seed=draws.new_seed(self.device))
 
     def to(self, *args: Any, **kwargs: Any) -> SparseMatrix:
         """Like ``Tensor.to``: a device, a dtype (of the values), or both."""
         values = self.values.to(*args, **kwargs)
-        device = values.device
-        return SparseMatrix(
-            values,
-            self.row_ptr.to(device),
-            self.column.to(device),
-            self.column_ptr.to(device),
-            self.row.to(device),
-            self.order.to(device),
-            self.shape,
-        )
+        moved = {
+            name: item.to(values.device)
+            for name, item in vars(self).items()
+            if isinstance(item, Tensor)
+        }
+        return replace(self, **(moved | {"values": values}))
 
     def matmul(self, dense: Tensor) -> Tensor:
         """X @ dense: [n, d] × [d, m] → [n, m]."""
-        return _csr(self.row_ptr, self.column, self.values, self.shape) @ dense
+        return sparse_matmul(
+            self.row_ptr, self.column, None, self.row_pieces, self.row_hubs,
+            self.values, dense, self.seed, self.dropped, False,
+        )  # fmt: skip
 
     def transposed_matmul(self, dense: Tensor) -> Tensor:
         """Xᵀ @ dense: [d, n] × [n, m] → [d, m]."""
-        n, d = self.shape
-        return _csr(self.column_ptr, self.row, self.values[self.order], (d, n)) @ dense
+        return sparse_matmul(
+            self.column_ptr, self.row, self.order, self.column_pieces, self.column_hubs,
+            self.values, dense, self.seed, self.dropped, True,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,10 +164,10 @@ def dropout(x: Any, p: float, training: bool) -> Any:
     if not training or p == 0.0:
         return x
     if isinstance(x, Tensor):
-        return F.dropout(x, p)
+        return drop_entries(x, draws.new_seed(x.device), p)
     if isinstance(x, Columns):
         return Columns(tuple(dropout(block, p, training) for block in x.blocks))
-    return x.with_values(F.dropout(x.values, p))
+    return x.with_dropout(p)
 
 
 class _SparseLinear(torch.autograd.Function):
@@ -149,13 +175,9 @@ class _SparseLinear(torch.autograd.Function):
     def forward(ctx: Any, weight: Tensor, x: SparseMatrix) -> Tensor:
         ctx.x = x
         ctx.weight_dtype = weight.dtype
-        return x.matmul(weight.t().to(x.dtype))
+        return x.matmul(weight.t().to(x.dtype).contiguous())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         grad_weight = ctx.x.transposed_matmul(grad.contiguous().to(ctx.x.dtype)).t()
         return grad_weight.to(ctx.weight_dtype), None
-
-
-def _csr(ptr: Tensor, index: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    return torch.sparse_csr_tensor(ptr, index, values, shape, check_invariants=False)

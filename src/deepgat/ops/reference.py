@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from deepgat.ops import draws
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.scores import (
     Additive,
@@ -95,26 +96,8 @@ def neighbor_attention(
 
 
 def dropout_mask(neighbors: Neighbors, heads: int, dropout: float, seed: Tensor) -> Tensor:
-    """[E, H]: 0 with probability ``dropout``, else 1/(1 − dropout).
-
-    Drawn by a hash of (seed, v, u, head): nothing is stored, any order of evaluation and any
-    division of the graph gives the same mask, and every backend computes this very one.
-    ``seed`` is one integer in a tensor.
-    """
-    head = torch.arange(1, heads + 1, device=neighbors.device)
-    target, source = neighbors.target.long(), neighbors.source.long()
-    pair = _mix(_mix(seed.to(neighbors.device) ^ target) + source)
-    draw = _mix(pair.unsqueeze(-1) + 0x9E3779B9 * head)
-    return (draw >= int(dropout * 2**32)).double() / (1 - dropout)
-
-
-def _mix(x: Tensor) -> Tensor:
-    """A bijection of 32-bit integers that scatters neighbouring inputs."""
-    low = 0xFFFFFFFF
-    x = x & low
-    x = ((x ^ (x >> 16)) * 0x7FEB352D) & low
-    x = ((x ^ (x >> 15)) * 0x846CA68B) & low
-    return x ^ (x >> 16)
+    """[E, H]: 0 with probability ``dropout``, else 1/(1 − dropout), by a hash of (v, u, head)."""
+    return draws.keep_edges(neighbors.target, neighbors.source, heads, dropout, seed)
 
 
 def source_rows(x: Tensor, neighbors: Neighbors) -> Tensor:

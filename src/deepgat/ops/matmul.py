@@ -1,0 +1,78 @@
+"""Two small operators around features: ``deepgat::sparse_matmul`` and ``deepgat::drop_entries``.
+
+Signatures, shapes for tracing, autograd rules and their definition in plain torch, which runs
+where no kernel is registered for the device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deepgat.ops import draws
+
+
+@torch.library.custom_op("deepgat::sparse_matmul", mutates_args=())
+def sparse_matmul(
+    ptr: Tensor,
+    index: Tensor,
+    position: Tensor | None,
+    pieces: Tensor,
+    hubs: Tensor,
+    values: Tensor,
+    dense: Tensor,
+    seed: Tensor | None,
+    dropout: float,
+    transposed: bool,
+) -> Tensor:
+    """out_i = Σ_{j in list i} mask · values[position_j] · dense[index_j]: [c, m] → [r, m].
+
+    The lists ``ptr`` [r+1] and ``index`` [nnz] int32 are rows of a matrix, or with ``transposed``
+    its columns; ``position`` says where each entry's number stands in ``values`` (None: in order).
+    The mask is :func:`deepgat.ops.draws.keep_entries` of the matrix's own (row, column).
+    ``pieces`` and ``hubs`` are those of :func:`deepgat.ops.pieces.cut_lists`.
+    """
+    numbers = values if position is None else values[position]
+    if dropout:
+        assert seed is not None
+        mine = torch.repeat_interleave(torch.arange(ptr.numel() - 1, device=ptr.device), ptr.diff())
+        place = (index, mine) if transposed else (mine, index)
+        numbers = numbers * draws.keep_entries(*place, dropout, seed).to(numbers.dtype)
+    shape = (ptr.numel() - 1, dense.size(0))
+    csr = torch.sparse_csr_tensor(ptr.int(), index, numbers, shape, check_invariants=False)
+    return csr @ dense
+
+
+@sparse_matmul.register_fake
+def _(
+    ptr: Tensor, index: Tensor, position: Tensor | None, pieces: Tensor, hubs: Tensor,
+    values: Tensor, dense: Tensor, seed: Tensor | None, dropout: float, transposed: bool,
+) -> Tensor:  # fmt: skip
+    return dense.new_empty(ptr.numel() - 1, dense.size(1))
+
+
+@torch.library.custom_op("deepgat::drop_entries", mutates_args=())
+def drop_entries(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
+    """x with a share of its entries zeroed and the rest divided by 1 − dropout: [n, m] → [n, m]."""
+    row = torch.arange(x.size(0), device=x.device).unsqueeze(1)
+    column = torch.arange(x.size(1), device=x.device)
+    return x * draws.keep_entries(row, column, dropout, seed).to(x.dtype)
+
+
+@drop_entries.register_fake
+def _(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _setup(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[1])
+    ctx.dropout = inputs[2]
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    return drop_entries(grad.contiguous(), *ctx.saved_tensors, ctx.dropout), None, None
+
+
+drop_entries.register_autograd(_backward, setup_context=_setup)
