@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # GPU kernels then run on the CPU, in Python
+
 from deepgat.ops import backends
 
 # Tests in any folder import the helper modules beside this file (`import transcription`).
@@ -74,7 +77,7 @@ def slow_path_already_told() -> None:
     """Where the kernels are not built, their absence is told before the tests that read stderr."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        backends._say_once()
+        backends._say_once("cpu")
 
 
 @pytest.fixture(autouse=True)

@@ -52,7 +52,7 @@ def outputs_and_gradients(model: AttentionStack, data: NodeDataset, device: torc
     graph = prepare(model, data, device)[0]
     outputs = graph.run(model, with_attention=True)
     assert outputs.logits.device.type == device.type
-    loss = model.loss(outputs.layer_logits, graph.y, graph.masks["train"])
+    loss = model.loss(outputs.layer_logits, graph.y, graph.nodes["train"])
     loss.backward()
     found = {f"logits of layer {layer}": t for layer, t in outputs.layer_logits.items()}
     found |= {f"hidden {i}": t for i, t in enumerate(outputs.hidden)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from deepgat.data import NodeDataset, PropagateLabels
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn import AttentionStack, LayerOutputs, classification_loss
 from deepgat.ops import Columns, Features, Neighbors, as_features
+from deepgat.replay import Recorded
 
 MONITORS = ("val-loss", "val-f1", "train-loss")
 PRECISIONS = ("float32", "bf16")
@@ -104,7 +104,8 @@ class GraphInputs:
     neighbors: Neighbors
     label_features: Tensor | None
     y: Tensor
-    masks: dict[str, Tensor]
+    nodes: dict[str, Tensor]
+    """The numbers of the nodes of each part: "train", "val", "test"."""
 
     def run(self, model: AttentionStack, with_attention: bool = False) -> LayerOutputs:
         labels = self.y if model.needs_labels else None
@@ -134,7 +135,10 @@ def prepare(model: AttentionStack, dataset: NodeDataset, device: torch.device) -
                 neighbors=Neighbors.from_edge_index(graph.edge_index, graph.num_nodes).to(device),
                 label_features=z,
                 y=graph.y.to(device),
-                masks={part: graph[f"{part}_mask"].to(device) for part in ("train", "val", "test")},
+                nodes={
+                    part: graph[f"{part}_mask"].nonzero().squeeze(1).to(device)
+                    for part in ("train", "val", "test")
+                },
             )
         )
     return inputs
@@ -145,6 +149,7 @@ def fit(
     dataset: NodeDataset,
     settings: TrainSettings | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
+    cuda_graphs: bool = True,
 ) -> FitResult:
     """Train the model on the data; it ends with the weights of its best epoch.
 
@@ -157,31 +162,31 @@ def fit(
         dataset: from :func:`deepgat.data.load_graph`.
         settings: how to train.
         on_epoch: called after every epoch, to show progress.
+        cuda_graphs: on a GPU, record the step and replay it (where the data is one graph).
     """
     settings = TrainSettings() if settings is None else settings
     device = choose_device(settings.device)
     model.to(device)
     graphs = prepare(model, dataset, device)
     _require_nodes(dataset, graphs)
-    train_graphs = [graph for graph in graphs if graph.masks["train"].any()]
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
-    )
+    record = cuda_graphs and device.type == "cuda" and len(graphs) == 1
+    epoch_of = _Epochs(model, graphs, settings, record)
     history: list[Epoch] = []
-    best, best_value, best_weights = None, math.inf, {}
+    best: Epoch | None = None
+    best_value, best_weights, spare = math.inf, _Weights(model), _Weights(model)
     stopped, start = "epochs", time.perf_counter()
     with _own_random_numbers(settings.seed, device):
         try:
             for number in range(1, settings.epochs + 1):
-                loss = _train_epoch(model, train_graphs, optimizer, settings, number)
-                val_loss, val_f1 = _validate(model, graphs, number)
+                loss, val_loss, val_f1 = epoch_of(number)
                 value = {"val-loss": val_loss, "val-f1": -val_f1, "train-loss": loss}
                 improved = best is None or value[settings.monitor] < best_value
                 best_number = number if improved or best is None else best.number
                 epoch = Epoch(number, loss, val_loss, val_f1, best_number)
                 if improved:
-                    weights = copy.deepcopy(model.state_dict())  # first: Ctrl-C may come in it
-                    best, best_value, best_weights = epoch, value[settings.monitor], weights
+                    spare.keep()  # first, and aside: Ctrl-C may come in it
+                    best, best_value = epoch, value[settings.monitor]
+                    best_weights, spare = spare, best_weights
                 history.append(epoch)
                 if on_epoch is not None:
                     on_epoch(epoch)
@@ -192,8 +197,10 @@ def fit(
             if best is None:  # nothing to keep yet
                 raise
             stopped = "interrupted"
+        finally:
+            epoch_of.release()
     assert best is not None
-    model.load_state_dict(best_weights)
+    best_weights.restore()
     return FitResult(history, best, stopped, time.perf_counter() - start)
 
 
@@ -206,8 +213,8 @@ def evaluate(model: AttentionStack, dataset: NodeDataset, device: str = "auto") 
     logits = [graph.run(model).logits.float() for graph in graphs]
     losses, scores = {}, {}
     for part in ("train", "val", "test"):
-        if any(graph.masks[part].any() for graph in graphs):
-            losses[part], scores[part] = _scores_of(logits, graphs, part)
+        if any(graph.nodes[part].numel() for graph in graphs):
+            losses[part], scores[part] = _scores_of(logits, graphs, part).tolist()
     return Evaluation(scores, losses, [values.cpu() for values in logits])
 
 
@@ -227,64 +234,105 @@ def choose_device(name: str) -> torch.device:
 
 def _require_nodes(dataset: NodeDataset, graphs: Sequence[GraphInputs]) -> None:
     for part, name in (("train", "training"), ("val", "validation")):
-        if not any(graph.masks[part].any() for graph in graphs):
+        if not any(graph.nodes[part].numel() for graph in graphs):
             raise UserError(
                 f"{dataset.title} has no {name} nodes: set {part}_mask, or apply SplitNodes"
             )
 
 
-def _train_epoch(
-    model: AttentionStack,
-    graphs: Sequence[GraphInputs],
-    optimizer: torch.optim.Optimizer,
-    settings: TrainSettings,
-    number: int,
-) -> float:
-    """One step per graph; the mean loss."""
-    model.train()
-    total = 0.0
-    order = torch.randperm(len(graphs)).tolist() if len(graphs) > 1 else [0]
-    for index in order:
-        graph = graphs[index]
-        optimizer.zero_grad(set_to_none=True)
-        with _autocast(settings.precision, graph.y.device):
-            outputs = graph.run(model)
+class _Weights:
+    """A copy of all that a model has learnt, to return to."""
+
+    def __init__(self, model: AttentionStack) -> None:
+        self.model = list(model.state_dict().values())
+        self.kept = [item.clone() for item in self.model]
+
+    def keep(self) -> None:
+        torch._foreach_copy_(self.kept, self.model)
+
+    def restore(self) -> None:
+        torch._foreach_copy_(self.model, self.kept)
+
+
+class _Epochs:
+    """One epoch after the other: a step per training graph, then a look at the validation nodes."""
+
+    def __init__(
+        self,
+        model: AttentionStack,
+        graphs: Sequence[GraphInputs],
+        settings: TrainSettings,
+        record: bool,
+    ) -> None:
+        self.model, self.precision = model, settings.precision
+        self.train_graphs = [graph for graph in graphs if graph.nodes["train"].numel()]
+        self.val_graphs = [graph for graph in graphs if graph.nodes["val"].numel()]
+        on_gpu = graphs[0].y.is_cuda
+        self.optimizer = torch.optim.Adam(
+            model.parameters(),
+            lr=settings.lr,
+            weight_decay=settings.weight_decay,
+            fused=on_gpu,
+            capturable=on_gpu,
+        )
+        self.step = Recorded(lambda: self._step(self.train_graphs[0]), record)
+        self.validate = Recorded(self._validate, record)
+
+    def __call__(self, number: int) -> tuple[float, float, float]:
+        """(mean training loss, validation loss, validation micro-F1)."""
+        self.model.train()
+        if len(self.train_graphs) == 1:
+            total = self._checked(*self.step(), number)
+        else:
+            order = torch.randperm(len(self.train_graphs)).tolist()
+            steps = (self._step(self.train_graphs[index]) for index in order)
+            total = sum(self._checked(*step, number) for step in steps)
+        self.model.eval()
+        val_loss, val_f1 = self.validate().tolist()
+        if not math.isfinite(val_loss):
+            raise _diverged(self._odd_one(), number, f"the validation loss became {val_loss}")
+        return total / len(self.train_graphs), val_loss, val_f1
+
+    def release(self) -> None:
+        self.step.release()
+        self.validate.release()
+
+    def _step(self, graph: GraphInputs) -> tuple[Tensor, LayerOutputs]:
+        self.optimizer.zero_grad(set_to_none=True)
+        with _autocast(self.precision, graph.y.device):
+            outputs = graph.run(self.model)
         logits = {layer: values.float() for layer, values in outputs.layer_logits.items()}
-        loss = model.loss(logits, graph.y, graph.masks["train"])
+        loss = self.model.loss(logits, graph.y, graph.nodes["train"])
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach(), outputs
+
+    def _checked(self, loss: Tensor, outputs: LayerOutputs, number: int) -> float:
         value = loss.item()
         if not math.isfinite(value):
             raise _diverged(outputs, number, f"the loss became {value}")
-        loss.backward()
-        optimizer.step()
-        total += value
-    return total / len(graphs)
+        return value
+
+    @torch.no_grad()
+    def _validate(self) -> Tensor:
+        """[2]: loss and micro-F1 of the output on the validation nodes."""
+        logits = [graph.run(self.model).logits.float() for graph in self.val_graphs]
+        return _scores_of(logits, self.val_graphs, "val")
+
+    @torch.no_grad()
+    def _odd_one(self) -> LayerOutputs:
+        """What the model computes for the first graph whose output is not finite."""
+        found = (graph.run(self.model) for graph in self.val_graphs)
+        odd = (outputs for outputs in found if not outputs.logits.isfinite().all())
+        return next(odd, None) or self.val_graphs[0].run(self.model)
 
 
-@torch.no_grad()
-def _validate(
-    model: AttentionStack, graphs: Sequence[GraphInputs], number: int
-) -> tuple[float, float]:
-    """(loss, micro-F1) of the output on the validation nodes."""
-    model.eval()
-    chosen = [graph for graph in graphs if graph.masks["val"].any()]
-    logits = [graph.run(model).logits.float() for graph in chosen]
-    loss, f1 = _scores_of(logits, chosen, "val")
-    if not math.isfinite(loss):
-        whole = [bool(values.isfinite().all()) for values in logits]
-        outputs = chosen[whole.index(False) if False in whole else 0].run(model)
-        raise _diverged(outputs, number, f"the validation loss became {loss}")
-    return loss, f1
-
-
-def _scores_of(
-    logits: Sequence[Tensor], graphs: Sequence[GraphInputs], part: str
-) -> tuple[float, float]:
-    """(loss, micro-F1) of the output over all nodes of one part, together."""
+def _scores_of(logits: Sequence[Tensor], graphs: Sequence[GraphInputs], part: str) -> Tensor:
+    """[2] double: loss and micro-F1 of the output over all nodes of one part, together."""
     pairs = list(zip(logits, graphs, strict=True))
-    scores = torch.cat([values[graph.masks[part]] for values, graph in pairs])
-    y = torch.cat([graph.y[graph.masks[part]] for _, graph in pairs])
-    loss, f1 = torch.stack([classification_loss(scores, y).double(), micro_f1(scores, y)]).tolist()
-    return loss, f1
+    scores = torch.cat([values.index_select(0, graph.nodes[part]) for values, graph in pairs])
+    y = torch.cat([graph.y.index_select(0, graph.nodes[part]) for _, graph in pairs])
+    return torch.stack([classification_loss(scores, y).double(), micro_f1(scores, y)])
 
 
 def _diverged(outputs: LayerOutputs, epoch: int, what: str) -> UserError:
@@ -305,7 +353,10 @@ def _diverged(outputs: LayerOutputs, epoch: int, what: str) -> UserError:
 
 def _autocast(precision: str, device: torch.device) -> Any:
     wanted = precision == "bf16" and device.type == "cuda"
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted)
+    # its cache of cast weights would outlive a recorded step
+    return torch.autocast(
+        device.type, dtype=torch.bfloat16, enabled=wanted, cache_enabled=False
+    )
 
 
 @contextmanager

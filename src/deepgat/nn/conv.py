@@ -174,10 +174,12 @@ class NeighborAttention(nn.Module):
 
     @staticmethod
     def _per_head(x: Features, weight: Tensor, heads: int) -> Tensor:
-        """x Wᵀ as [n, H, D], with the heads innermost in memory.
+        """x Wᵀ as [n, H, D]; on the CPU with the heads innermost in memory.
 
-        That is how the kernels read it; turning the small weight is cheaper than the large result.
+        That is how its kernels read it; turning the small weight is cheaper than the large result.
         """
+        if weight.device.type != "cpu":
+            return ops.linear(x, weight).view(x.size(0), heads, -1)
         by_channel = weight.view(heads, -1, weight.size(1)).transpose(0, 1).flatten(0, 1)
         return ops.linear(x, by_channel).view(x.size(0), -1, heads).transpose(1, 2)
 

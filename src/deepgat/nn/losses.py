@@ -24,17 +24,20 @@ def classification_loss(logits: Tensor, y: Tensor) -> Tensor:
 
 
 class Loss(Protocol):
-    """From every layer's logits {l: [n, C]}, the labels and the training mask to a number."""
+    """From every layer's logits {l: [n, C]}, the labels and the training nodes to a number."""
 
-    def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, mask: Tensor) -> Tensor: ...
+    def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, nodes: Tensor) -> Tensor:
+        """``nodes``: [k], their numbers."""
+        ...
 
 
 @dataclass(frozen=True)
 class OutputLoss:
     """CE(ŷ^L on V'): the output alone, for models whose layers do not predict."""
 
-    def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, mask: Tensor) -> Tensor:
-        return classification_loss(layer_logits[max(layer_logits)][mask], y[mask])
+    def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, nodes: Tensor) -> Tensor:
+        logits = layer_logits[max(layer_logits)]
+        return classification_loss(logits.index_select(0, nodes), y.index_select(0, nodes))
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,11 @@ class LayerwiseLoss:
     delta: float
     first_layer: int = 1
 
-    def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, nodes: Tensor) -> Tensor:
+        true = y.index_select(0, nodes)
         terms = [
-            layer_weight(layer, self.delta) * classification_loss(logits[mask], y[mask])
+            layer_weight(layer, self.delta)
+            * classification_loss(logits.index_select(0, nodes), true)
             for layer, logits in layer_logits.items()
             if layer >= self.first_layer
         ]

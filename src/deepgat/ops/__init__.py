@@ -1,5 +1,8 @@
 """Sparse operators on neighbour lists. Imports torch only."""
 
+import torch
+
+from deepgat.ops import gpu
 from deepgat.ops.backends import BACKENDS, neighbor_attention, use_backend
 from deepgat.ops.features import (
     Columns,
@@ -21,6 +24,9 @@ from deepgat.ops.scores import (
     ScoreForm,
     Uniform,
 )
+
+if torch.cuda.is_available():
+    gpu.available()  # registers its kernels
 
 __all__ = [
     "BACKENDS",

@@ -11,28 +11,32 @@ from functools import cache
 from torch import Tensor
 
 from deepgat.errors import UserError, unknown_name
-from deepgat.ops import attention, draws, native, reference
+from deepgat.ops import attention, draws, gpu, native, reference
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.scores import Normalization, ScoreForm
 
-BACKENDS = ("auto", "reference", "native")
+BACKENDS = ("auto", "reference", "native", "triton")
 _HOW_TO_BUILD = (
     "install a C++ compiler with OpenMP, then deepgat again "
     "(pip install --force-reinstall --no-deps deepgat)"
 )
+_HOW_TO_GET_TRITON = "install triton (pip install triton), which torch's builds for GPUs bring along"
+_HOW_TO = {"cpu": _HOW_TO_BUILD, "cuda": _HOW_TO_GET_TRITON}
 _chosen: ContextVar[str] = ContextVar("deepgat_backend", default="auto")
 
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
-    """Run the operators inside with one backend: "reference" (plain torch) or "native" (C++).
+    """Run attention inside with one backend: "reference" (plain torch), "native" (C++), "triton".
 
-    "auto", the default, takes the fastest that fits the tensors.
+    "auto", the default, takes the fastest that fits the tensors: native on the CPU, Triton on GPUs.
     """
     if name not in BACKENDS:
         raise unknown_name("backend", name, BACKENDS)
     if name == "native" and not native.available():
         raise UserError(f"the native backend is not built: {_HOW_TO_BUILD}")
+    if name == "triton" and not gpu.available():
+        raise UserError(f"the triton backend is not there: {_HOW_TO_GET_TRITON}")
     token = _chosen.set(name)
     try:
         yield
@@ -60,19 +64,24 @@ def neighbor_attention(
 
 
 def _implementation(value: Tensor):  # type: ignore[no-untyped-def]
-    chosen = _chosen.get()
+    chosen, device = _chosen.get(), value.device.type
     if chosen == "reference":
         return reference.neighbor_attention
-    if native.supports(value):
+    if device == "cpu" and native.available() and chosen != "triton":
         return attention.neighbor_attention
-    if value.device.type == "cpu" and not native.available():
-        _say_once()
+    if device == "cuda" and gpu.available() and chosen != "native":
+        return attention.neighbor_attention
+    if chosen != "auto":
+        raise UserError(f"the {chosen} backend does not run on {device} tensors: choose auto")
+    if device in _HOW_TO:
+        _say_once(device)
     return reference.neighbor_attention
 
 
 @cache
-def _say_once() -> None:
+def _say_once(device: str) -> None:
     warnings.warn(
-        f"deepgat runs its slow CPU path, because the fast kernels were not built: {_HOW_TO_BUILD}",
+        f"deepgat runs its slow path on the {device}, because its fast kernels are not there: "
+        f"{_HOW_TO[device]}",
         stacklevel=4,
     )

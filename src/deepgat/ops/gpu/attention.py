@@ -1,0 +1,241 @@
+"""Neighbour attention on a GPU: which kernels run, over what, with which tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from deepgat.ops import draws
+from deepgat.ops.attention import LISTS, NONE, attend, attend_backward
+from deepgat.ops.gpu import attention_kernels as kernels
+from deepgat.ops.gpu.launch import Tiles, compute_type, two_floats
+
+ROW, LOG_SUM, WEIGHTED = 0, 1, 2
+
+
+class _Problem:
+    """What forward and backward have in common: lists, rows, and the arguments of the kernels."""
+
+    def __init__(
+        self, lists: Sequence[Tensor], query: Tensor, key: Tensor, value: Tensor,
+        bias: Tensor | None, seed: Tensor, kind: int, activation: int, scale: float, slope: float,
+        shared: bool, dropout: float,
+    ) -> None:  # fmt: skip
+        self.lists = dict(zip(LISTS, lists, strict=True))
+        self.n, self.heads, self.channels = value.shape
+        self.acc = compute_type(value)
+        self.sums = torch.float64 if value.dtype == torch.float64 else torch.float32
+        self.kind, self.activation, self.shared = kind, activation, shared
+        self.score_channels = query.size(2) if kind != NONE else 1
+        """A; the activated query is padded to the tile's width."""
+        self.tiles = Tiles(
+            self.heads, self.channels, self.score_channels, self.lists["source"].numel() / max(self.n, 1)
+        )
+        self.query = self.activate(query) if activation else query
+        self.key = self.query if shared else key
+        self.value, self.bias, self.seed = value, bias, seed
+        self.numbers = {
+            "scale": two_floats(scale),
+            "slope": two_floats(slope),
+            "threshold": draws.threshold(dropout),
+            "factor": two_floats(1 / (1 - dropout) if dropout < 1 else 0.0),
+        }
+        nothing = (0, 0, 0)
+        self.shape: dict[str, Any] = {
+            "H": self.heads, "D": self.channels, "A": self.query.size(2) if kind != NONE else 1,
+            "QS": self.query.stride() if kind != NONE else nothing,
+            "KS": self.key.stride() if kind != NONE else nothing,
+            "VS": value.stride(), "BS": nothing if bias is None else bias.stride(),
+            "KIND": kind, "BIAS": bias is not None, "DROP": dropout > 0, "ACC": self.acc,
+            "EB": self.tiles.edges, "HB": self.tiles.heads,
+            "AB": self.tiles.score_channels, "DB": self.tiles.channels,
+        }  # fmt: skip
+        self.tensors = {
+            "query": self.query, "key": self.key, "value": value,
+            "bias": value if bias is None else bias, "seed": seed,
+        }  # fmt: skip
+
+    def activate(self, logits: Tensor) -> Tensor:
+        """ŷ = softmax or sigmoid of the logits, laid out for gathering: [n, H, A padded]."""
+        width = self.tiles.score_channels
+        y = logits.new_empty(self.n, self.heads, width)
+        rows = self.n * self.heads
+        block = max(1, 1024 // width)
+        if rows:
+            kernels.activate[(triton.cdiv(rows, block),)](
+                logits, y, rows, self.heads, self.score_channels, STRIDE=logits.stride(),
+                ACTIVATION=self.activation, ACC=self.acc, RB=block, CB=width,
+            )  # fmt: skip
+        return y
+
+    def dot(self, x: Tensor, y: Tensor) -> Tensor:
+        """<x, y> per node and head: [n, H]."""
+        out = x.new_empty(self.n, self.heads, dtype=self.sums)
+        rows = self.n * self.heads
+        width = triton.next_power_of_2(self.channels)
+        block = max(1, 1024 // width)
+        kernels.row_dot[(triton.cdiv(rows, block),)](
+            x, y, out, rows, self.heads, self.channels, XS=x.stride(), YS=y.stride(),
+            ACC=self.acc, RB=block, CB=width,
+        )  # fmt: skip
+        return out
+
+    def parts(self, hubs: Tensor, pieces: Tensor, width: int) -> Tensor:
+        """Room for the partial results of cut lists: [slots, H, width]."""
+        slots = pieces.size(0) - self.n + hubs.size(0)  # a hub of p pieces adds p − 1 to the n
+        return self.value.new_empty(slots, self.heads, width, dtype=self.sums)
+
+
+def forward(
+    lists: Sequence[Tensor], query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None,
+    seed: Tensor, kind: int, activation: int, scale: float, slope: float,
+    symmetric_normalization: bool, shared: bool, undirected: bool, dropout: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(out [n, H, D], L [n, H]) of ``deepgat::attend``."""
+    p = _Problem(
+        lists, query, key, value, bias, seed, kind, activation, scale, slope, shared, dropout
+    )
+    out = torch.empty(value.shape, dtype=value.dtype, device=value.device)
+    log_sum = value.new_empty(p.n, p.heads, dtype=p.sums)
+    if not value.numel():
+        return out, log_sum
+    pieces, hubs = p.lists["pieces"], p.lists["hubs"]
+    room = {
+        "part_sum": p.parts(hubs, pieces, p.channels),
+        "part_top": p.parts(hubs, pieces, 1),
+        "part_total": p.parts(hubs, pieces, 1),
+    }
+    tiles = p.tiles
+    for stage in (LOG_SUM, WEIGHTED) if symmetric_normalization else (ROW,):
+        kernels.forward[(pieces.size(0), tiles.head_blocks)](
+            pieces=pieces, source=p.lists["source"], out=out, log_sum=log_sum,
+            **room, **p.tensors, **p.numbers, **p.shape, STAGE=stage, num_warps=tiles.warps,
+        )  # fmt: skip
+        if hubs.size(0):
+            kernels.merge_forward[(hubs.size(0), tiles.head_blocks)](
+                hubs=hubs, out=out, log_sum=log_sum, **room, heads=p.heads, channels=p.channels,
+                STAGE=stage, ACC=p.acc, HB=tiles.heads, DB=tiles.channels,
+            )  # fmt: skip
+    return out, log_sum
+
+
+def backward(
+    grad: Tensor, out: Tensor, log_sum: Tensor, lists: Sequence[Tensor], query: Tensor, key: Tensor,
+    value: Tensor, bias: Tensor | None, seed: Tensor, kind: int, activation: int, scale: float,
+    slope: float, symmetric_normalization: bool, shared: bool, undirected: bool, dropout: float,
+    want_scores: bool, want_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of ``deepgat::attend_backward``.
+
+    On an undirected graph one launch does everything, since a node's list holds both directions of
+    its edges; on a directed one the lists by target and by source take a launch each. With the
+    symmetric normalisation dV comes first: the other gradients need c_v = <dV_v, V_v>.
+    """
+    p = _Problem(
+        lists, query, key, value, bias, seed, kind, activation, scale, slope, shared, dropout
+    )
+    want_scores = want_scores and kind != NONE
+    want_bias = want_bias and bias is not None
+
+    def room(like: Tensor | None, wanted: bool) -> Tensor:
+        if not wanted or like is None:
+            return value.new_empty(0)
+        return torch.empty(like.shape, dtype=like.dtype, device=like.device)
+
+    grads = {
+        "grad_query": room(query, want_scores),
+        "grad_key": room(key, want_scores and not shared),
+        "grad_value": room(value, True),
+        "grad_bias": room(bias, want_bias),
+    }
+    if value.numel():
+        _fill_gradients(p, grads, grad, out, log_sum, symmetric_normalization, undirected)
+    return grads["grad_query"], grads["grad_key"], grads["grad_value"], grads["grad_bias"]
+
+
+def _fill_gradients(
+    p: _Problem,
+    grads: dict[str, Tensor],
+    grad: Tensor,
+    out: Tensor,
+    log_sum: Tensor,
+    symmetric: bool,
+    undirected: bool,
+) -> None:
+    scores, edges = grads["grad_query"].numel() > 0, grads["grad_bias"].numel() > 0
+    dots = {"row_dot": log_sum, "column_dot": log_sum}
+    if scores or edges:
+        dots["row_dot"] = p.dot(grad, out)
+
+    def launch(by_source: bool, **want: bool) -> None:
+        _launch_backward(p, grads, grad, log_sum, dots, symmetric, by_source, want)
+
+    if symmetric and (scores or edges):
+        launch(not undirected, value=True)
+        dots["column_dot"] = p.dot(grads["grad_value"], p.value)
+    separate_value = symmetric and (scores or edges)
+    if undirected:
+        launch(False, query=scores, key=scores, value=not separate_value, edges=edges, finish=True)
+        return
+    if scores or edges:
+        launch(False, query=scores, edges=edges, finish=not p.shared)
+    if scores or not separate_value:
+        launch(True, key=scores, value=not separate_value, add=scores and p.shared, finish=True)
+
+
+def _launch_backward(
+    p: _Problem,
+    grads: dict[str, Tensor],
+    grad: Tensor,
+    log_sum: Tensor,
+    dots: dict[str, Tensor],
+    symmetric: bool,
+    by_source: bool,
+    want: dict[str, bool],
+) -> None:
+    """One pass over the lists by target or by source, and the joining of cut lists."""
+    prefix = "source_" if by_source else ""
+    pieces, hubs = p.lists[prefix + "pieces"], p.lists[prefix + "hubs"]
+    flags = {name: want.get(name, False) for name in ("query", "key", "value", "edges", "add")}
+    finish = want.get("finish", False) and (flags["query"] or flags["key"])
+    parts = {
+        "part_query": p.parts(hubs, pieces, p.score_channels),
+        "part_key": p.parts(hubs, pieces, p.score_channels),
+        "part_value": p.parts(hubs, pieces, p.channels),
+    }
+    tiles = p.tiles
+    kernels.backward[(pieces.size(0), tiles.head_blocks)](
+        pieces=pieces,
+        other=p.lists["target_by_source" if by_source else "source"],
+        reverse=p.lists["by_source"],
+        grad=grad, GS=grad.stride(), log_sum=log_sum, **dots, **grads, **parts,
+        **p.tensors, **p.numbers, **p.shape, CHANNELS=p.score_channels,
+        ACTIVATION=p.activation, SHARED=p.shared, SYMMETRIC=symmetric,
+        **{name.upper(): flag for name, flag in flags.items()}, FINISH=finish,
+        num_warps=tiles.warps,
+    )  # fmt: skip
+    if not hubs.size(0):
+        return
+    shared_scores = flags["query"] or (flags["key"] and p.shared)
+    for name, wanted, block in (
+        ("query", shared_scores, tiles.score_channels),
+        ("key", flags["key"] and not p.shared, tiles.score_channels),
+        ("value", flags["value"], tiles.channels),
+    ):
+        if wanted:
+            target = grads[f"grad_{name}"]
+            kernels.merge_sums[(hubs.size(0), tiles.head_blocks)](
+                hubs, parts[f"part_{name}"], target, p.query, p.heads, target.size(2),
+                YS=p.query.stride() if p.kind != NONE else (0, 0, 0),
+                ADD=name == "query" and flags["add"],
+                ACTIVATION=p.activation if name == "query" and finish else 0,
+                ACC=p.acc, HB=tiles.heads, CB=block,
+            )  # fmt: skip
+
+
+attend.register_kernel("cuda")(forward)
+attend_backward.register_kernel("cuda")(backward)

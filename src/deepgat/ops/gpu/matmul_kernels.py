@@ -1,0 +1,65 @@
+"""Triton kernels of the sparse product and of dropout on features (see ops/matmul.py)."""
+
+import triton
+import triton.language as tl
+
+from deepgat.ops.gpu.draws import keep_entry
+
+
+@triton.jit
+def sparse_matmul(
+    pieces, index, position, values, dense, seed, out, part, threshold, factor, width: tl.constexpr,
+    ORDERED: tl.constexpr, TRANSPOSED: tl.constexpr, DROP: tl.constexpr,
+    ACC: tl.constexpr, EB: tl.constexpr, MB: tl.constexpr,
+):  # fmt: skip
+    """One piece of a list and MB columns of the result."""
+    piece = pieces + tl.program_id(0).to(tl.int64) * 4
+    i, begin, end, slot = tl.load(piece), tl.load(piece + 1), tl.load(piece + 2), tl.load(piece + 3)
+    m = tl.program_id(1) * MB + tl.arange(0, MB)
+    if DROP:
+        drawn = tl.load(seed)
+    sums = tl.zeros([EB, MB], ACC)
+    for first in range(begin, end, EB):
+        e = first + tl.arange(0, EB)
+        ok = e < end
+        j = tl.load(index + e, mask=ok, other=0).to(tl.int64)
+        where = e
+        if not ORDERED:
+            where = tl.load(position + e, mask=ok, other=0)
+        x = tl.load(values + where, mask=ok, other=0).to(ACC)
+        if DROP:
+            if TRANSPOSED:
+                x *= keep_entry(drawn, j, i, threshold, factor, ACC)
+            else:
+                x *= keep_entry(drawn, i, j, threshold, factor, ACC)
+        inside = ok[:, None] & (m < width)[None, :]
+        rows = tl.load(dense + j[:, None] * width + m[None, :], mask=inside, other=0).to(ACC)
+        sums += x[:, None] * rows
+    acc = tl.sum(sums, axis=0)
+    if slot < 0:
+        tl.store(out + i * width + m, acc, mask=m < width)
+    else:
+        tl.store(part + slot * width + m, acc, mask=m < width)
+
+
+@triton.jit
+def merge(hubs, part, out, width, ACC: tl.constexpr, MB: tl.constexpr):
+    """Add the partial sums of one list in their order."""
+    hub = hubs + tl.program_id(0).to(tl.int64) * 3
+    i, begin, end = tl.load(hub), tl.load(hub + 1), tl.load(hub + 2)
+    m = tl.program_id(1) * MB + tl.arange(0, MB)
+    acc = tl.zeros([MB], ACC)
+    for slot in range(begin, end):
+        acc += tl.load(part + slot * width + m, mask=m < width, other=0)
+    tl.store(out + i * width + m, acc, mask=m < width)
+
+
+@triton.jit
+def drop_entries(
+    x, seed, out, width, numel, threshold, factor, ACC: tl.constexpr, BLOCK: tl.constexpr
+):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    row, column = at // width, at % width
+    m = keep_entry(tl.load(seed), row, column, threshold, factor, ACC)
+    number = tl.load(x + at, mask=at < numel, other=0).to(ACC)
+    tl.store(out + at, number * m, mask=at < numel)

@@ -1,0 +1,163 @@
+"""The Triton kernels against the definition: on a GPU, or interpreted in Python where there is none.
+
+Interpreted they are slow, so the graphs here are tiny; tests/test_gpu.py has the large ones.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from deepgat.ops import attention, draws, matmul, reference
+from deepgat.ops.neighbors import Neighbors
+from deepgat.ops.pieces import cut_lists
+from deepgat.ops.scores import Normalization
+
+from graphs import random_edges
+from ops.test_backends import FORMS, make_form
+
+pytest.importorskip("triton", reason="Triton is not installed here")
+
+from deepgat.ops.gpu import attention as gpu
+from deepgat.ops.gpu import launch
+from deepgat.ops.gpu import matmul as gpu_matmul
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class Attend(torch.autograd.Function):
+    """``deepgat::attend`` with the Triton kernels on any device."""
+
+    @staticmethod
+    def forward(ctx: Any, lists: list[Tensor], *inputs: Any) -> tuple[Tensor, Tensor]:
+        ctx.lists, ctx.inputs = lists, inputs
+        ctx.output = gpu.forward(lists, *inputs)
+        return ctx.output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
+        wanted = ctx.needs_input_grad
+        found = gpu.backward(
+            grad, *ctx.output, ctx.lists, *ctx.inputs, wanted[1] or wanted[2], wanted[4]
+        )
+        grads = (item if item.dim() > 1 else None for item in found)
+        return (None, *grads) + (None,) * 9
+
+
+@pytest.fixture(autouse=True)
+def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "attend", Attend.apply)
+
+
+def lists_of(n: int, count: int, directed: bool, longest: int = 512) -> Neighbors:
+    edge_index = random_edges(n, count, directed=directed) if count else torch.zeros(2, 0).long()
+    near = Neighbors.from_edge_index(edge_index, n)
+    pieces, hubs = cut_lists(near.ptr, longest)
+    source_pieces, source_hubs = cut_lists(near.source_ptr, longest)
+    near = replace(
+        near, pieces=pieces, hubs=hubs, source_pieces=source_pieces, source_hubs=source_hubs
+    )
+    return near.to(DEVICE)
+
+
+def assert_same(
+    near: Neighbors,
+    name: str,
+    sizes: tuple[int, int, int],
+    normalization: Normalization,
+    dropout: float = 0.0,
+    with_bias: bool = False,
+    dtype: torch.dtype = torch.float64,
+    tolerance: float = 1e-10,
+) -> None:
+    heads, width, channels = sizes
+    with DEVICE:
+        form, leaves = make_form(name, near, heads, width, dtype)
+        value = torch.randn(near.num_nodes, heads, channels, dtype=dtype, requires_grad=True)
+        upstream, seed = torch.randn_like(value), torch.tensor([77])
+        bias = torch.randn(near.num_edges, 1, dtype=dtype, requires_grad=True)
+    leaves = [value, *leaves, *([bias] if with_bias else [])]
+    found = []
+    for backend in (reference, attention):
+        out = backend.neighbor_attention(
+            near, value, form, normalization, dropout, seed, bias if with_bias else None
+        )
+        found.append([out, *torch.autograd.grad(out, leaves, upstream)])
+    for expected, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+@pytest.mark.parametrize("normalization", Normalization)
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form(name, normalization, directed):
+    near = lists_of(5, 8, directed)
+    assert_same(near, name, (3, 5, 7), normalization)
+
+
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+@pytest.mark.parametrize("normalization", Normalization)
+@pytest.mark.parametrize("name", ["dot", "classes", "additive", "uniform"])
+def test_hubs_dropout_and_bias_together(name, normalization, directed):
+    near = lists_of(5, 12, directed, longest=2)
+    assert near.hubs.size(0)
+    assert_same(near, name, (2, 3, 4), normalization, dropout=0.5, with_bias=True)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 15, 64), (8, 5, 8), (9, 2, 3), (3, 121, 2)])
+def test_ragged_sizes(sizes, monkeypatch):
+    monkeypatch.setattr(launch, "LARGEST", 256)  # so that heads are split over programs
+    assert_same(lists_of(4, 5, False), "dot shared", sizes, Normalization.ROW)
+
+
+@pytest.mark.parametrize("name", ["classes", "additive"])
+def test_bfloat16_is_as_exact_as_its_storage(name):
+    near = lists_of(6, 12, False)
+    assert_same(near, name, (2, 5, 8), Normalization.ROW, dtype=torch.bfloat16, tolerance=0.1)
+
+
+def test_no_nodes_and_one():
+    for n in (0, 1):
+        assert_same(lists_of(n, 0, False), "classes", (2, 3, 4), Normalization.ROW)
+
+
+def random_matrix(rows: int, columns: int, longest: int):
+    from deepgat.ops import SparseMatrix
+
+    dense = torch.randn(rows, columns, dtype=torch.float64)
+    dense *= torch.rand(rows, columns) < 0.4
+    dense[0] = 0
+    x = SparseMatrix.from_torch(dense.to_sparse_csr())
+    row, column = cut_lists(x.row_ptr, longest), cut_lists(x.column_ptr, longest)
+    x = replace(
+        x, row_pieces=row[0], row_hubs=row[1], column_pieces=column[0], column_hubs=column[1]
+    )
+    return x.to(DEVICE)
+
+
+@pytest.mark.parametrize("longest", [2, 512])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_sparse_products(dropout, longest):
+    x = random_matrix(7, 9, longest)
+    seed = torch.tensor([5], device=DEVICE)
+    for transposed in (False, True):
+        lists = (
+            (x.column_ptr, x.row, x.order, x.column_pieces, x.column_hubs)
+            if transposed
+            else (x.row_ptr, x.column, None, x.row_pieces, x.row_hubs)
+        )
+        dense = torch.randn(x.size(0 if transposed else 1), 11, device=DEVICE, dtype=torch.float64)
+        arguments = (*lists, x.values, dense, seed, dropout, transposed)
+        expected = matmul.sparse_matmul._init_fn(*arguments)
+        found = gpu_matmul.sparse_matmul(*arguments)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_drop_entries():
+    x = torch.randn(37, 5, device=DEVICE, dtype=torch.float64)
+    seed = torch.tensor([9], device=DEVICE)
+    row = torch.arange(37, device=DEVICE).unsqueeze(1)
+    mask = draws.keep_entries(row, torch.arange(5, device=DEVICE), 0.3, seed)
+    torch.testing.assert_close(gpu_matmul.drop_entries(x, seed, 0.3), x * mask, rtol=0, atol=1e-12)
