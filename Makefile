@@ -18,7 +18,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c c
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test check format clean help
+.PHONY: setup demo test bench check format clean help
 
 setup: $(READY)  ## make .venv and install deepgat with its tools in it (quick when it is there already)
 	@$(BIN)/python -c 'import importlib.metadata as m, platform as p; print("Ready: $(VENV), Python", p.python_version(), "with torch", m.version("torch"))'
@@ -46,6 +46,9 @@ demo: $(READY)  ## run the demo
 
 test: $(READY)  ## run the tests; what is skipped is printed with its reason
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+bench: $(READY)  ## measure speed and memory against PyG and the plain form
+	$(BIN)/deepgat bench --out benchmarks/results/$$(uname -n | cut -d. -f1).json $(ARGS)
 
 check: $(READY)  ## lint, formatting, types, and the order of imports
 	$(BIN)/ruff check .

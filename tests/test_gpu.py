@@ -24,6 +24,7 @@ from deepgat.ops import (
     Uniform,
 )
 from deepgat.recipes import Recipe, recipe
+from deepgat.replay import Recorded
 from deepgat.runs import ModelCard, train_once
 from deepgat.saving import load_run, save_run
 from deepgat.train import TrainSettings, evaluate, fit, prepare
@@ -212,6 +213,32 @@ def test_the_same_seed_gives_the_same_bits_on_cuda_for_bags_of_words():
     made = recipe("authors", layers=2, training={"epochs": 10, "device": "cuda"})
     first, again = (train_once(data, made, seed=1) for _ in range(2))
     assert first.fitted.history == again.fitted.history
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_recorded_step_gives_the_bits_of_an_eager_one(preset):
+    data = load_graph("csbm")
+    made = recipe(preset, layers=4, training={"epochs": 12, "device": "cuda"})
+    found = []
+    for recorded in (True, False):
+        model = ModelCard.of(data, made).build()
+        found.append((fit(model, data, made.training, cuda_graphs=recorded), model.state_dict()))
+    (one, weights), (two, same_weights) = found
+    assert one.history == two.history
+    assert all(torch.equal(weights[name], same_weights[name]) for name in weights)
+
+
+def test_what_cannot_be_recorded_runs_as_it_is():
+    calls = []
+
+    def step() -> int:
+        calls.append(torch.zeros(1, device=GPU).item())  # waits for the GPU: not recordable
+        return len(calls)
+
+    recorded = Recorded(step, enabled=True)
+    with pytest.warns(UserWarning, match="cannot be recorded as a CUDA graph"):
+        results = [recorded() for _ in range(6)]
+    assert results[-1] == len(calls) >= 6
 
 
 def test_cuda_starts_from_the_weights_of_the_cpu_and_trains_alike():

@@ -12,7 +12,7 @@ import torch
 
 T = TypeVar("T")
 WARM_UP = 3
-"""Calls that run as they are before one is recorded: kernels compile, libraries make their plans."""
+"""Calls that run as they are before one is recorded: kernels compile, libraries plan."""
 
 
 class Recorded(Generic[T]):

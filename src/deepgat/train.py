@@ -354,9 +354,7 @@ def _diverged(outputs: LayerOutputs, epoch: int, what: str) -> UserError:
 def _autocast(precision: str, device: torch.device) -> Any:
     wanted = precision == "bf16" and device.type == "cuda"
     # its cache of cast weights would outlive a recorded step
-    return torch.autocast(
-        device.type, dtype=torch.bfloat16, enabled=wanted, cache_enabled=False
-    )
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted, cache_enabled=False)
 
 
 @contextmanager

@@ -103,6 +103,9 @@ class Case:
             norm_bias=None if norm is None else norm.bias,
         )
 
+    def loss(self, layer_logits: dict[int, Tensor]) -> Tensor:
+        return self.model.loss(layer_logits, self.y, self.mask.nonzero().squeeze(1))
+
     def transcribed_loss(self, result: transcription.Result) -> Tensor:
         return transcription.loss(
             result,
@@ -127,7 +130,7 @@ def assert_same(case: Case) -> None:
         expected = torch.stack([literal[pair] for pair in pairs])
         torch.testing.assert_close(weight, expected, **TOLERANCE)
 
-    my_loss = case.model.loss(ours.layer_logits, case.y, case.mask.nonzero().squeeze(1))
+    my_loss = case.loss(ours.layer_logits)
     literal_loss = case.transcribed_loss(theirs)
     torch.testing.assert_close(my_loss, literal_loss, **TOLERANCE)
     parameters = dict(case.model.named_parameters())
@@ -205,7 +208,7 @@ def test_every_choice_of_the_ledger_by_itself(score, choice):
 def test_every_choice_changes_something(choice):
     """No name is without effect: otherwise the test above would prove nothing."""
     if "delta" in choice or "loss_layers" in choice:
-        observe = lambda case: case.model.loss(case.run().layer_logits, case.y, case.mask.nonzero().squeeze(1))  # noqa: E731
+        observe = lambda case: case.loss(case.run().layer_logits)  # noqa: E731
     elif "sd_scale" in choice:
         observe = lambda case: case.run().attention[0].weight  # noqa: E731
     else:

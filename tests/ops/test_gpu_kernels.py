@@ -1,4 +1,4 @@
-"""The Triton kernels against the definition: on a GPU, or interpreted in Python where there is none.
+"""The Triton kernels against the definition: on a GPU, or interpreted where there is none.
 
 Interpreted they are slow, so the graphs here are tiny; tests/test_gpu.py has the large ones.
 """

@@ -9,6 +9,7 @@ import warnings
 import typer
 from rich.markup import escape
 
+from deepgat.cli.bench import bench
 from deepgat.cli.datasets import datasets
 from deepgat.cli.demo import demo
 from deepgat.cli.evaluate import evaluate
@@ -28,6 +29,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(datasets)
 app.command()(demo)
+app.command()(bench)
 
 
 def main() -> None:

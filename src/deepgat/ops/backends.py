@@ -20,7 +20,9 @@ _HOW_TO_BUILD = (
     "install a C++ compiler with OpenMP, then deepgat again "
     "(pip install --force-reinstall --no-deps deepgat)"
 )
-_HOW_TO_GET_TRITON = "install triton (pip install triton), which torch's builds for GPUs bring along"
+_HOW_TO_GET_TRITON = (
+    "install triton (pip install triton), which torch's builds for GPUs bring along"
+)
 _HOW_TO = {"cpu": _HOW_TO_BUILD, "cuda": _HOW_TO_GET_TRITON}
 _chosen: ContextVar[str] = ContextVar("deepgat_backend", default="auto")
 

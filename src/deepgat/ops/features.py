@@ -91,7 +91,7 @@ class SparseMatrix:
     def to(self, *args: Any, **kwargs: Any) -> SparseMatrix:
         """Like ``Tensor.to``: a device, a dtype (of the values), or both."""
         values = self.values.to(*args, **kwargs)
-        moved = {
+        moved: dict[str, Any] = {
             name: item.to(values.device)
             for name, item in vars(self).items()
             if isinstance(item, Tensor)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 LONGEST = 512
-"""Entries of the longest piece. The cut is part of the result's last bits, so it is one constant."""
+"""Entries of the longest piece. One constant, since the cut decides the last bits of a sum."""
 
 
 def cut_lists(ptr: Tensor, longest: int = LONGEST) -> tuple[Tensor, Tensor]:

@@ -33,7 +33,10 @@ class _Problem:
         self.score_channels = query.size(2) if kind != NONE else 1
         """A; the activated query is padded to the tile's width."""
         self.tiles = Tiles(
-            self.heads, self.channels, self.score_channels, self.lists["source"].numel() / max(self.n, 1)
+            self.heads,
+            self.channels,
+            self.score_channels,
+            self.lists["source"].numel() / max(self.n, 1),
         )
         self.query = self.activate(query) if activation else query
         self.key = self.query if shared else key

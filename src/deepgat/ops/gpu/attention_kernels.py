@@ -69,7 +69,9 @@ def _inside(h, c, H: tl.constexpr, C: tl.constexpr, HB: tl.constexpr, CB: tl.con
 @triton.jit
 def _numbers(base, nodes, ok, h, H: tl.constexpr):
     """[EB, HB]: a number per head of EB nodes, from [n, H]."""
-    return tl.load(base + nodes[:, None] * H + h[None, :], mask=ok[:, None] & (h < H)[None, :], other=0)
+    return tl.load(
+        base + nodes[:, None] * H + h[None, :], mask=ok[:, None] & (h < H)[None, :], other=0
+    )
 
 
 @triton.jit

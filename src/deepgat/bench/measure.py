@@ -1,0 +1,155 @@
+"""Time and peak memory of a step, on the CPU and on a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Step = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One way of doing a thing: its fastest time and the memory it took above what was there."""
+
+    milliseconds: float
+    peak_megabytes: float
+
+
+def measure(
+    ways: Mapping[str, Step], device: torch.device, rounds: int = 5
+) -> dict[str, Measurement]:
+    """Every way in turn, ``rounds`` times; the fastest of each, so that a busy machine hurts least.
+
+    A way that raises ``torch.OutOfMemoryError`` is left out.
+    """
+    working: dict[str, Step] = {}
+    peaks: dict[str, float] = {}
+    for name, step in ways.items():
+        try:
+            step()  # compiles, warms up
+            peaks[name] = peak_megabytes(step, device)
+        except torch.OutOfMemoryError:
+            _empty(device)
+            continue
+        working[name] = step
+    times: dict[str, list[float]] = {name: [] for name in working}
+    for _ in range(rounds):
+        for name, step in working.items():
+            times[name].append(_milliseconds(step, device))
+    return {name: Measurement(min(times[name]), peaks[name]) for name in working}
+
+
+def peak_megabytes(step: Step, device: torch.device) -> float:
+    """The most memory the step held above what was held before it."""
+    _empty(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
+        step()
+        torch.cuda.synchronize()
+        return (torch.cuda.max_memory_allocated() - held) / 1e6
+    before = _resident("VmRSS")
+    _reset_resident_peak()
+    step()
+    return max(0.0, (_resident("VmHWM") - before) / 1e6)
+
+
+def replayed(step: Step) -> Step:
+    """The step as a CUDA graph: what it costs without its launches."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    gc.collect()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """What the figures were measured on."""
+    import torch_geometric
+
+    found: dict[str, Any] = {
+        "torch": torch.__version__,
+        "torch_geometric": torch_geometric.__version__,
+        "python": platform.python_version(),
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+    }
+    if device.type == "cuda":
+        found["gpu"] = torch.cuda.get_device_name()
+        found["copy_gigabytes_per_second"] = round(copy_bandwidth(device))
+    return found
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Bytes read and written per second by a plain copy, in GB/s: the bound of a gather."""
+    x = torch.empty(2**28, device=device)
+    y = torch.empty_like(x)
+    y.copy_(x)
+    best = min(_milliseconds(lambda: y.copy_(x), device) for _ in range(5))
+    return 2 * x.numel() * 4 / best / 1e6
+
+
+def _milliseconds(step: Step, device: torch.device) -> float:
+    if device.type == "cpu":
+        start = time.perf_counter()
+        step()
+        return 1e3 * (time.perf_counter() - start)
+    repeats = 10
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begin.record()
+    for _ in range(repeats):
+        step()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) / repeats
+
+
+def _empty(device: torch.device) -> None:
+    """Give freed memory back, so that it is not taken for memory in use."""
+    gc.collect()
+    if device.type == "cpu":
+        give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+        if give_back is not None:
+            give_back(0)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+
+def _resident(field: str) -> float:
+    """Bytes of resident memory now (VmRSS) or at most since the reset (VmHWM)."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0.0
+    line = next(row for row in status.read_text().splitlines() if row.startswith(field + ":"))
+    return 1024.0 * int(line.split()[1])
+
+
+def _reset_resident_peak() -> None:
+    switch = Path("/proc/self/clear_refs")
+    if switch.exists():
+        switch.write_text("5")
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,88 @@
+"""``deepgat bench``."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from deepgat.bench import SUITES, machine, run_suites
+from deepgat.bench.suites import Options
+from deepgat.cli.show import ERR, OUT
+from deepgat.errors import UserError, unknown_name
+from deepgat.train import choose_device
+
+_COLUMNS = {
+    "graph": "graph", "edges": "edges", "layers": "layers", "heads": "heads", "way": "way",
+    "milliseconds": "ms", "peak_megabytes": "peak MB",
+    "times_gatconv": "× GATConv", "times_plain": "× plain", "memory_times_plain": "memory × plain",
+    "times_dense": "× dense", "gather_bound_milliseconds": "bound ms",
+    "nanoseconds_per_edge": "ns/edge",
+}  # fmt: skip
+
+
+def bench(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help=f"Which tables: {', '.join(SUITES)}; all by default.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Write the rows to this JSON file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small graphs, few rounds.")] = False,
+    compiled: Annotated[
+        bool, typer.Option(help="Measure torch.compile of the peers too (minutes to compile).")
+    ] = True,
+) -> None:
+    """Measure speed and memory against PyTorch Geometric and the plain form.
+
+    Everything in one table is measured in turn in one run, fastest of several rounds, so that
+    the ratios hold on a busy machine too.
+    """
+    names = tables or list(SUITES)
+    for name in names:
+        if name not in SUITES:
+            raise unknown_name("table", name, SUITES)
+    if out is not None and out.is_dir():
+        raise UserError(f"{out} is a folder: --out expects the name of a JSON file")
+    where = choose_device(device)
+    rows = []
+    for name in names:
+        measured = []
+        for row in run_suites([name], Options(where, quick, compiled)):
+            ERR.print(f"{name}: {row['graph']}, {row['way']}: {row['milliseconds']:.2f} ms")
+            measured.append(row)
+        OUT.print(_table(name, measured))
+        rows += measured
+    if out is not None:
+        record = {"measured": datetime.now(UTC).isoformat(timespec="seconds")}
+        _write(out, record | {"machine": machine(where), "rows": rows})
+        OUT.print(f"Rows: {out}", soft_wrap=True)
+
+
+def _table(name: str, rows: list[dict[str, Any]]) -> Table:
+    table = Table(title=(SUITES[name].__doc__ or name).split("\n")[0], title_justify="left")
+    shown = [key for key in _COLUMNS if any(row.get(key) is not None for row in rows)]
+    for key in shown:
+        table.add_column(_COLUMNS[key], justify="left" if key in ("graph", "way") else "right")
+    for row in rows:
+        table.add_row(*(_cell(row.get(key)) for key in shown))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _write(path: Path, record: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(record, indent=1) + "\n")
+    os.replace(part, path)

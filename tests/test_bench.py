@@ -1,0 +1,76 @@
+"""The benchmark: rivals that compute the same thing, and rows with the figures they promise."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+from deepgat.bench import SUITES, graphs, measure, suites
+from deepgat.bench.rivals import FusedClassAttention, PlainClassAttention
+from deepgat.cli import main
+
+CPU = torch.device("cpu")
+
+
+def test_the_rivals_compute_what_the_library_computes():
+    near = graphs.hub_rich(50, 200)
+    x = torch.randn(50, 6)
+    fused = FusedClassAttention(6, 4, 2, 3)
+    for per_edge in (False, True):
+        plain = PlainClassAttention(6, 4, 2, 3, per_edge_softmax=per_edge)
+        plain.classes.weight.data.copy_(fused.conv.class_weight.data)
+        plain.values.weight.data.copy_(fused.conv.weight.data)
+        torch.testing.assert_close(plain(x, near.edge_index), fused(x, near))
+
+
+def test_a_hub_rich_graph_has_hubs_and_is_undirected():
+    near = graphs.hub_rich(1000, 5000)
+    assert near.symmetric
+    assert near.degree.max() > 5 * near.degree.float().mean()
+    again = graphs.hub_rich(1000, 5000)
+    assert torch.equal(near.source, again.source)
+
+
+def test_peak_memory_sees_what_a_step_allocates():
+    def step() -> None:
+        torch.ones(40_000_000)
+
+    if not measure._resident("VmRSS"):
+        pytest.skip("no /proc here")
+    assert 100 < measure.peak_megabytes(step, CPU) < 400
+
+
+def test_a_way_that_runs_out_of_memory_is_left_out():
+    def too_much() -> None:
+        raise torch.OutOfMemoryError
+
+    found = measure.measure({"fine": lambda: None, "too much": too_much}, CPU, rounds=1)
+    assert list(found) == ["fine"]
+
+
+def run(monkeypatch, *arguments: str) -> int | str | None:
+    monkeypatch.setattr(sys, "argv", ["deepgat", "bench", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    return exit_.value.code
+
+
+def test_the_command_writes_rows_with_the_machine(monkeypatch, tmp_path):
+    small = graphs.hub_rich(60, 200)
+    monkeypatch.setattr(suites.graphs, "hub_rich", lambda *_, **__: small)
+    monkeypatch.setattr(suites.graphs, "like_physics", lambda: small)
+    out = tmp_path / "new" / "rows.json"
+    assert not run(monkeypatch, "--quick", "--device", "cpu", "--out", str(out))
+    record = json.loads(out.read_text())
+    assert record["machine"]["torch"] == torch.__version__
+    assert {row["suite"] for row in record["rows"]} >= {"layer", "step", "growth"}
+    mine = [row for row in record["rows"] if row["suite"] == "layer" and row["way"] == "deepgat"]
+    assert all(row["times_gatconv"] > 0 and row["milliseconds"] > 0 for row in mine)
+    assert [path.name for path in out.parent.iterdir()] == ["rows.json"]
+
+
+def test_an_unknown_table_is_refused(monkeypatch, capsys):
+    assert run(monkeypatch, "layers") == 2
+    assert "did you mean 'layer'" in capsys.readouterr().err
+    assert set(SUITES) == {"layer", "step", "words", "growth"}
