@@ -11,6 +11,7 @@ from deepgat.analysis.attention import (
     uniform_attention,
 )
 from deepgat.analysis.bands import MomentBands, Moments, moment_bands
+from deepgat.analysis.leakage import LeakageReport, check_leakage
 from deepgat.analysis.lemmas import ClassGaussians, LemmaCheck, check_lemma
 from deepgat.analysis.metrics import (
     Degradation,
@@ -32,6 +33,7 @@ from deepgat.analysis.smoothing import (
     numerical_rank,
     rayleigh_quotient,
 )
+from deepgat.analysis.tracing import LeakPath, ModelInputs
 
 __all__ = [
     "AttentionDrift",
@@ -42,13 +44,17 @@ __all__ = [
     "ErrorBounds",
     "Interval",
     "LayerMeasures",
+    "LeakPath",
+    "LeakageReport",
     "LemmaCheck",
+    "ModelInputs",
     "MomentBands",
     "Moments",
     "attention_divergence",
     "attention_drift",
     "attention_mass",
     "bayes_error_bounds",
+    "check_leakage",
     "check_lemma",
     "confidence_interval",
     "degradation",
