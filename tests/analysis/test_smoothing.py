@@ -54,8 +54,8 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-@given(measured())
-def test_energies_equal_a_loop(case):
+@given(measured(), st.sampled_from([1, 10**6]))
+def test_energies_equal_a_loop(case, block):
     h, edge_index, others = case
     normal = plain = 0.0
     for v, lists in others.items():
@@ -63,8 +63,10 @@ def test_energies_equal_a_loop(case):
             a, b = h[v] / math.sqrt(len(lists) + 1), h[u] / math.sqrt(len(others[u]) + 1)
             normal += float((a - b).square().sum()) / 2
             plain += float((h[v] - h[u]).square().sum()) / len(h)
-    assert dirichlet_energy(h, edge_index) == pytest.approx(normal, rel=1e-9)
-    assert dirichlet_energy(h, edge_index, normalized=False) == pytest.approx(plain, rel=1e-9)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("deepgat.analysis.smoothing.BLOCK_BYTES", block)
+        assert dirichlet_energy(h, edge_index) == pytest.approx(normal, rel=1e-9)
+        assert dirichlet_energy(h, edge_index, normalized=False) == pytest.approx(plain, rel=1e-9)
     near = Neighbors.from_edge_index(edge_index, len(h))
     assert dirichlet_energy(h, near) == dirichlet_energy(h, edge_index)
 
@@ -99,8 +101,8 @@ def test_distances_equal_a_loop(case):
     assert global_distance(h) == pytest.approx(mean(pairs), abs=1e-9, nan_ok=True)
 
 
-@given(measured(), st.integers(1, 2), st.integers(1, 2), st.sampled_from([1, 10**6]))
-def test_gap_equals_a_loop_over_shortest_paths(case, near_hops, more, block):
+@given(measured(), st.integers(1, 2), st.integers(1, 2))
+def test_gap_equals_a_loop_over_shortest_paths(case, near_hops, more):
     h, edge_index, others = case
     far_hops = near_hops + more
     heard = nx.DiGraph()
@@ -115,18 +117,17 @@ def test_gap_equals_a_loop_over_shortest_paths(case, near_hops, more, block):
         ):
             row = [cosine_distance(h[v], h[u]) for u in others if wanted(hops[v].get(u, math.inf))]
             kept += [mean(row)] if row else []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deepgat.analysis.smoothing.BLOCK_BYTES", block)
-        found = distance_gap(h, edge_index, near_hops, far_hops)
+    found = distance_gap(h, edge_index, near_hops, far_hops)
     assert found.near == pytest.approx(mean(close), abs=1e-9, nan_ok=True)
     assert found.far == pytest.approx(mean(remote), abs=1e-9, nan_ok=True)
     assert found.gap == pytest.approx(mean(remote) - mean(close), abs=1e-9, nan_ok=True)
 
 
 def test_gap_of_a_sample_of_rows():
-    ring = undirected(edges(*[(v, (v + 1) % 20) for v in range(20)]))
-    h = torch.randn(20, 3)
-    rows = [distance_gap(h, ring, nodes=torch.tensor([v])) for v in range(20)]
+    """Of 150 nodes, hence in several blocks of 64."""
+    ring = undirected(edges(*[(v, (v + 1) % 150) for v in range(150)]))
+    h = torch.randn(150, 3)
+    rows = [distance_gap(h, ring, nodes=torch.tensor([v])) for v in range(150)]
     whole = distance_gap(h, ring)
     assert whole.near == pytest.approx(mean([row.near for row in rows]))
     assert whole.far == pytest.approx(mean([row.far for row in rows]))

@@ -35,8 +35,8 @@ from deepgat.errors import UserError, unknown_name
 from deepgat.ops import EdgeScore, Neighbors, ScoreForm, Uniform, as_neighbors
 
 LEMMAS = ("gcn", "oracle")
-BLOCK_BYTES = 128 * 2**20
-"""Bound on the features drawn at once."""
+BLOCK_BYTES = 8 * 2**20
+"""Bound on the features drawn at once; few enough to stay in the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +127,11 @@ class LemmaCheck:
         return self._all_inside(self.path_count_bands)
 
     def shares_inside(self) -> dict[str, float]:
-        """The share of numbers inside their band: by form, means and covariances apart."""
+        """The share of numbers inside their band: by form, means and covariances apart.
+
+        The band of a mean is as wide as the form's own covariance makes it, so that a right mean
+        can be outside the band of a form whose covariance is too small.
+        """
         forms = {"exact": self.bands, "path_count": self.path_count_bands}
         shares = {}
         for name, bands in forms.items():
@@ -157,8 +161,8 @@ def check_lemma(
 ) -> LemmaCheck:
     """Draw the features ``draws`` times, run the network, and compare with both formulas.
 
-    The draws run through the library's own neighbour attention, layer by layer, in blocks; the
-    formulas come from rows of P^l. So the check is one of the layers too.
+    The draws pass through the layers one by one, in blocks, with the library's own attention
+    weights; the formulas come from rows of P^l.
 
     Args:
         lemma: "gcn" (Lemma 1) or "oracle" (Lemma 2).
@@ -214,8 +218,8 @@ def walk_weights(
     so that they do not overflow.
     """
     neighbors, y = as_neighbors(edge_index, len(y)).to("cpu"), y.cpu()
-    passes = ops.attention_weights(neighbors, _form(lemma, neighbors, y)).squeeze(-1).double()
-    steps = (_transposed(neighbors, passes), _transposed(neighbors, (passes > 0).double()))
+    passes = _passes(lemma, neighbors, y)
+    steps = (_matrix(neighbors, passes).T, _matrix(neighbors, (passes > 0).double()).T)
     start = np.zeros((len(y), len(nodes)))
     start[nodes.numpy(), np.arange(len(nodes))] = 1
     rows: list[list[Tensor]] = [[], []]
@@ -262,9 +266,9 @@ def _drawn_moments(
 ) -> Moments:
     """Empirical moments, block by block; blocks are merged without storing any draw."""
     generator = torch.Generator().manual_seed(seed)
-    form = _form(lemma, neighbors, y)
+    n, step_matrix = len(y), _matrix(neighbors, _passes(lemma, neighbors, y))
     d = gaussians.means.size(1)
-    per_block = max(1, BLOCK_BYTES // (8 * d * max(len(y), 1)))
+    per_block = max(1, BLOCK_BYTES // (8 * d * n))
     seen = 0
     mean = torch.zeros(len(matrices), len(nodes), len(matrices[0]), dtype=torch.float64)
     scatter = torch.zeros(*mean.shape, len(matrices[0]), dtype=torch.float64)
@@ -272,7 +276,8 @@ def _drawn_moments(
         count = min(per_block, draws - seen)
         h, kept = gaussians.draw(y, count, generator), []
         for matrix in matrices:
-            h = ops.neighbor_attention(neighbors, h, form) @ matrix.T  # one head per draw
+            h = torch.from_numpy(step_matrix @ h.reshape(n, -1).numpy()).view(n, count, -1)
+            h = h @ matrix.T
             kept.append(h[nodes])
         block = torch.stack(kept)  # [L, k, count, m]
         block_mean = block.mean(2)
@@ -285,27 +290,22 @@ def _drawn_moments(
     return Moments(mean, scatter / (draws - 1))
 
 
-def _form(lemma: str, neighbors: Neighbors, y: Tensor) -> ScoreForm:
-    """The score whose softmax over N_v is row v of P."""
+def _passes(lemma: str, neighbors: Neighbors, y: Tensor) -> Tensor:
+    """P_vu of every edge, [E]: the attention weights of a GCN's layer, or of an oracle's."""
     if lemma not in LEMMAS:
         raise unknown_name("lemma", lemma, LEMMAS)
-    if lemma == "gcn":
-        return Uniform()
-    same = y[neighbors.target.long()] == y[neighbors.source.long()]
-    return EdgeScore(same.double().log().unsqueeze(-1))
+    form: ScoreForm = Uniform()
+    if lemma == "oracle":
+        same = y[neighbors.target.long()] == y[neighbors.source.long()]
+        form = EdgeScore(same.double().log().unsqueeze(-1))
+    return ops.attention_weights(neighbors, form).squeeze(-1).double()
 
 
-def _transposed(neighbors: Neighbors, values: Tensor) -> sp.csr_matrix:
-    """The matrix with ``values`` at (u, v) for every edge (v, u): [n, n] sparse."""
+def _matrix(neighbors: Neighbors, values: Tensor) -> sp.csr_matrix:
+    """[n, n] with ``values`` [E] at (v, u)."""
     n = neighbors.num_nodes
-    return sp.csr_matrix(
-        (
-            values[neighbors.by_source].numpy(),
-            neighbors.target_by_source.numpy(),
-            neighbors.source_ptr.numpy(),
-        ),
-        shape=(n, n),
-    )
+    parts = (values.numpy(), neighbors.source.numpy(), neighbors.ptr.numpy())
+    return sp.csr_matrix(parts, shape=(n, n))
 
 
 def _layer_matrices(weights: Sequence[Tensor] | None, layers: int, d: int) -> list[Tensor]:
