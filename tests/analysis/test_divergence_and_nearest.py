@@ -70,6 +70,18 @@ def test_nearest_neighbour_error_by_brute_force():
     assert nearest_neighbor_error(h, y, prototypes, queries) == pytest.approx(expected)
 
 
+def test_nearest_neighbour_error_refuses_nonsense():
+    h, y, some, none = torch.randn(4, 2), torch.arange(4), torch.arange(4) < 2, torch.zeros(4) > 0
+    with pytest.raises(UserError, match="prototypes has no node"):
+        nearest_neighbor_error(h, y, none, some)
+    with pytest.raises(UserError, match="queries has no node"):
+        nearest_neighbor_error(h, y, some, none)
+    with pytest.raises(UserError, match="one class per node"):
+        nearest_neighbor_error(h, torch.zeros(4, 3), some, ~some)
+    with pytest.raises(UserError, match="not finite"):
+        nearest_neighbor_error(h * torch.nan, y, some, ~some)
+
+
 @given(st.integers(2, 20), st.floats(0, 1))
 def test_bayes_bounds_hold_the_bayes_error(classes, share):
     """For a Bayes error e_B the nearest-neighbour error is at most e_B (2 − π e_B)."""

@@ -1,16 +1,76 @@
 """Measurements: functions of tensors, which know nothing of training."""
 
-from deepgat.analysis.attention import attention_divergence
-from deepgat.analysis.metrics import Interval, confidence_interval, micro_f1, predicted_labels
+from deepgat.analysis.attention import (
+    AttentionDrift,
+    AttentionMass,
+    attention_divergence,
+    attention_drift,
+    attention_mass,
+    divergence_bound,
+    divergence_bounds,
+    uniform_attention,
+)
+from deepgat.analysis.bands import MomentBands, Moments, moment_bands
+from deepgat.analysis.leakage import LeakageReport, check_leakage
+from deepgat.analysis.lemmas import ClassGaussians, LemmaCheck, check_lemma
+from deepgat.analysis.metrics import (
+    Degradation,
+    Interval,
+    confidence_interval,
+    degradation,
+    micro_f1,
+    predicted_labels,
+)
 from deepgat.analysis.nearest import ErrorBounds, bayes_error_bounds, nearest_neighbor_error
+from deepgat.analysis.profile import LayerMeasures, over_smoothing_profile
+from deepgat.analysis.smoothing import (
+    DistanceGap,
+    dirichlet_energy,
+    distance_gap,
+    effective_rank,
+    global_distance,
+    neighbor_distance,
+    numerical_rank,
+    rayleigh_quotient,
+)
+from deepgat.analysis.tracing import LeakPath, ModelInputs
 
 __all__ = [
+    "AttentionDrift",
+    "AttentionMass",
+    "ClassGaussians",
+    "Degradation",
+    "DistanceGap",
     "ErrorBounds",
     "Interval",
+    "LayerMeasures",
+    "LeakPath",
+    "LeakageReport",
+    "LemmaCheck",
+    "ModelInputs",
+    "MomentBands",
+    "Moments",
     "attention_divergence",
+    "attention_drift",
+    "attention_mass",
     "bayes_error_bounds",
+    "check_leakage",
+    "check_lemma",
     "confidence_interval",
+    "degradation",
+    "dirichlet_energy",
+    "distance_gap",
+    "divergence_bound",
+    "divergence_bounds",
+    "effective_rank",
+    "global_distance",
     "micro_f1",
+    "moment_bands",
     "nearest_neighbor_error",
+    "neighbor_distance",
+    "numerical_rank",
+    "over_smoothing_profile",
     "predicted_labels",
+    "rayleigh_quotient",
+    "uniform_attention",
 ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from deepgat.errors import UserError
 
 
 def predicted_labels(logits: Tensor, multi_label: bool) -> Tensor:
@@ -46,3 +48,28 @@ def confidence_interval(values: Sequence[float], level: float = 0.95) -> Interva
 
     quantile = float(stats.t.ppf((1 + level) / 2, n - 1))
     return Interval(fmean(values), quantile * stdev(values) / math.sqrt(n))
+
+
+class Degradation(NamedTuple):
+    """What depth costs: the best score over all depths, and the score at the largest."""
+
+    best_layers: int
+    best: float
+    most_layers: int
+    at_most: float
+
+    @property
+    def loss(self) -> float:
+        """best − at_most, 0 or more."""
+        return self.best - self.at_most
+
+
+def degradation(scores: Mapping[int, float]) -> Degradation:
+    """Best micro-F1 over L against that at the largest L, from {L: micro-F1}.
+
+    Of several depths with the best score the smallest counts.
+    """
+    if not scores:
+        raise UserError("scores is empty: give the score of at least one number of layers")
+    best, most = min(scores, key=lambda layers: (-scores[layers], layers)), max(scores)
+    return Degradation(best, scores[best], most, scores[most])

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from deepgat.errors import UserError
+
 
 def nearest_neighbor_error(
     representation: Tensor, y: Tensor, prototypes: Tensor, queries: Tensor
@@ -19,6 +21,13 @@ def nearest_neighbor_error(
         prototypes: [n] bool; training nodes, or training and validation nodes as the authors' code.
         queries: [n] bool, as a rule the test nodes.
     """
+    if y.dim() != 1:
+        raise UserError("the nearest-neighbour error needs one class per node, not several labels")
+    for name, mask in (("prototypes", prototypes), ("queries", queries)):
+        if not mask.any():
+            raise UserError(f"{name} has no node: the nearest-neighbour error needs at least one")
+    if not representation.isfinite().all():
+        raise UserError("representation is not finite: it has no nearest neighbours")
     from sklearn.neighbors import KNeighborsClassifier  # here: importing it takes a second
 
     points = representation.detach().cpu().numpy()

@@ -4,7 +4,7 @@ from deepgat.data.dataset import NodeDataset
 from deepgat.data.datasets import Listing, catalogue, load_graph
 from deepgat.data.labels import label_propagation, propagate_labels
 from deepgat.data.splits import Split, parse_split
-from deepgat.data.synthetic import csbm_graph, digits_graph
+from deepgat.data.synthetic import class_regular_graph, csbm_graph, digits_graph
 from deepgat.data.transforms import PropagateLabels, SplitNodes
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Split",
     "SplitNodes",
     "catalogue",
+    "class_regular_graph",
     "csbm_graph",
     "digits_graph",
     "label_propagation",

@@ -1,0 +1,114 @@
+"""Every over-smoothing measure of every layer of a network, in one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from deepgat.analysis.attention import attention_mass, uniform_attention
+from deepgat.analysis.metrics import micro_f1
+from deepgat.analysis.smoothing import (
+    dirichlet_energy,
+    effective_rank,
+    global_distance,
+    neighbor_distance,
+    numerical_rank,
+    rayleigh_quotient,
+)
+from deepgat.nn import Attention, LayerOutputs
+from deepgat.ops import Neighbors, as_neighbors
+
+
+@dataclass(frozen=True)
+class LayerMeasures:
+    """One layer l: plain numbers, None where the layer has no such output.
+
+    Layer 0 is the input: it may have a prediction (made from the raw features), but no output h.
+    """
+
+    layer: int
+    micro_f1: float | None = None
+    """Of its own prediction ŷ^l."""
+    energy: float | None = None
+    """Dirichlet energy of h^l, normalised."""
+    energy_unnormalized: float | None = None
+    relative_energy: float | None = None
+    """The normalised energy over ‖h^l‖²: :func:`~deepgat.analysis.rayleigh_quotient`."""
+    neighbor_distance: float | None = None
+    """MAD over neighbours."""
+    global_distance: float | None = None
+    """MAD over all pairs."""
+    numerical_rank: float | None = None
+    effective_rank: float | None = None
+    same_class_attention: float | None = None
+    """Mean over the nodes looked at and the heads of Σ α_vu over v and the others of its class."""
+    same_class_attention_by_head: tuple[float, ...] = ()
+    self_attention: float | None = None
+    """The part of it that goes to v itself."""
+    uniform_same_class_attention: float | None = None
+    """What attention 1/|N_v| would give."""
+
+
+def over_smoothing_profile(
+    outputs: LayerOutputs,
+    edge_index: Tensor | Neighbors,
+    y: Tensor,
+    mask: Tensor | None = None,
+) -> list[LayerMeasures]:
+    """The measures of every layer, from 0 (where it predicts) to L.
+
+    Args:
+        outputs: of :meth:`AttentionStack.run` in evaluation mode, ``with_attention=True`` for the
+            attention's part.
+        edge_index: the graph it ran on.
+        y: [n] classes with −1 for unknown, or [n, C] labels.
+        mask: [n] bool, whose predictions and attention count, as a rule the test nodes; by default
+            all nodes with a known label. Energies, distances and ranks are of all nodes.
+    """
+    neighbors = as_neighbors(edge_index, len(y))
+    if mask is None:
+        mask = (y >= 0) if y.dim() == 1 else torch.ones(len(y), dtype=torch.bool)
+    y, mask = y.cpu(), mask.cpu()
+    rows = []
+    for layer in range(len(outputs.hidden) + 1):
+        logits = outputs.layer_logits.get(layer)
+        found: dict[str, float] = {}
+        by_head: tuple[float, ...] = ()
+        if logits is not None and mask.any():
+            found["micro_f1"] = micro_f1(logits.detach().cpu()[mask], y[mask]).item()
+        if layer:
+            found |= _of_hidden(outputs.hidden[layer - 1], neighbors)
+        if layer and outputs.attention and mask.any():
+            masses, by_head = _of_attention(outputs.attention[layer - 1], y, mask)
+            found |= masses
+        if found:
+            rows.append(LayerMeasures(layer, **found, same_class_attention_by_head=by_head))
+    return rows
+
+
+def _of_hidden(h: Tensor, neighbors: Neighbors) -> dict[str, float]:
+    return {
+        "energy": dirichlet_energy(h, neighbors),
+        "energy_unnormalized": dirichlet_energy(h, neighbors, normalized=False),
+        "relative_energy": rayleigh_quotient(h, neighbors),
+        "neighbor_distance": neighbor_distance(h, neighbors),
+        "global_distance": global_distance(h),
+        "numerical_rank": numerical_rank(h),
+        "effective_rank": effective_rank(h),
+    }
+
+
+def _of_attention(
+    attention: Attention, y: Tensor, mask: Tensor
+) -> tuple[dict[str, float], tuple[float, ...]]:
+    mass = attention_mass(attention.edge_index, attention.weight, y)
+    uniform = attention_mass(attention.edge_index, uniform_attention(attention.edge_index), y)
+    same = mass.same_class[mask]
+    means = {
+        "same_class_attention": same.mean().item(),
+        "self_attention": mass.itself[mask].mean().item(),
+        "uniform_same_class_attention": uniform.same_class[mask].mean().item(),
+    }
+    return means, tuple(same.mean(0).tolist())

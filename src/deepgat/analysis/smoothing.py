@@ -1,0 +1,211 @@
+"""How alike a layer makes the nodes: energies, distances and ranks of its output h [n, m].
+
+All are computed in double precision, from differences rather than from sums of squares: what an
+over-smoothed layer leaves is small, and must not drown in rounding. Edges are neighbour lists N_v
+or an ``edge_index`` [2, ·]; lists are blind to repeats, and the difference of a self-loop is zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deepgat.errors import UserError
+from deepgat.ops import Neighbors, as_neighbors
+
+BLOCK_BYTES = 2**20
+"""Bound on the rows gathered for a block of edges: at random, which is fastest within the cache."""
+
+
+def dirichlet_energy(h: Tensor, edge_index: Tensor | Neighbors, normalized: bool = True) -> float:
+    """How much h changes along the edges.
+
+    ``normalized``, tr(hᵀ Δ̃ h) of the augmented normalised Laplacian (Cai and Wang 2020):
+        E = ½ Σ_v Σ_{u∈N_v} ‖h_v/sqrt|N_v| − h_u/sqrt|N_u|‖², zero where h_v ∝ sqrt|N_v|;
+    otherwise (Rusch, Bronstein and Mishra 2023):
+        E = (1/n) Σ_v Σ_{u∈N_v} ‖h_v − h_u‖², zero where h is constant on every component.
+    |N_v| counts v itself. Both grow with the square of h's scale; see :func:`rayleigh_quotient`.
+    """
+    h, near = _checked(h, edge_index)
+    if normalized:
+        h = h / near.degree.to(h.dtype).sqrt().unsqueeze(1)
+    total = 0.0
+    for source, target in _edge_blocks(near, h.size(1)):
+        step = _difference(h, target, source).flatten()
+        total += step.dot(step).item()
+    return total / 2 if normalized else total / len(h)
+
+
+def rayleigh_quotient(h: Tensor, edge_index: Tensor | Neighbors) -> float:
+    """tr(hᵀ Δ̃ h) / ‖h‖²_F, in [0, 2): the normalised energy, comparable between layers.
+
+    NaN for h = 0.
+    """
+    size = h.detach().double().square().sum().item()
+    return dirichlet_energy(h, edge_index) / size if size else math.nan
+
+
+def neighbor_distance(h: Tensor, edge_index: Tensor | Neighbors) -> float:
+    """MAD over neighbours (Chen et al. 2020): the mean cosine distance to one's neighbours.
+
+    d_vu = 1 − cos(h_v, h_u); d̄_v is its mean over u ∈ N_v \\ {v}; MAD is the mean of d̄_v over the
+    nodes that have a neighbour, NaN where none has. A row of zeros is at distance 1 from every
+    other row and 0 from another row of zeros. Chen et al. leave distances of exactly zero out of
+    both means; here they count, so that MAD falls to 0 continuously as rows become parallel.
+    """
+    h, near = _checked(h, edge_index)
+    unit, zero = _unit(h)
+    total = torch.zeros(len(h), dtype=torch.float64, device=h.device)
+    for source, target in _edge_blocks(near, h.size(1)):
+        # ½‖a − b‖² is 1 − cos of unit rows, without its rounding.
+        distance = _difference(unit, target, source).square_().sum(1) / 2
+        distance += (zero[target] ^ zero[source]).double() / 2
+        total.index_add_(0, target, distance)
+    others = near.degree - 1
+    joined = others > 0
+    if not joined.any():
+        return math.nan
+    return (total[joined] / others[joined]).mean().item()
+
+
+def global_distance(h: Tensor) -> float:
+    """MAD over all pairs: the mean cosine distance of two different nodes; NaN for a single one.
+
+    With unit rows ĥ and their mean m: Σ_v Σ_u (1 − cos) = n Σ_v ‖ĥ_v − m‖², so no pair is formed.
+    """
+    unit, zero = _unit(_matrix(h))
+    n, empty = len(unit), int(zero.sum())
+    if n < 2:
+        return math.nan
+    spread = (unit - unit.mean(0)).square().sum().item() / (n - 1)
+    return spread + empty * (n - empty) / (n * (n - 1))
+
+
+class DistanceGap(NamedTuple):
+    """MADGap = far − near, each NaN where there are no such pairs."""
+
+    near: float
+    far: float
+    gap: float
+
+
+def distance_gap(
+    h: Tensor,
+    edge_index: Tensor | Neighbors,
+    near_hops: int = 3,
+    far_hops: int = 8,
+    nodes: Tensor | None = None,
+) -> DistanceGap:
+    """MADGap (Chen et al. 2020): MAD of remote nodes minus MAD of near ones.
+
+    Near are the nodes at 1 … ``near_hops`` hops, remote those at ``far_hops`` or more, unreachable
+    ones included. 64 rows at a time: O(n) memory.
+
+    Args:
+        h: [n, m].
+        edge_index: [2, ·] or neighbour lists.
+        near_hops, far_hops: 3 and 8 in the paper.
+        nodes: the rows averaged over; a sample makes it cheap on a large graph. All by default.
+    """
+    if not 1 <= near_hops < far_hops:
+        raise UserError(
+            f"near_hops is {near_hops} and far_hops {far_hops}: expected 1 ≤ near_hops < far_hops"
+        )
+    h, lists = _checked(h, edge_index)
+    unit, zero = _unit(h.cpu())
+    near = lists.to("cpu")
+    rows = torch.arange(len(unit)) if nodes is None else nodes.cpu()
+    totals = {"near": [0.0, 0], "far": [0.0, 0]}
+    for block in rows.split(64):
+        distance = (1 - unit[block] @ unit.T).clamp(min=0)
+        distance[zero[block].unsqueeze(1) & zero] = 0
+        close, within = _reached(near, block, near_hops), _reached(near, block, far_hops - 1)
+        close[torch.arange(len(block)), block] = False
+        _add(totals["near"], distance, close)
+        _add(totals["far"], distance, ~within)
+    found = {name: total / count if count else math.nan for name, (total, count) in totals.items()}
+    return DistanceGap(found["near"], found["far"], found["far"] - found["near"])
+
+
+def numerical_rank(h: Tensor) -> float:
+    """‖h‖²_F / ‖h‖²_2, from 1 (all rows parallel) to min(n, m); 0 for h = 0.
+
+    Also called stable rank (Rudelson and Vershynin 2007).
+    """
+    squared = _singular_values(h).square()
+    return (squared.sum() / squared.max()).item() if squared.any() else 0.0
+
+
+def effective_rank(h: Tensor) -> float:
+    """exp(−Σ p_i log p_i), p_i = σ_i / Σσ, of the singular values σ (Roy and Vetterli 2007).
+
+    From 1 to min(n, m); 0 for h = 0.
+    """
+    values = _singular_values(h)
+    if not values.any():
+        return 0.0
+    return torch.special.entr(values / values.sum()).sum().exp().item()
+
+
+def _singular_values(h: Tensor) -> Tensor:
+    h = _matrix(h)
+    if not h.isfinite().all():
+        return torch.full((1,), math.nan)
+    return torch.linalg.svdvals(h)
+
+
+def _matrix(h: Tensor) -> Tensor:
+    if h.dim() != 2:
+        raise UserError(f"h has shape {list(h.shape)}: expected [nodes, channels]")
+    return h.detach().double()
+
+
+def _checked(h: Tensor, edge_index: Tensor | Neighbors) -> tuple[Tensor, Neighbors]:
+    h = _matrix(h)
+    return h, as_neighbors(edge_index, len(h)).to(h.device)
+
+
+def _unit(h: Tensor) -> tuple[Tensor, Tensor]:
+    """(rows of length 1 [n, m], which are zero and stay so [n])."""
+    length = h.norm(dim=1, keepdim=True)
+    return torch.where(length > 0, h / length, 0.0), length.squeeze(1) == 0
+
+
+def _edge_blocks(near: Neighbors, width: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """(sources, targets) of all edges, so many at once that their rows fit in a block."""
+    per_block = max(1, BLOCK_BYTES // (8 * max(width, 1)))
+    yield from zip(
+        near.source.long().split(per_block), near.target.long().split(per_block), strict=True
+    )
+
+
+def _difference(h: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """h_a − h_b, row by row."""
+    return h.index_select(0, a).sub_(h.index_select(0, b))
+
+
+def _reached(near: Neighbors, nodes: Tensor, hops: int) -> Tensor:
+    """[≤ 64, n] bool: who is at most so many hops away from each of up to 64 nodes.
+
+    One bit per node: a hop is one OR over every list. No list is empty, as reduceat needs it.
+    """
+    bits = np.zeros(near.num_nodes, dtype=np.uint64)
+    numbers = np.arange(len(nodes), dtype=np.uint64)
+    np.bitwise_or.at(bits, nodes.numpy(), np.uint64(1) << numbers)
+    targets, starts = near.target_by_source.numpy(), near.source_ptr[:-1].numpy()
+    for _ in range(hops):
+        bits = np.bitwise_or.reduceat(bits[targets], starts)
+    return torch.from_numpy((bits >> numbers[:, None]) & np.uint64(1) > 0)
+
+
+def _add(total: list[float], distance: Tensor, chosen: Tensor) -> None:
+    """Add the mean distance of every row that has some chosen, and how many rows have."""
+    count = chosen.sum(1)
+    some = count > 0
+    total[0] += ((distance * chosen).sum(1)[some] / count[some]).sum().item()
+    total[1] += int(some.sum())
