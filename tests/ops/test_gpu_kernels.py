@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from deepgat.ops import attention, draws, matmul, reference
 from deepgat.ops.neighbors import Neighbors
@@ -23,6 +24,7 @@ pytest.importorskip("triton", reason="Triton is not installed here")
 from deepgat.ops.gpu import attention as gpu
 from deepgat.ops.gpu import launch
 from deepgat.ops.gpu import matmul as gpu_matmul
+from deepgat.ops.gpu import norm as gpu_norm
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -161,3 +163,17 @@ def test_drop_entries():
     row = torch.arange(37, device=DEVICE).unsqueeze(1)
     mask = draws.keep_entries(row, torch.arange(5, device=DEVICE), 0.3, seed)
     torch.testing.assert_close(gpu_matmul.drop_entries(x, seed, 0.3), x * mask, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 7), (70, 64)])
+def test_layer_norm_with_elu(shape):
+    with DEVICE:
+        x, grad = torch.randn(2, *shape, dtype=torch.float64)
+        weight, bias = torch.randn(2, shape[1], dtype=torch.float64)
+    leaves = [item.requires_grad_() for item in (x, weight, bias)]
+    expected = F.elu(F.layer_norm(x, weight.shape, weight, bias, 1e-5))
+    found = gpu_norm.layer_norm_elu(x.detach(), weight.detach(), bias.detach(), 1e-5)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+    gradients = gpu_norm.layer_norm_elu_backward(grad, *(item.detach() for item in leaves), 1e-5)
+    for mine, theirs in zip(gradients, torch.autograd.grad(expected, leaves, grad), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-9)

@@ -10,7 +10,7 @@ from deepgat.ops import Neighbors
 
 
 def like_physics(seed: int = 0) -> Neighbors:
-    """A random undirected graph of the size of Coauthor Physics: 34,493 nodes, 534 thousand edges."""
+    """A random undirected graph as large as Coauthor Physics: 34,493 nodes, 534 thousand edges."""
     return hub_rich(34_493, 250_000, seed)
 
 

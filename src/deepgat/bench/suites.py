@@ -39,7 +39,7 @@ class Options:
 
 
 def layer(options: Options) -> Iterator[Row]:
-    """One attention layer, 64 → 8 heads of 8, forward and backward, against PyG and the plain form."""
+    """One attention layer, 64 → 8 heads of 8, and back: against PyG and the plain form."""
     for name, near, classes in _layer_graphs(options):
         ways = _layer_ways(near.to(options.device), classes, options)
         found = measure(ways, options.device, options.rounds)

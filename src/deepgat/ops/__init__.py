@@ -14,6 +14,7 @@ from deepgat.ops.features import (
     unit_rows,
 )
 from deepgat.ops.neighbors import Neighbors, as_neighbors
+from deepgat.ops.norm import layer_norm_elu
 from deepgat.ops.reference import attention_weights
 from deepgat.ops.scores import (
     Additive,
@@ -45,6 +46,7 @@ __all__ = [
     "as_neighbors",
     "attention_weights",
     "dropout",
+    "layer_norm_elu",
     "linear",
     "neighbor_attention",
     "unit_rows",

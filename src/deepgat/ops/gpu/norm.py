@@ -1,0 +1,54 @@
+"""LayerNorm with ELU on a GPU."""
+
+from __future__ import annotations
+
+import torch
+import triton
+from torch import Tensor
+
+from deepgat.ops import norm as operators
+from deepgat.ops.gpu import norm_kernels as kernels
+from deepgat.ops.gpu.launch import compute_type
+
+PROGRAMS = 512
+"""Programs that share the rows in the backward pass; each leaves a partial sum for γ and β."""
+
+
+def layer_norm_elu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    x = x.contiguous()
+    n, m = x.shape
+    y = torch.empty_like(x)
+    rows, width = _block(m)
+    if x.numel():
+        kernels.forward[(triton.cdiv(n, rows),)](
+            x, weight, bias, y, n, eps, m=m, ACC=compute_type(x), RB=rows, MB=width
+        )
+    return y
+
+
+def layer_norm_elu_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, bias: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    grad, x = grad.contiguous(), x.contiguous()
+    n, m = x.shape
+    dx = torch.empty_like(x)
+    rows, width = _block(m)
+    programs = max(1, min(PROGRAMS, triton.cdiv(n, rows)))
+    sums = torch.float64 if x.dtype == torch.float64 else torch.float32
+    parts = x.new_zeros(programs, 2, m, dtype=sums)
+    if x.numel():
+        kernels.backward[(programs,)](
+            grad, x, weight, bias, dx, parts, n, eps, m=m, ACC=compute_type(x), RB=rows, MB=width
+        )
+    of_weight, of_bias = parts.sum(0).unbind()
+    return dx, of_weight.to(weight.dtype), of_bias.to(bias.dtype)
+
+
+def _block(m: int) -> tuple[int, int]:
+    """Rows and columns of a tile."""
+    width = triton.next_power_of_2(m)
+    return max(1, 1024 // width), width
+
+
+operators.fused.register_kernel("cuda")(layer_norm_elu)
+operators.fused_backward.register_kernel("cuda")(layer_norm_elu_backward)
