@@ -29,6 +29,9 @@ class TrainSettings:
 
     lr: float = 0.01
     weight_decay: float = 0.0
+    weight_decay_conv: float | None = None
+    """For the weights of the convolutions (``model.convolution_weights()``), where it is to be
+    another than for the encoder, the readout and the class heads; left out: the same."""
     epochs: int = 10_000
     """The most epochs, if early stopping does not end the training before."""
     patience: int = 100
@@ -49,8 +52,9 @@ class TrainSettings:
             raise unknown_name("precision", self.precision, PRECISIONS)
         if not self.lr > 0:
             raise UserError(f"lr is {self.lr}: expected a number above 0")
-        if not 0 <= self.weight_decay < math.inf:
-            raise UserError(f"weight_decay is {self.weight_decay}: expected 0 or more")
+        for name in ("weight_decay", "weight_decay_conv"):
+            if not 0 <= (getattr(self, name) or 0.0) < math.inf:
+                raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")
         for name in ("epochs", "patience"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 1 or more")
@@ -105,6 +109,10 @@ class GraphInputs:
     label_features: Tensor | None
     y: Tensor
     masks: dict[str, Tensor]
+
+    def sampled(self, model: AttentionStack) -> GraphInputs:
+        """With the edges of one training step; evaluation always has them all."""
+        return replace(self, neighbors=model.edge_sampler(self.neighbors))
 
     def run(self, model: AttentionStack, with_attention: bool = False) -> LayerOutputs:
         labels = self.y if model.needs_labels else None
@@ -164,9 +172,7 @@ def fit(
     graphs = prepare(model, dataset, device)
     _require_nodes(dataset, graphs)
     train_graphs = [graph for graph in graphs if graph.masks["train"].any()]
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
-    )
+    optimizer = _optimizer(model, settings)
     history: list[Epoch] = []
     best, best_value, best_weights = None, math.inf, {}
     stopped, start = "epochs", time.perf_counter()
@@ -233,6 +239,18 @@ def _require_nodes(dataset: NodeDataset, graphs: Sequence[GraphInputs]) -> None:
             )
 
 
+def _optimizer(model: AttentionStack, settings: TrainSettings) -> torch.optim.Optimizer:
+    """Adam; the convolutions' weights in a group of their own where they decay differently."""
+    decay, conv_decay = settings.weight_decay, settings.weight_decay_conv
+    conv = model.convolution_weights() if conv_decay is not None else []
+    chosen = {id(parameter) for parameter in conv}
+    rest = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
+    groups = [{"params": rest, "weight_decay": decay}]
+    if conv:
+        groups.append({"params": conv, "weight_decay": conv_decay})
+    return torch.optim.Adam([group for group in groups if group["params"]], lr=settings.lr)
+
+
 def _train_epoch(
     model: AttentionStack,
     graphs: Sequence[GraphInputs],
@@ -245,7 +263,7 @@ def _train_epoch(
     total = 0.0
     order = torch.randperm(len(graphs)).tolist() if len(graphs) > 1 else [0]
     for index in order:
-        graph = graphs[index]
+        graph = graphs[index].sampled(model)
         optimizer.zero_grad(set_to_none=True)
         with _autocast(settings.precision, graph.y.device):
             outputs = graph.run(model)

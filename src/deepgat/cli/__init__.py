@@ -12,6 +12,7 @@ from rich.markup import escape
 from deepgat.cli.datasets import datasets
 from deepgat.cli.demo import demo
 from deepgat.cli.evaluate import evaluate
+from deepgat.cli.models import models
 from deepgat.cli.show import ERR
 from deepgat.cli.train import train
 from deepgat.errors import UserError
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command()(train)
 app.command()(evaluate)
 app.command()(datasets)
+app.command()(models)
 app.command()(demo)
 
 

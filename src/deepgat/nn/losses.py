@@ -55,3 +55,25 @@ class LayerwiseLoss:
             if layer >= self.first_layer
         ]
         return torch.stack(terms).sum()
+
+
+@dataclass(frozen=True)
+class OutputAndLayersLoss:
+    """CE(ŷ^L on V') + λ Σ_{l<L} γ̃(l) · CE(ŷ^l on V'), γ̃ the paper's γ divided by its sum.
+
+    The output counts fully; the layers before it, together, with ``weight``, λ.
+    """
+
+    delta: float
+    weight: float
+
+    def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, mask: Tensor) -> Tensor:
+        last = max(layer_logits)
+        loss = classification_loss(layer_logits[last][mask], y[mask])
+        before = [layer for layer in layer_logits if layer < last]
+        if not self.weight or not before:
+            return loss
+        gammas = [layer_weight(layer, self.delta) for layer in before]
+        terms = torch.stack([classification_loss(layer_logits[k][mask], y[mask]) for k in before])
+        shares = terms.new_tensor(gammas) / sum(gammas)
+        return loss + self.weight * (shares * terms).sum()
