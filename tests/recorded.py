@@ -6,6 +6,7 @@ meant, and say why in the commit.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def compute(settings: ModelSettings) -> dict[str, object]:
     n, features, classes = 12, 5, 3
     torch.manual_seed(0)
     model = build_model(settings, features, classes)
-    names = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+    names = [f"{name} {list(tensor.shape)}" for name, tensor in model.state_dict().items()]
     model = model.double().train()
     x = torch.randn(n, features, dtype=torch.double)
     y = torch.arange(n) % classes
@@ -52,9 +53,9 @@ def compute(settings: ModelSettings) -> dict[str, object]:
     gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
     squares = [0.0 if g is None else float(g.square().sum()) for g in gradients]
     return {
-        "weights": names,
+        "weights": hashlib.sha256("\n".join(names).encode()).hexdigest(),
         "logits": outputs.logits[0].tolist(),
-        "loss": float(loss),
+        "loss": float(loss.detach()),
         "gradients": squares,
     }
 

@@ -349,4 +349,5 @@ def _check_widths(readout: Readout, project: bool, width: int, num_classes: int)
 def _dense(x: Tensor | ops.SparseMatrix) -> Tensor:
     if isinstance(x, Tensor):
         return x
-    return torch.sparse_csr_tensor(x.row_ptr, x.column, x.values, x.shape).to_dense()
+    rows = torch.sparse_csr_tensor(x.row_ptr, x.column, x.values, x.shape, check_invariants=False)
+    return rows.to_dense()
