@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from deepgat.errors import UserError, unknown_name
+from deepgat.recipes import Recipe, recipe
 
 FIELDS: Mapping[str, tuple[str, ...] | None] = {
     "data": ("dataset", "split"),
@@ -47,6 +48,10 @@ class Config:
     training: Mapping[str, Any]
     about: str = ""
     """The comment at its head."""
+
+    def recipe(self) -> Recipe:
+        """The model and its training."""
+        return recipe(self.preset, dataset=self.dataset, training=self.training, **dict(self.model))
 
     @property
     def system(self) -> str:

@@ -17,6 +17,7 @@ from deepgat.analysis import micro_f1
 from deepgat.data import NodeDataset, PropagateLabels
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn import AttentionStack, LayerOutputs, classification_loss
+from deepgat.nn.settings import check_type
 from deepgat.ops import Columns, Features, Neighbors, as_features
 
 MONITORS = ("val-loss", "val-f1", "train-loss")
@@ -46,6 +47,12 @@ class TrainSettings:
     """"bf16" runs the forward pass in bfloat16 where that is safe (GPU only)."""
 
     def __post_init__(self) -> None:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if setting.default is not None:
+                check_type(setting.name, value, type(setting.default))
+            elif value is not None:
+                check_type(setting.name, value, float)
         if self.monitor not in MONITORS:
             raise unknown_name("monitor", self.monitor, MONITORS)
         if self.precision not in PRECISIONS:

@@ -16,6 +16,7 @@ from deepgat.cli.show import ERR, OUT, epoch_progress, run_table, score_table
 from deepgat.config import Config, read_config
 from deepgat.data import NodeDataset, label_propagation, load_graph
 from deepgat.errors import UserError
+from deepgat.nn.presets import OF_THE_PAPER, resolve
 from deepgat.nn.systems import LABEL_PROPAGATION
 from deepgat.recipes import Recipe, recipe
 from deepgat.runs import ModelCard, train_once
@@ -159,7 +160,7 @@ def train(
                 typer.echo(to_json(record), nl=False)
     finally:  # a run that fails must not take the finished ones with it
         if records and not json:
-            OUT.print(run_table(_title(data, plan), records))
+            OUT.print(run_table(_title(data, plan, resolve(model, preset)[1]), records))
             if out is not None:
                 OUT.print(f"saved to {out}", soft_wrap=True)
     if records[-1]["stopped"] == "interrupted":
@@ -243,10 +244,11 @@ def _folders(out: Path | None, seeds: list[int]) -> list[Path | None]:
     return list(folders)
 
 
-def _title(data: NodeDataset, plan: Recipe) -> str:
+def _title(data: NodeDataset, plan: Recipe, preset: str) -> str:
     settings = plan.model
+    body = "" if preset in OF_THE_PAPER else f" in {preset}"
     return (
-        f"micro-F1 (%) of {settings.model} {settings.score}, {settings.layers} "
+        f"micro-F1 (%) of {settings.model} {settings.score}{body}, {settings.layers} "
         f"layer{'s' if settings.layers > 1 else ''}, on {data.title}, split {data.split}"
     )
 

@@ -219,7 +219,7 @@ class ModelSettings:
         for setting in fields(self):
             value, options = getattr(self, setting.name), setting.metadata["options"]
             if value is not None or setting.default is not None:
-                _check_type(setting.name, value, setting.metadata["kind"])
+                check_type(setting.name, value, setting.metadata["kind"])
             if options is not None and value not in options:
                 raise unknown_name(setting.name.replace("_", "-"), value, options)
         if self.score not in SCORES[self.model]:
@@ -272,7 +272,8 @@ class ModelSettings:
         return replace(self, **changes)
 
 
-def _check_type(name: str, value: Any, expected: type) -> None:
+def check_type(name: str, value: Any, expected: type) -> None:
+    """Refuse a setting of another type; a whole number may stand for a float."""
     accepted = (int, float) if expected is float else (expected,)
     if not isinstance(value, accepted) or (isinstance(value, bool) and expected is not bool):
         raise UserError(f"{name} is {value!r}: expected a value of type {expected.__name__}")
