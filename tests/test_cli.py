@@ -141,7 +141,6 @@ def test_train_tells_a_mistake_in_one_sentence(run, tmp_path, monkeypatch, argum
     [
         "train csbm --nonsense",
         "train csbm --layers two",
-        "train",
         "train csbm extra",
         "evaluate",
         "trian csbm",
@@ -511,7 +510,13 @@ def test_help_mentions_every_option(run, name, flag):
 def test_help_lists_the_commands(run):
     shown = run("--help")
     assert shown.code == 0
-    assert set(typer.main.get_command(app).commands) == {"train", "evaluate", "datasets", "demo"}
+    assert set(typer.main.get_command(app).commands) == {
+        "train",
+        "evaluate",
+        "datasets",
+        "models",
+        "demo",
+    }
     for name in ("train", "evaluate", "datasets", "demo"):
         assert name in shown.out
 

@@ -266,7 +266,7 @@ DAMAGE = {
     "other layers": ("model.json", setting("settings", layers=5), "does not fit the settings"),
     "other heads": ("model.json", setting("settings", heads=3), "does not fit the settings"),
     "wrong rate": ("model.json", setting("training", lr="fast"), "misnames"),
-    "wrong seed": ("model.json", setting("training", seed="x"), "does not fit the settings"),
+    "wrong seed": ("model.json", setting("training", seed="x"), "seed is 'x'"),
     "negative features": (
         "model.json",
         lambda p: change_json(p, num_features=-1),

@@ -297,8 +297,8 @@ def test_only_the_oracle_is_shown_labels():
 def test_label_features_are_prepared_as_the_model_wants_them():
     data = tiny_dataset()
     counts, zero = plan("deepgat", "authors"), plan("deepgat", "paper")
-    for recipe, empty in ((counts, False), (zero, True)):
-        (inputs,) = prepare(build(data, recipe), data, CPU)
+    for each, empty in ((counts, False), (zero, True)):
+        (inputs,) = prepare(build(data, each), data, CPU)
         assert inputs.label_features.shape == (60, 2, 3)  # two layers see them
         assert (inputs.label_features[:, 0] == 0).all() == empty
     (inputs,) = prepare(build(data, plan("gat")), data, CPU)
