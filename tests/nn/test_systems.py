@@ -345,6 +345,16 @@ def test_any_score_goes_into_any_body(model, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
+def test_every_body_takes_several_labels_per_node(preset):
+    network = build_model(model_settings("deepgat", preset, layers=3), D_IN, CLASSES, True)
+    outputs = network.train().run(torch.randn(9, D_IN), random_edges(9, 14))
+    y = torch.randint(2, (9, CLASSES)).float()
+    loss = network.loss(outputs.layer_logits, y, torch.arange(9) < 6)
+    loss.backward()
+    assert loss.isfinite()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
 def test_128_layers_stay_finite_in_single_precision(preset):
     n = 20
     # A ring: where attention dropout takes all from a lone node, its features are zeros for good,

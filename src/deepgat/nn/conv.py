@@ -225,7 +225,7 @@ class NeighborAttention(nn.Module):
             raise UserError(
                 "a layer without a projection needs dense features: put an encoder first"
             )
-        return x.view(x.size(0), self.heads, self.out_channels)
+        return x.reshape(x.size(0), self.heads, self.out_channels)
 
     @staticmethod
     def _per_head(x: Features, weight: Tensor, heads: int) -> Tensor:

@@ -223,13 +223,13 @@ class AttentionStack(nn.Module):
         The encoder, the readout, class heads, norms and scores are the rest. GCNII decays the two
         differently.
         """
-        found: list[nn.Parameter] = []
+        found: dict[int, nn.Parameter] = {}
         for module in self.layers.modules():
             if isinstance(module, NeighborAttention):
-                found += [p for p in (module.weight, module.bias) if p is not None]
+                found |= {id(p): p for p in (module.weight, module.bias) if p is not None}
             elif isinstance(module, Update):
-                found += [p for p in module.parameters() if all(p is not q for q in found)]
-        return found
+                found |= {id(p): p for p in module.parameters()}
+        return list(found.values())
 
     def forward(
         self,
