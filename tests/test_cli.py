@@ -141,7 +141,6 @@ def test_train_tells_a_mistake_in_one_sentence(run, tmp_path, monkeypatch, argum
     [
         "train csbm --nonsense",
         "train csbm --layers two",
-        "train",
         "train csbm extra",
         "evaluate",
         "trian csbm",
@@ -511,7 +510,13 @@ def test_help_mentions_every_option(run, name, flag):
 def test_help_lists_the_commands(run):
     shown = run("--help")
     assert shown.code == 0
-    assert set(typer.main.get_command(app).commands) == {"train", "evaluate", "datasets", "demo"}
+    assert set(typer.main.get_command(app).commands) == {
+        "train",
+        "evaluate",
+        "datasets",
+        "models",
+        "demo",
+    }
     for name in ("train", "evaluate", "datasets", "demo"):
         assert name in shown.out
 
@@ -603,3 +608,73 @@ def test_a_process_exits_with_0_and_prints_json_alone():
         assert result.err.count("the fast kernels were not built") == 1
     (record,) = result.records
     assert record["dataset"] == "csbm"
+
+
+# ------------------------------------------------------------------------------ models and configs
+
+
+def test_models_are_listed_with_equation_paper_and_settings(run):
+    result = run("models")
+    assert result.code == 0
+    for text in ("gcnii", "β = log(θ/l + 1)", "ICML 2020", "gcnii-cora, gcnii-pubmed"):
+        assert text in result.out
+    listed = {record["name"]: record for record in run("models", "--json").records}
+    assert "85.5" in listed["gcnii"]["settings"]["gcnii-cora"]
+    assert listed["label-propagation"]["equation"] == "rm_diag(Â^k) Y"
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'preset = "gcnii"\n[data]\ndataset = "digits"\nsplit = "random:1:5/5"\n'
+        "[model]\nlayers = 3\nhidden = 8\n[training]\nepochs = 2\nlr = 0.02\n"
+    )
+    return path
+
+
+def test_a_file_of_settings_is_run(run, file):
+    (record,) = run("train", "--config", file, "--device", "cpu", "--json").records
+    assert (record["dataset"], record["split"]) == ("digits", "random:1:5/5")
+    assert (record["model"]["model"], record["model"]["layers"]) == ("gcn", 3)
+    assert record["model"]["identity_map"] == 0.5
+    assert (record["training"]["lr"], record["training"]["weight_decay_conv"]) == (0.02, 0.01)
+    result = run("train", "--config", file, "--device", "cpu")
+    assert "of gcn symmetric in gcnii, 3 layers" in result.out
+
+
+def test_options_win_over_the_file(run, file):
+    given = ("--layers", 2, "--model", "deepgat", "--set", "identity-map=1.5", "--epochs", 1)
+    more = ("--weight-decay-conv", 0.5, "--split", "random:2:5/5", "--seeds", 3)
+    (record,) = run("train", "--config", file, *given, *more, "--device", "cpu", "--json").records
+    model, training = record["model"], record["training"]
+    assert (model["model"], model["layers"], model["identity_map"]) == ("deepgat", 2, 1.5)
+    assert (training["weight_decay_conv"], training["lr"], training["epochs"]) == (0.5, 0.02, 1)
+    assert (record["split"], record["seed"]) == ("random:2:5/5", 3)
+
+
+def test_another_dataset_leaves_the_files_split_behind(run, file):
+    (record,) = run("train", "csbm", "--config", file, "--device", "cpu", "--json").records
+    assert record["dataset"] == "csbm"
+    assert record["split"] != "random:1:5/5"
+
+
+def test_a_system_is_trained_by_its_name(run):
+    given = ("--layers", 2, "--hidden", 4, *QUICK, "--json")
+    (record,) = run("train", "digits", "--model", "g2", *given).records
+    assert (record["model"]["model"], record["model"]["gate_power"]) == ("sage", 2.5)
+
+
+def test_label_propagation_from_a_file(run, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "[data]\ndataset = 'digits'\n[model]\nmodel = 'label-propagation'\nlayers = 3\n"
+    )
+    (record,) = run("train", "--config", path, "--json").records
+    assert (record["model"], record["hops"]) == ("label-propagation", 3)
+
+
+def test_nothing_to_train_on_is_told(run):
+    assert_sentence(run("train"), "deepgat train DATASET, or --config FILE")
+    assert_sentence(run("train", "--config", "gcnii-coar"), "did you mean 'gcnii-cora'")
+    assert_sentence(run("train", "--config", "none.toml"), "none.toml does not exist")

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from deepgat.data import NodeDataset, propagate_labels
 from deepgat.nn import AttentionStack, LayerOutputs, build_model, model_settings
+from deepgat.nn import presets as nn_presets
 from deepgat.nn.settings import SCORES
 from deepgat.ops import Neighbors
 from deepgat.train import GraphInputs, prepare
@@ -195,3 +196,44 @@ def test_the_oracle_alone_sees_them(score, preset, part):
     y = torch.where(mask, (data.graph.y + torch.randint(1, 3, (60,))) % 3, data.graph.y)
     before, after = (inputs(network, each).run(network) for each in (data, with_labels(data, y)))
     assert not torch.equal(before.logits, after.logits)
+
+
+BODIES = [name for name in nn_presets.PRESETS if name not in PRESETS]
+
+
+@pytest.mark.parametrize("preset", BODIES)
+@pytest.mark.parametrize("model", ["deepgat", "gcn"])
+def test_no_body_lets_validation_or_test_labels_through(model, preset):
+    data = tiny_dataset()
+    torch.manual_seed(0)
+    network = build_model(model_settings(model, preset, layers=3), 6, 3).eval()
+    y = data.graph.y.clone()
+    y[~data.graph.train_mask] = torch.randint(3, (int((~data.graph.train_mask).sum()),))
+    assert not torch.equal(y, data.graph.y)
+    before, after = (inputs(network, each).run(network) for each in (data, with_labels(data, y)))
+    for a, b in zip(all_outputs(before), all_outputs(after), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("preset", BODIES)
+def test_bodies_without_class_heads_see_no_label_at_all(preset):
+    """Nor does the deep recipe, whose shared class head takes no z: no own label comes back."""
+    data = tiny_dataset()
+    torch.manual_seed(0)
+    settings = model_settings("deepgat" if preset == "deep" else "gcn", preset, layers=3)
+    network = build_model(settings, 6, 3).eval()
+    assert network.label_hops == 0
+    before = inputs(network, data).run(network)
+    for node in training_nodes(data)[:3]:
+        after = inputs(network, with_label(data, node)).run(network)
+        assert torch.equal(before.logits, after.logits)
+
+
+def test_class_heads_in_another_body_do_see_the_labels():
+    """So the tests above hold because nothing is fed in, not because nothing would be read."""
+    data = tiny_dataset()
+    torch.manual_seed(0)
+    network = build_model(model_settings("deepgat", "gcnii", layers=3), 6, 3).eval()
+    before = inputs(network, data).run(network)
+    after = [inputs(network, with_label(data, v)).run(network) for v in training_nodes(data)]
+    assert any(not torch.equal(before.logits, each.logits) for each in after)

@@ -12,8 +12,10 @@ from torch_geometric.data import Data
 import deepgat.train
 from deepgat.data import NodeDataset
 from deepgat.errors import UserError
-from deepgat.nn import AttentionStack, model_settings
-from deepgat.recipes import Recipe
+from deepgat.nn import SYSTEMS, AttentionStack, build_model, model_settings
+from deepgat.nn.presets import PRESETS
+from deepgat.ops import Neighbors
+from deepgat.recipes import Recipe, recipe
 from deepgat.runs import ModelCard, Run, train_once
 from deepgat.train import Epoch, TrainSettings, choose_device, evaluate, fit, prepare
 from tiny import tiny_dataset, tiny_labels
@@ -295,8 +297,8 @@ def test_only_the_oracle_is_shown_labels():
 def test_label_features_are_prepared_as_the_model_wants_them():
     data = tiny_dataset()
     counts, zero = plan("deepgat", "authors"), plan("deepgat", "paper")
-    for recipe, empty in ((counts, False), (zero, True)):
-        (inputs,) = prepare(build(data, recipe), data, CPU)
+    for each, empty in ((counts, False), (zero, True)):
+        (inputs,) = prepare(build(data, each), data, CPU)
         assert inputs.label_features.shape == (60, 2, 3)  # two layers see them
         assert (inputs.label_features[:, 0] == 0).all() == empty
     (inputs,) = prepare(build(data, plan("gat")), data, CPU)
@@ -468,3 +470,63 @@ def test_one_node_and_one_class_train():
     data = NodeDataset("dot", "Dot", (graph,), 1, 1, False, "public")
     run = train_once(data, plan(epochs=2))
     assert run.evaluation.micro_f1 == {"train": 1.0, "val": 1.0}
+
+
+# ------------------------------------------------------------------- weight decay and dropped edges
+
+
+def test_convolutions_may_decay_differently():
+    """Adam adds the decay to the gradient: without a gradient only what decays moves."""
+    model = build_model(model_settings("gcnii", layers=2, hidden=4), 6, 3)
+    optimizer = deepgat.train._optimizer(
+        model, TrainSettings(weight_decay=0.0, weight_decay_conv=0.1)
+    )
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == {f"layers.{i}.update.rules.1.weight" for i in range(2)}
+
+
+def test_one_decay_for_all_is_one_group_in_the_order_of_the_model():
+    model = build_model(model_settings("gcnii", layers=2, hidden=4), 6, 3)
+    (group,) = deepgat.train._optimizer(model, TrainSettings(weight_decay=0.1)).param_groups
+    assert [id(p) for p in group["params"]] == [id(p) for p in model.parameters()]
+    assert group["weight_decay"] == 0.1
+
+
+def test_a_model_without_convolution_weights_decays_as_a_whole():
+    model = build_model(model_settings("appnp", layers=2), 6, 3)
+    settings = TrainSettings(weight_decay=0.1, weight_decay_conv=0.2)
+    (group,) = deepgat.train._optimizer(model, settings).param_groups
+    assert group["weight_decay"] == 0.1
+
+
+def test_edges_are_dropped_anew_in_every_epoch_and_in_training_only(monkeypatch):
+    data, seen = tiny_dataset(), {True: [], False: []}
+    model = build_model(model_settings("dropedge", layers=2, hidden=4), 6, 3)
+    run = type(model).run
+
+    def watched(self, x, neighbors, *rest):
+        seen[self.training].append(neighbors.edge_index)
+        return run(self, x, neighbors, *rest)
+
+    monkeypatch.setattr(type(model), "run", watched)
+    fit(model, data, TrainSettings(epochs=4, device="cpu"))
+    whole = Neighbors.from_edge_index(data.graph.edge_index, 60).edge_index
+    assert len(seen[True]) == 4
+    assert all(torch.equal(edges, whole) for edges in seen[False])
+    assert all(edges.size(1) < whole.size(1) for edges in seen[True])
+    assert len({tuple(edges.flatten().tolist()) for edges in seen[True]}) == 4
+
+
+@pytest.mark.parametrize("name", [system.name for system in SYSTEMS if system.name in PRESETS])
+def test_every_system_learns_and_repeats_itself(name):
+    """Two runs of one seed end in the same bits; DropEdge's draws are the seed's too."""
+    data = tiny_dataset()
+    whole = recipe(model=name, layers=3, training={"epochs": 15, "device": "cpu"})
+    first, second = train_once(data, whole, 1), train_once(data, whole, 1)
+    assert first.fitted.history[-1].loss < first.fitted.history[0].loss
+    for a, b in zip(first.evaluation.logits, second.evaluation.logits, strict=True):
+        assert torch.equal(a, b)

@@ -29,6 +29,7 @@ SCORES = {
     "gat": ("dp", "sd", "ad"),
     "gcn": ("row", "symmetric"),
     "oracle": ("softmax", "sum"),
+    "sage": ("mean",),
 }
 
 
@@ -60,8 +61,8 @@ class Options:
     The defaults are the paper's side. ``score`` is one of ``SCORES[model]``.
     """
 
-    model: Literal["deepgat", "gat", "gcn", "oracle"]
-    score: Literal["dp", "sd", "ad", "row", "symmetric", "softmax", "sum"]
+    model: Literal["deepgat", "gat", "gcn", "oracle", "sage"]
+    score: Literal["dp", "sd", "ad", "row", "symmetric", "softmax", "sum", "mean"]
     sd_scale: Literal["width", "sqrt-output-width"] = "width"
     label_input: Literal["prediction", "layer"] = "prediction"
     label_hops: int = 3
@@ -245,6 +246,16 @@ def gcn_attention(nbrs: Neighbours, heads: int, options: Options) -> Attention:
     return alpha
 
 
+def sage_attention(nbrs: Neighbours, heads: int) -> Attention:
+    """1/(|N_v| − 1) for the others, 0 for the node itself: GraphSAGE's mean."""
+    alpha: Attention = {}
+    for v in range(len(nbrs)):
+        for u in nbrs[v]:
+            weight = 0.0 if u == v else 1.0 / (len(nbrs[v]) - 1)
+            alpha[v, u] = torch.full((heads,), weight, dtype=torch.float64)
+    return alpha
+
+
 def oracle(y: Tensor, v: int, u: int) -> float:
     """o(v, u): 1 if same class else 0; <y_v, y_u> for label vectors, at least 1 where u is v."""
     if y.dim() == 1:
@@ -350,7 +361,7 @@ def run(
     """
     if options.score not in SCORES[options.model]:
         raise ValueError(f"{options.model} has no score {options.score!r}")
-    if train_labels is not None and options.model in ("gat", "gcn"):
+    if train_labels is not None and options.model in ("gat", "gcn", "sage"):
         raise ValueError(f"{options.model} takes no label inputs")
     if (y is not None) != (options.model == "oracle"):
         raise ValueError("y goes with the oracle, and only with it")
@@ -396,6 +407,8 @@ def run(
             alpha = attend(Wh, nbrs, params, options)
         elif options.model == "gcn":
             alpha = gcn_attention(nbrs, H, options)
+        elif options.model == "sage":
+            alpha = sage_attention(nbrs, H)
         else:
             assert y is not None
             alpha = oracle_attention(nbrs, H, y, options)
@@ -479,7 +492,7 @@ def loss(
         raise ValueError("train_mask is a boolean mask")
     nodes = [v for v in range(len(train_mask)) if bool(train_mask[v])]
     measure = binary_cross_entropy if multi_label else cross_entropy
-    if result.model in ("gat", "gcn"):
+    if result.model in ("gat", "gcn", "sage"):
         return measure(result.logits, y, nodes)
     total = torch.zeros((), dtype=torch.float64)
     for layer in sorted(result.layer_logits):

@@ -8,8 +8,10 @@
 from deepgat.data import NodeDataset, PropagateLabels, SplitNodes, load_graph
 from deepgat.errors import UserError
 from deepgat.nn import (
+    G2,
     GAT,
     GCN,
+    GCNII,
     DeepGAT,
     LayerOutputs,
     ModelSettings,
@@ -27,8 +29,10 @@ from deepgat.train import Evaluation, FitResult, TrainSettings, evaluate, fit
 __version__ = "0.1.0"
 
 __all__ = [
+    "G2",
     "GAT",
     "GCN",
+    "GCNII",
     "DeepGAT",
     "Evaluation",
     "FitResult",

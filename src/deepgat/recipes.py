@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from deepgat.nn import ModelSettings, model_settings
+from deepgat.nn.presets import resolve
 from deepgat.train import TrainSettings
 
 
@@ -60,10 +61,20 @@ _AUTHORS_DEFAULT = {
 _STAND_INS = {"flickr-aane": "flickr", "ppi-rebuilt": "ppi"}
 """Datasets the authors never saw take the values of the dataset they stand in for."""
 
+_USUAL: Mapping[str, Any] = {"lr": 0.01, "weight_decay": 5e-4, "epochs": 1000}
+_GCNII: Mapping[str, Any] = {**_USUAL, "weight_decay_conv": 0.01, "epochs": 1500}
+_TRAINING: Mapping[str, Mapping[str, Any]] = {
+    "gcnii": _GCNII,
+    "deep": _GCNII,
+    "g2": {"lr": 0.003, "weight_decay": 0.01, "epochs": 200, "patience": 200, "monitor": "val-f1"},
+    "dagnn": {**_USUAL, "weight_decay": 5e-3},
+}
+"""How the systems other than DeepGAT are trained, from their published code where there is one."""
+
 
 def recipe(
-    preset: str = "paper",
-    model: str = "deepgat",
+    preset: str | None = None,
+    model: str | None = None,
     *,
     score: str | None = None,
     dataset: str | None = None,
@@ -73,13 +84,15 @@ def recipe(
     """The recipe of a preset for a system on a dataset.
 
     Args:
-        preset: "paper" or "authors".
-        model, score: the system; see :class:`~deepgat.nn.ModelSettings`.
+        preset: a name of :data:`~deepgat.nn.PRESETS`; "paper" where neither it nor the model
+            says otherwise.
+        model, score: the system; see :func:`~deepgat.nn.model_settings`.
         dataset: a name of the catalogue; the authors tuned some values per dataset.
         training: fields of :class:`~deepgat.train.TrainSettings` to replace.
         choices: model settings to replace, such as ``layers=15``.
     """
-    settings = model_settings(model, preset, score)  # refuses unknown names
+    model, preset = resolve(model, preset)  # refuses unknown names
+    settings = model_settings(model, preset, score)
     if preset == "authors":
         tuned = _authors_values(settings, dataset)
         settings = settings.with_changes(
@@ -93,10 +106,12 @@ def recipe(
         )
         monitor = "train-loss" if _known_as(dataset) == "ppi" else "val-loss"
         schedule = TrainSettings(lr=tuned.lr, weight_decay=tuned.weight_decay, monitor=monitor)
-    else:
+    elif preset == "paper":
         settings = settings.with_changes({"dropout": 0.6, "unit_features": True})
         deep = choices.get("layers", settings.layers) > 4
         schedule = TrainSettings(lr=0.01 if deep else 0.05, weight_decay=1e-4)
+    else:
+        schedule = TrainSettings(**_TRAINING.get(preset, _USUAL))
     return Recipe(settings.with_changes(choices), schedule.with_changes(training or {}))
 
 

@@ -16,6 +16,8 @@ from deepgat.analysis import micro_f1
 from deepgat.data import NodeDataset, PropagateLabels
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn import AttentionStack, LayerOutputs, classification_loss
+from deepgat.nn.edges import all_edges
+from deepgat.nn.settings import check_type
 from deepgat.ops import Columns, Features, Neighbors, as_features
 from deepgat.replay import Recorded
 
@@ -29,6 +31,9 @@ class TrainSettings:
 
     lr: float = 0.01
     weight_decay: float = 0.0
+    weight_decay_conv: float | None = None
+    """For the weights of the convolutions (``model.convolution_weights()``), where it is to be
+    another than for the encoder, the readout and the class heads; left out: the same."""
     epochs: int = 10_000
     """The most epochs, if early stopping does not end the training before."""
     patience: int = 100
@@ -43,14 +48,21 @@ class TrainSettings:
     """"bf16" runs the forward pass in bfloat16 where that is safe (GPU only)."""
 
     def __post_init__(self) -> None:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if setting.default is not None:
+                check_type(setting.name, value, type(setting.default))
+            elif value is not None:
+                check_type(setting.name, value, float)
         if self.monitor not in MONITORS:
             raise unknown_name("monitor", self.monitor, MONITORS)
         if self.precision not in PRECISIONS:
             raise unknown_name("precision", self.precision, PRECISIONS)
         if not self.lr > 0:
             raise UserError(f"lr is {self.lr}: expected a number above 0")
-        if not 0 <= self.weight_decay < math.inf:
-            raise UserError(f"weight_decay is {self.weight_decay}: expected 0 or more")
+        for name in ("weight_decay", "weight_decay_conv"):
+            if not 0 <= (getattr(self, name) or 0.0) < math.inf:
+                raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")
         for name in ("epochs", "patience"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 1 or more")
@@ -106,6 +118,10 @@ class GraphInputs:
     y: Tensor
     nodes: dict[str, Tensor]
     """The numbers of the nodes of each part: "train", "val", "test"."""
+
+    def sampled(self, model: AttentionStack) -> GraphInputs:
+        """With the edges of one training step; evaluation always has them all."""
+        return replace(self, neighbors=model.edge_sampler(self.neighbors))
 
     def run(self, model: AttentionStack, with_attention: bool = False) -> LayerOutputs:
         labels = self.y if model.needs_labels else None
@@ -169,7 +185,8 @@ def fit(
     model.to(device)
     graphs = prepare(model, dataset, device)
     _require_nodes(dataset, graphs)
-    record = cuda_graphs and device.type == "cuda" and len(graphs) == 1
+    same_edges = model.edge_sampler is all_edges
+    record = cuda_graphs and device.type == "cuda" and len(graphs) == 1 and same_edges
     epoch_of = _Epochs(model, graphs, settings, record)
     history: list[Epoch] = []
     best: Epoch | None = None
@@ -240,6 +257,24 @@ def _require_nodes(dataset: NodeDataset, graphs: Sequence[GraphInputs]) -> None:
             )
 
 
+def _optimizer(model: AttentionStack, settings: TrainSettings) -> torch.optim.Optimizer:
+    """Adam; the convolutions' weights in a group of their own where they decay differently."""
+    decay, conv_decay = settings.weight_decay, settings.weight_decay_conv
+    conv = model.convolution_weights() if conv_decay is not None else []
+    chosen = {id(parameter) for parameter in conv}
+    rest = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
+    groups = [{"params": rest, "weight_decay": decay}]
+    if conv:
+        groups.append({"params": conv, "weight_decay": conv_decay})
+    on_gpu = rest[0].is_cuda if rest else conv[0].is_cuda
+    return torch.optim.Adam(
+        [group for group in groups if group["params"]],
+        lr=settings.lr,
+        fused=on_gpu,
+        capturable=on_gpu,
+    )
+
+
 class _Weights:
     """A copy of all that a model has learnt, to return to."""
 
@@ -267,14 +302,7 @@ class _Epochs:
         self.model, self.precision = model, settings.precision
         self.train_graphs = [graph for graph in graphs if graph.nodes["train"].numel()]
         self.val_graphs = [graph for graph in graphs if graph.nodes["val"].numel()]
-        on_gpu = graphs[0].y.is_cuda
-        self.optimizer = torch.optim.Adam(
-            model.parameters(),
-            lr=settings.lr,
-            weight_decay=settings.weight_decay,
-            fused=on_gpu,
-            capturable=on_gpu,
-        )
+        self.optimizer = _optimizer(model, settings)
         self.step = Recorded(lambda: self._step(self.train_graphs[0]), record)
         self.validate = Recorded(self._validate, record)
 
@@ -298,6 +326,7 @@ class _Epochs:
         self.validate.release()
 
     def _step(self, graph: GraphInputs) -> tuple[Tensor, LayerOutputs]:
+        graph = graph.sampled(self.model)
         self.optimizer.zero_grad(set_to_none=True)
         with _autocast(self.precision, graph.y.device):
             outputs = graph.run(self.model)

@@ -13,6 +13,7 @@ from deepgat.cli.bench import bench
 from deepgat.cli.datasets import datasets
 from deepgat.cli.demo import demo
 from deepgat.cli.evaluate import evaluate
+from deepgat.cli.models import models
 from deepgat.cli.show import ERR
 from deepgat.cli.train import train
 from deepgat.errors import UserError
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.command()(train)
 app.command()(evaluate)
 app.command()(datasets)
+app.command()(models)
 app.command()(demo)
 app.command()(bench)
 

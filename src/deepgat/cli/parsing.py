@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 from deepgat.errors import UserError, unknown_name
@@ -30,7 +29,7 @@ def parse_seeds(text: str) -> list[int]:
 
 def parse_choices(texts: Sequence[str]) -> dict[str, Any]:
     """["norm=layer", "bias=yes"] → typed model settings; unknown names are refused."""
-    types = {setting.name: type(setting.default) for setting in fields(ModelSettings)}
+    types = ModelSettings.kinds()
     choices: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -15,6 +15,7 @@ from rich.table import Table
 from deepgat.analysis import confidence_interval
 from deepgat.data import Listing
 from deepgat.demo import DepthPoint
+from deepgat.nn import System
 from deepgat.train import Epoch, TrainSettings
 
 # What is printed names files and splits, which may hold brackets and colons: no markup, no emoji.
@@ -86,6 +87,18 @@ def dataset_table(listings: Sequence[Listing], wide: bool) -> Table:
             entry.source or "no",
             *([f"{entry.title}: {entry.note}"] if wide else []),
         )
+    return table
+
+
+def model_table(rows: Sequence[tuple[System, Sequence[str]]]) -> Table:
+    """A block per model: equation, paper, note, and its shipped settings."""
+    table = _table("Models")
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it computes, where it is from, and settings to run it with")
+    for system, settings in rows:
+        lines = [system.equation, system.paper, system.note]
+        lines.append(f"--config {', '.join(settings)}" if settings else "")
+        table.add_row(system.name, "\n".join(line for line in lines if line), end_section=True)
     return table
 
 

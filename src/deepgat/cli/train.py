@@ -13,21 +13,32 @@ import typer
 from deepgat.analysis import micro_f1
 from deepgat.cli.parsing import head_width, parse_choices, parse_seeds
 from deepgat.cli.show import ERR, OUT, epoch_progress, run_table, score_table
+from deepgat.config import Config, read_config
 from deepgat.data import NodeDataset, label_propagation, load_graph
 from deepgat.errors import UserError
+from deepgat.nn.presets import OF_THE_PAPER, resolve
+from deepgat.nn.systems import LABEL_PROPAGATION
 from deepgat.recipes import Recipe, recipe
 from deepgat.runs import ModelCard, train_once
 from deepgat.saving import check_can_write, is_model_folder, save_run, saved_record, to_json
 from deepgat.train import choose_device
 
-LABEL_PROPAGATION = "label-propagation"
-
 
 def train(
-    dataset: Annotated[str, typer.Argument(help="A name of deepgat datasets: cora, cs, digits, …")],
+    dataset: Annotated[
+        str | None, typer.Argument(help="A name of deepgat datasets: cora, cs, digits, …")
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="A TOML file of settings, or a shipped one by name; other options win over it.",
+        ),
+    ] = None,
     model: Annotated[
-        str, typer.Option(help="deepgat, gat, gcn, oracle or label-propagation.")
-    ] = "deepgat",
+        str | None,
+        typer.Option(help="A name of deepgat models: deepgat (the default), gat, gcn, gcnii, …"),
+    ] = None,
     score: Annotated[
         str | None,
         typer.Option(
@@ -35,9 +46,15 @@ def train(
         ),
     ] = None,
     preset: Annotated[
-        str, typer.Option(help="paper: the paper's equations. authors: their code's choices.")
-    ] = "paper",
-    layers: Annotated[int, typer.Option(help="L, number of layers.")] = 2,
+        str | None,
+        typer.Option(
+            help="paper (the default): the paper's equations. authors: their code's choices. "
+            "gcnii, g2, …: another system's body around the model's score."
+        ),
+    ] = None,
+    layers: Annotated[
+        int | None, typer.Option(help="L, number of layers; 2 unless the preset has its own.")
+    ] = None,
     hidden: Annotated[int | None, typer.Option(help="D, width of one head.")] = None,
     heads: Annotated[int | None, typer.Option(help="H, heads of the hidden layers.")] = None,
     width: Annotated[
@@ -54,6 +71,9 @@ def train(
     ] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of Adam.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay of Adam.")] = None,
+    weight_decay_conv: Annotated[
+        float | None, typer.Option(help="The same for the convolutions alone.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="The most epochs.")] = None,
     patience: Annotated[
         int | None, typer.Option(help="Epochs without improvement before stopping.")
@@ -68,8 +88,8 @@ def train(
         ),
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds of the weights, e.g. 0-9 or 0,3.")] = "0",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[str, typer.Option(help="float32, or bf16 on a GPU.")] = "float32",
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32, or bf16 on a GPU.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Save model, scores and predictions here (several seeds: seed-K in it)."),
@@ -86,17 +106,26 @@ def train(
     Ctrl-C keeps the best weights so far.
 
     Example: deepgat train cs --model deepgat --layers 15 --preset authors --seeds 0-4
+
+    Example: deepgat train --config gcnii-cora --seeds 0-9
     """
     all_seeds = parse_seeds(seeds)
-    if model == LABEL_PROPAGATION:
-        _propagate_labels(load_graph(dataset, split), layers, out, json)
-        return
-    choices = parse_choices(choice or [])
+    file = None if config is None else read_config(config)
+    dataset, split = _data_of(file, dataset, split)
+    choices = dict(file.model) if file is not None else {}
+    model = choices.pop("model", None) if model is None else model
+    score = choices.pop("score", None) if score is None else score
+    preset = file.preset if preset is None and file is not None else preset
+    choices |= parse_choices(choice or [])
     given = {"layers": layers, "hidden": hidden, "heads": heads, "dropout": dropout}
     choices |= _given(given)
+    if model == LABEL_PROPAGATION:
+        _propagate_labels(load_graph(dataset, split), choices.get("layers", 2), out, json)
+        return
     training = {
         "lr": lr,
         "weight_decay": weight_decay,
+        "weight_decay_conv": weight_decay_conv,
         "epochs": epochs,
         "patience": patience,
         "monitor": monitor,
@@ -108,7 +137,7 @@ def train(
         model,
         score=score,
         dataset=dataset.lower(),
-        training=_given(training),
+        training={**(file.training if file is not None else {}), **_given(training)},
         **choices,
     )
     if width is not None:
@@ -119,7 +148,7 @@ def train(
     folders = _folders(out, all_seeds)
     if out is None and resume:
         raise UserError("--resume needs --out: it looks there for finished runs")
-    choose_device(device)  # refused now rather than after the loading
+    choose_device(plan.training.device)  # refused now rather than after the loading
     data = load_graph(dataset, split)
 
     records = []
@@ -131,12 +160,23 @@ def train(
                 typer.echo(to_json(record), nl=False)
     finally:  # a run that fails must not take the finished ones with it
         if records and not json:
-            OUT.print(run_table(_title(data, plan), records))
+            OUT.print(run_table(_title(data, plan, resolve(model, preset)[1]), records))
             if out is not None:
                 OUT.print(f"saved to {out}", soft_wrap=True)
     if records[-1]["stopped"] == "interrupted":
         ERR.print("interrupted: the last run kept its best weights so far")
         sys.exit(130)
+
+
+def _data_of(file: Config | None, dataset: str | None, split: str | None) -> tuple[str, str | None]:
+    """The dataset and the split: the command line's, else the file's."""
+    if file is None:
+        if dataset is None:
+            raise UserError("say what to train on: deepgat train DATASET, or --config FILE")
+        return dataset, split
+    if dataset is not None and dataset.lower() != file.dataset.lower():
+        return dataset, split  # the file's split is of another dataset
+    return file.dataset, file.split if split is None else split
 
 
 def _run_all(
@@ -204,10 +244,11 @@ def _folders(out: Path | None, seeds: list[int]) -> list[Path | None]:
     return list(folders)
 
 
-def _title(data: NodeDataset, plan: Recipe) -> str:
+def _title(data: NodeDataset, plan: Recipe, preset: str) -> str:
     settings = plan.model
+    body = "" if preset in OF_THE_PAPER else f" in {preset}"
     return (
-        f"micro-F1 (%) of {settings.model} {settings.score}, {settings.layers} "
+        f"micro-F1 (%) of {settings.model} {settings.score}{body}, {settings.layers} "
         f"layer{'s' if settings.layers > 1 else ''}, on {data.title}, split {data.split}"
     )
 

@@ -1,8 +1,17 @@
 """Torch modules on PyTorch Geometric's conventions."""
 
+from deepgat.nn.build import build_model
 from deepgat.nn.conv import Attention, ConvOutput, NeighborAttention
-from deepgat.nn.losses import LayerwiseLoss, Loss, OutputLoss, classification_loss, layer_weight
-from deepgat.nn.models import GAT, GCN, DeepGAT, OracleGAT
+from deepgat.nn.edges import DropEdge
+from deepgat.nn.losses import (
+    LayerwiseLoss,
+    Loss,
+    OutputAndLayersLoss,
+    OutputLoss,
+    classification_loss,
+    layer_weight,
+)
+from deepgat.nn.models import G2, GAT, GCN, GCNII, DeepGAT, OracleGAT
 from deepgat.nn.presets import PRESETS, model_settings
 from deepgat.nn.scores import (
     AdditiveScore,
@@ -10,18 +19,23 @@ from deepgat.nn.scores import (
     DotScore,
     HeadShape,
     OracleScore,
+    OthersScore,
     Score,
     ScoreInputs,
     UniformScore,
 )
-from deepgat.nn.settings import ModelSettings, build_model
+from deepgat.nn.settings import ModelSettings
 from deepgat.nn.stack import AttentionStack, LayerOutputs
-from deepgat.nn.updates import LinearSkip, Plain, Residual, Update
+from deepgat.nn.systems import SYSTEMS, System
+from deepgat.nn.updates import IdentityMap, InitialResidual, LinearSkip, Plain, Residual, Update
 
 __all__ = [
+    "G2",
     "GAT",
     "GCN",
+    "GCNII",
     "PRESETS",
+    "SYSTEMS",
     "AdditiveScore",
     "Attention",
     "AttentionStack",
@@ -29,7 +43,10 @@ __all__ = [
     "ConvOutput",
     "DeepGAT",
     "DotScore",
+    "DropEdge",
     "HeadShape",
+    "IdentityMap",
+    "InitialResidual",
     "LayerOutputs",
     "LayerwiseLoss",
     "LinearSkip",
@@ -38,11 +55,14 @@ __all__ = [
     "NeighborAttention",
     "OracleGAT",
     "OracleScore",
+    "OthersScore",
+    "OutputAndLayersLoss",
     "OutputLoss",
     "Plain",
     "Residual",
     "Score",
     "ScoreInputs",
+    "System",
     "UniformScore",
     "Update",
     "build_model",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,9 @@ from deepgat import ops
 from deepgat.errors import UserError
 from deepgat.nn.scores import ClassScore, HeadShape, Score, ScoreFactory, ScoreInputs
 from deepgat.ops import Features, Neighbors, Normalization
+
+ClassHead: TypeAlias = Callable[[Features, Tensor | None], Tensor]
+"""(features [n, d], z [n, C] or None) → class logits [n, H, C], or [n, 1, C] for all heads."""
 
 
 class Attention(NamedTuple):
@@ -57,6 +61,11 @@ class NeighborAttention(nn.Module):
         bias: learn b.
         attention_dropout: share of the weights α dropped in training.
         normalization: over N_v (``ROW``) or ``SYMMETRIC``.
+        project: multiply by W₂ before summing; without it x itself is summed, its channels
+            divided among the heads (d = H·D, heads concatenated), and there is no W₂.
+        own_class_head: learn W₁ where the score asks for class predictions; without it they come
+            from the ``class_head`` given to :meth:`run`.
+        class_bias: learn a bias in W₁.
 
     Shapes:
         x [n, d], dense or sparse (``torch.sparse_csr``/``sparse_coo`` or an
@@ -82,8 +91,16 @@ class NeighborAttention(nn.Module):
         bias: bool = True,
         attention_dropout: float = 0.0,
         normalization: Normalization = Normalization.ROW,
+        project: bool = True,
+        own_class_head: bool = True,
+        class_bias: bool = False,
     ) -> None:
         super().__init__()
+        if not project and (in_channels != heads * out_channels or not concat):
+            raise UserError(
+                f"without a projection a layer keeps its width: {in_channels} channels do not "
+                f"make {heads} concatenated heads of {out_channels}"
+            )
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.heads = heads
@@ -94,9 +111,12 @@ class NeighborAttention(nn.Module):
         self.normalization = normalization
 
         self.score: Score = score(HeadShape(heads, out_channels))
-        self.weight = nn.Parameter(torch.empty(heads * out_channels, in_channels))
+        self.weight = (
+            nn.Parameter(torch.empty(heads * out_channels, in_channels)) if project else None
+        )
         self.class_weight: nn.Parameter | None = None
-        if self.score.needs_class_logits:
+        self.class_bias: nn.Parameter | None = None
+        if self.score.needs_class_logits and own_class_head:
             if num_classes is None:
                 raise UserError(
                     f"{type(self.score).__name__} compares class predictions: "
@@ -104,14 +124,19 @@ class NeighborAttention(nn.Module):
                 )
             width = in_channels + label_channels
             self.class_weight = nn.Parameter(torch.empty(heads * num_classes, width))
+            if class_bias:
+                self.class_bias = nn.Parameter(torch.empty(heads, num_classes))
         width = heads * out_channels if concat else out_channels
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.xavier_uniform_(self.weight)
+        if self.weight is not None:
+            nn.init.xavier_uniform_(self.weight)
         if self.class_weight is not None:
             nn.init.xavier_uniform_(self.class_weight)
+        if self.class_bias is not None:
+            nn.init.zeros_(self.class_bias)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
         self.score.reset_parameters()
@@ -139,38 +164,68 @@ class NeighborAttention(nn.Module):
         label_features: Tensor | None = None,
         labels: Tensor | None = None,
         with_attention: bool = False,
+        *,
+        layer: int = 1,
+        undropped: Features | None = None,
+        class_head: ClassHead | None = None,
     ) -> ConvOutput:
-        """As :meth:`forward`, returning everything the layer computed."""
+        """As :meth:`forward`, returning everything the layer computed.
+
+        Args:
+            layer: the number of this layer in its stack, from 1, for scores that change with it.
+            undropped: x before dropout, where the attention is to be computed from that; the
+                class prediction that is returned, and trained, is always made from ``x``.
+            class_head: makes the class predictions in place of the layer's own W₁.
+        """
         x = ops.as_features(x)
         neighbors = ops.as_neighbors(edge_index, x.size(0))
-        # W₂ is linear, so project first and gather the narrow result.
-        projected = self._per_head(x, self.weight, self.heads)
-        class_logits = self.predict_classes(x, label_features)
+        value = self._value(x)
+        predict = self.predict_classes if class_head is None else class_head
+        class_logits = predict(x, label_features)
+        seen = class_logits
+        if class_logits is not None and undropped is not None and undropped is not x:
+            seen = predict(undropped, label_features)
         if self.score.needs_labels and labels is None:
             raise UserError(f"{type(self.score).__name__} needs the true labels: pass labels=y")
-        form = self.score(ScoreInputs(neighbors, projected, class_logits, labels))
+        if seen is not None:
+            seen = seen.expand(-1, self.heads, -1)
+        form = self.score(ScoreInputs(neighbors, value, seen, labels, layer))
 
         p = self.attention_dropout if self.training else 0.0
-        out = ops.neighbor_attention(neighbors, projected, form, self.normalization, p)
+        out = ops.neighbor_attention(neighbors, value, form, self.normalization, p)
+        if self.score.others_only:  # the mean over no one is 0
+            out = out * (neighbors.degree > 1).view(-1, 1, 1)
         out = out.flatten(1) if self.concat else out.mean(1)
         if self.bias is not None:
             out = out + self.bias
 
         attention = None
         if with_attention:
-            weight = ops.attention_weights(neighbors, form, self.normalization)
-            attention = Attention(neighbors.edge_index, weight.to(out.dtype).expand(-1, self.heads))
+            weight = ops.attention_weights(neighbors, form, self.normalization).to(out.dtype)
+            if self.score.others_only:
+                weight = weight * (neighbors.target != neighbors.source).unsqueeze(-1)
+            attention = Attention(neighbors.edge_index, weight.expand(-1, self.heads))
         return ConvOutput(out, class_logits, attention)
 
     def predict_classes(self, x: Features, label_features: Tensor | None) -> Tensor | None:
-        """p_v = W₁(x_v ‖ z_v): [n, H, C]; None where no score asks for it."""
+        """p_v = W₁(x_v ‖ z_v) + b₁: [n, H, C]; None where no score asks for it."""
         if self.class_weight is None:
             return None
         logits = self._per_head(x, self.class_weight[:, : self.in_channels], self.heads)
         if self.label_channels and label_features is not None:
             of_labels = self.class_weight[:, self.in_channels :]
             logits = logits + self._per_head(label_features, of_labels, self.heads)
-        return logits
+        return logits if self.class_bias is None else logits + self.class_bias
+
+    def _value(self, x: Features) -> Tensor:
+        """What is summed over the neighbours: [n, H, D]."""
+        if self.weight is not None:  # W₂ is linear, so project first and gather the narrow result
+            return self._per_head(x, self.weight, self.heads)
+        if not isinstance(x, Tensor):
+            raise UserError(
+                "a layer without a projection needs dense features: put an encoder first"
+            )
+        return x.reshape(x.size(0), self.heads, self.out_channels)
 
     @staticmethod
     def _per_head(x: Features, weight: Tensor, heads: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,11 +16,31 @@ def layer_weight(layer: int, delta: float) -> float:
     return (delta / (layer + delta) if delta else 0.0) + 1.0
 
 
+def layer_weights(layers: Sequence[int], delta: float, like: Tensor) -> Tensor:
+    """γ of consecutive layers: [K], computed on the device of ``like``."""
+    number = torch.arange(layers[0], layers[-1] + 1, device=like.device, dtype=like.dtype)
+    return (delta / (number + delta) if delta else torch.zeros_like(number)) + 1.0
+
+
 def classification_loss(logits: Tensor, y: Tensor) -> Tensor:
     """Cross-entropy averaged over nodes (y [n]), or over nodes and labels (y [n, C])."""
     if y.dim() == 1:
         return F.cross_entropy(logits, y)
     return F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype))
+
+
+def layer_losses(
+    layer_logits: Mapping[int, Tensor], layers: Sequence[int], y: Tensor, nodes: Tensor
+) -> Tensor:
+    """:func:`classification_loss` of every layer on the nodes [k], all at once: [K]."""
+    logits = torch.stack([layer_logits[layer].index_select(0, nodes) for layer in layers])
+    true = y.index_select(0, nodes)
+    true = true.expand(len(layers), *true.shape)
+    if y.dim() == 1:
+        each = F.cross_entropy(logits.flatten(0, 1), true.flatten(), reduction="none")
+    else:
+        each = F.binary_cross_entropy_with_logits(logits, true.to(logits.dtype), reduction="none")
+    return each.view(len(layers), -1).mean(1)
 
 
 class Loss(Protocol):
@@ -52,11 +72,25 @@ class LayerwiseLoss:
     first_layer: int = 1
 
     def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, nodes: Tensor) -> Tensor:
-        true = y.index_select(0, nodes)
-        terms = [
-            layer_weight(layer, self.delta)
-            * classification_loss(logits.index_select(0, nodes), true)
-            for layer, logits in layer_logits.items()
-            if layer >= self.first_layer
-        ]
-        return torch.stack(terms).sum()
+        layers = [layer for layer in sorted(layer_logits) if layer >= self.first_layer]
+        terms = layer_losses(layer_logits, layers, y, nodes)
+        return (layer_weights(layers, self.delta, terms) * terms).sum()
+
+
+@dataclass(frozen=True)
+class OutputAndLayersLoss:
+    """CE(ŷ^L on V') + λ Σ_{l<L} γ̃(l) · CE(ŷ^l on V'), γ̃ the paper's γ divided by its sum.
+
+    The output counts fully; the layers before it, together, with ``weight``, λ.
+    """
+
+    delta: float
+    weight: float
+
+    def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, nodes: Tensor) -> Tensor:
+        layers = sorted(layer_logits)
+        if not self.weight or len(layers) == 1:
+            return OutputLoss()(layer_logits, y, nodes)
+        terms = layer_losses(layer_logits, layers, y, nodes)
+        gammas = layer_weights(layers[:-1], self.delta, terms)
+        return terms[-1] + self.weight * (gammas / gammas.sum() * terms[:-1]).sum()

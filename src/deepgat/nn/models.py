@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from deepgat.nn.build import stack_arguments
 from deepgat.nn.presets import model_settings
-from deepgat.nn.settings import stack_arguments
 from deepgat.nn.stack import AttentionStack
 
 
@@ -16,14 +16,16 @@ class _Named(AttentionStack):
         self,
         in_channels: int,
         num_classes: int,
-        layers: int = 2,
+        layers: int | None = None,
         *,
         score: str | None = None,
-        preset: str = "paper",
+        preset: str | None = None,
         multi_label: bool = False,
         **choices: Any,
     ) -> None:
-        settings = model_settings(self.model, preset, score, layers=layers, **choices)
+        if layers is not None:
+            choices["layers"] = layers
+        settings = model_settings(self.model, preset, score, **choices)
         super().__init__(in_channels, num_classes, **stack_arguments(settings, multi_label))
 
 
@@ -40,10 +42,10 @@ class DeepGAT(_Named):
     Args:
         in_channels: d, number of features.
         num_classes: C, classes, or independent labels with ``multi_label``.
-        layers: L.
+        layers: L; when left out, 2 or what the preset says.
         score: "dp" or "sd".
-        preset: "paper" or "authors"; any other field of
-            :class:`~deepgat.nn.ModelSettings` may be given by name and wins.
+        preset: "paper", "authors", or another body of :data:`~deepgat.nn.PRESETS`; any other
+            field of :class:`~deepgat.nn.ModelSettings` may be given by name and wins.
     """
 
     model = "deepgat"
@@ -76,3 +78,26 @@ class OracleGAT(_Named):
     """
 
     model = "oracle"
+
+
+class GCNII(_Named):
+    r"""GCNII: initial residual and identity mapping.
+
+    .. math::
+        h^l = \sigma \big( ((1-\alpha) P h^{l-1} + \alpha h^0) ((1-\beta_l) I + \beta_l W^l) \big),
+        \quad \beta_l = \log(\theta / l + 1), \quad h^0 = \sigma(X W + b)
+
+    ``initial_residual`` is α, ``identity_map`` θ. Arguments as in :class:`DeepGAT`.
+    """
+
+    model = "gcnii"
+
+
+class G2(_Named):
+    r"""G², gradient gating around GraphSAGE's layer; for another's see ``preset="g2"``.
+
+    See :class:`~deepgat.nn.layers.GatedLayer`; ``gate_power`` is p. Arguments as in
+    :class:`DeepGAT`.
+    """
+
+    model = "g2"

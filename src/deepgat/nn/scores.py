@@ -42,11 +42,13 @@ class ScoreInputs:
 
     neighbors: Neighbors
     projected: Tensor
-    """W h: [n, H, D]."""
+    """W h, or h itself where the layer does not project: [n, H, D]."""
     class_logits: Tensor | None = None
     """The layer's class prediction p before softmax or sigmoid: [n, H, C]."""
     labels: Tensor | None = None
     """The true classes [n] or labels [n, C]; the oracle alone may see them."""
+    layer: int = 1
+    """The number of the layer in its stack, from 1."""
 
 
 class Score(nn.Module):
@@ -54,6 +56,8 @@ class Score(nn.Module):
 
     needs_class_logits = False
     needs_labels = False
+    others_only = False
+    """Whether v itself is left out of N_v; a node without others then receives 0."""
 
     def reset_parameters(self) -> None:
         """Draw the parameters anew; most scores have none."""
@@ -121,26 +125,67 @@ class DotScore(Score):
 
 
 class ClassScore(Score):
-    """DP and SD of DeepGAT: s_vu = scale · <ŷ_v, ŷ_u>, the agreement of two class predictions.
+    """DP and SD of DeepGAT: s_vu = τ · scale · <ŷ_v, ŷ_u>, the agreement of two class predictions.
 
-    ŷ = softmax(p), or sigmoid(p) with ``independent_labels``.
+    ŷ = softmax(p/T), or sigmoid(p/T) with ``independent_labels``.
+
+    Args:
+        shape: of the layer.
+        scale: DP's or SD's factor.
+        independent_labels: several labels per node instead of one class.
+        temperature: τ; 1 in the paper.
+        learned: learn τ, one per layer, from that start.
+        ramp: let τ grow linearly over the first ``ramp`` layers; 0: the same in all.
+        first_layer: layers before this one weigh all neighbours alike, s_vu = 0.
+        softening: T; above 1 the predictions that are compared are less sure of themselves.
+        detached: no gradient through the attention; the predictions are trained by their loss only.
     """
 
     needs_class_logits = True
 
     def __init__(
-        self, shape: HeadShape, scale: Scale = unscaled, independent_labels: bool = False
+        self,
+        shape: HeadShape,
+        scale: Scale = unscaled,
+        independent_labels: bool = False,
+        temperature: float = 1.0,
+        learned: bool = False,
+        ramp: int = 0,
+        first_layer: int = 1,
+        softening: float = 1.0,
+        detached: bool = False,
     ) -> None:
         super().__init__()
         self.output_width = shape.width
         self.scale = scale
         self.independent_labels = independent_labels
+        self.start = temperature
+        self.temperature = nn.Parameter(torch.tensor(temperature)) if learned else None
+        self.ramp = ramp
+        self.first_layer = first_layer
+        self.softening = softening
+        self.detached = detached
+
+    def reset_parameters(self) -> None:
+        if self.temperature is not None:
+            nn.init.constant_(self.temperature, self.start)
 
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
+        if inputs.layer < self.first_layer:
+            return Uniform()
         logits = inputs.class_logits
         assert logits is not None  # the convolution sees to it
+        if self.detached:
+            logits = logits.detach()
+        if self.softening != 1.0:
+            logits = logits / self.softening
         scale = self.scale(logits.size(-1), self.output_width)
-        return ClassAgreement(logits, scale, self.independent_labels)
+        if self.ramp:
+            scale *= min(1.0, inputs.layer / self.ramp)
+        if self.temperature is None:
+            return ClassAgreement(logits, self.start * scale, self.independent_labels)
+        prediction = logits.sigmoid() if self.independent_labels else logits.softmax(-1)
+        return DotProduct(self.temperature * prediction, prediction, scale)
 
 
 class OracleScore(Score):
@@ -174,6 +219,23 @@ class UniformScore(Score):
 
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
         return Uniform()
+
+
+class OthersScore(Score):
+    """GraphSAGE's mean: every node of N_v but v itself counts the same, 1/(|N_v| − 1)."""
+
+    others_only = True
+
+    def __init__(self, shape: HeadShape) -> None:
+        super().__init__()
+
+    def forward(self, inputs: ScoreInputs) -> ScoreForm:
+        neighbors = inputs.neighbors
+        itself = neighbors.target == neighbors.source
+        # a node that is alone keeps itself, so that its weights have a sum; the layer drops it
+        skipped = itself & (neighbors.degree > 1).index_select(0, neighbors.target)
+        score = inputs.projected.new_zeros(neighbors.num_edges)
+        return EdgeScore(score.masked_fill(skipped, -math.inf).unsqueeze(-1))
 
 
 def _agreement(labels: Tensor, neighbors: Neighbors) -> Tensor:

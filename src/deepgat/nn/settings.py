@@ -1,4 +1,4 @@
-"""A model as plain values: every named choice, checked, and the model it stands for.
+"""A model as plain values: every named choice, checked.
 
 The stack takes scores, normalisations and update rules as values; here they have names, so that
 a command line, a file or a stored run can say which model it means.
@@ -6,29 +6,30 @@ a command line, a file or a stored run can say which model it means.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
 from torch import nn
+from torch_geometric.nn import PairNorm
 
 from deepgat.errors import UserError, unknown_name
-from deepgat.nn.labels import LabelInput, LabelsToLayer, LabelsToPrediction
-from deepgat.nn.losses import LayerwiseLoss, Loss, OutputLoss
-from deepgat.nn.scores import (
-    AdditiveScore,
-    ClassScore,
-    DotScore,
-    OracleScore,
-    Scale,
-    ScoreFactory,
-    UniformScore,
-    by_sqrt_output_width,
-    by_width,
-    unscaled,
+from deepgat.nn.edges import EdgeSampler, all_edges, no_edges
+from deepgat.nn.ends import (
+    EncoderFactory,
+    HopGate,
+    JumpReadout,
+    LinearReadout,
+    ReadoutFactory,
+    class_encoder,
+    last_layer,
+    linear_encoder,
 )
-from deepgat.nn.stack import AttentionStack, NormFactory, no_norm
+from deepgat.nn.labels import LabelInput, LabelsToLayer, LabelsToPrediction
+from deepgat.nn.scores import Scale, by_sqrt_output_width, by_width
+from deepgat.nn.stack import NormFactory, no_norm
 from deepgat.nn.updates import LinearSkip, Plain, Residual, UpdateFactory
 from deepgat.ops import Normalization
 
@@ -37,14 +38,19 @@ SCORES: Mapping[str, tuple[str, ...]] = {
     "gat": ("ad", "dp", "sd"),
     "gcn": ("row", "symmetric"),
     "oracle": ("sum", "softmax"),
+    "sage": ("mean",),
 }
 """The scores of each model; the first is its default."""
 
-NORMS: Mapping[str, NormFactory] = {
-    "none": no_norm,
-    "layer": nn.LayerNorm,
-    "batch": nn.BatchNorm1d,
+NORMS: Mapping[str, Callable[[float], NormFactory]] = {
+    "none": lambda scale: no_norm,
+    "layer": lambda scale: nn.LayerNorm,
+    "batch": lambda scale: nn.BatchNorm1d,
+    "pairnorm": lambda scale: lambda width: PairNorm(scale),
+    "pairnorm-si": lambda scale: lambda width: PairNorm(scale, scale_individually=True),
 }
+"""Each from its scale, which PairNorm alone has."""
+PAIR_NORMS = ("pairnorm", "pairnorm-si")
 ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
     "elu": nn.ELU,
     "relu": nn.ReLU,
@@ -54,6 +60,25 @@ UPDATES: Mapping[str, UpdateFactory] = {
     "plain": Plain,
     "linear-skip": LinearSkip,
     "residual": Residual,
+}
+ENCODERS: Mapping[str, EncoderFactory | None] = {
+    "none": None,
+    "linear": linear_encoder,
+    "classes": class_encoder,
+}
+READOUTS: Mapping[str, ReadoutFactory] = {
+    "last-layer": last_layer,
+    "linear": LinearReadout,
+    "jump-cat": partial(JumpReadout, mode="cat"),
+    "jump-max": partial(JumpReadout, mode="max"),
+    "jump-lstm": partial(JumpReadout, mode="lstm"),
+    "hop-gate": HopGate,
+}
+EDGES: Mapping[str, EdgeSampler] = {"all": all_edges, "none": no_edges}
+NORMALIZATIONS: Mapping[str, Normalization | None] = {
+    "by-score": None,
+    "row": Normalization.ROW,
+    "symmetric": Normalization.SYMMETRIC,
 }
 LABEL_INPUTS: Mapping[str, Callable[[], LabelInput]] = {
     "prediction": LabelsToPrediction,
@@ -66,10 +91,27 @@ SD_SCALES: Mapping[str, Scale] = {
 FIRST_LABELS = ("zero", "neighbor-counts")
 CLASS_ACTIVATIONS = ("by-task", "softmax")
 LOSS_LAYERS: Mapping[str, int] = {"from-1": 1, "from-0": 0}
+LOSSES = ("by-model", "output", "layers", "output-and-layers")
+PREDICTING = ("deepgat", "oracle")
+"""Models whose layers predict classes."""
+GATE_LAYERS = ("same", "own")
+GATE_REDUCTIONS = ("mean", "sum")
+CLASS_HEADS = ("layer", "shared")
+SHARES = (
+    "dropout",
+    "attention_dropout",
+    "input_dropout",
+    "output_dropout",
+    "drop_edge",
+    "initial_residual",
+)
+"""Settings between 0 and 1."""
 
 
-def _choice(default: Any, meaning: str, options: Any = None) -> Any:
-    return field(default=default, metadata={"meaning": meaning, "options": options})
+def _choice(default: Any, meaning: str, options: Any = None, kind: type | None = None) -> Any:
+    """A setting; one without a default value, None, says its type by ``kind``."""
+    kind = type(default) if kind is None else kind
+    return field(default=default, metadata={"meaning": meaning, "options": options, "kind": kind})
 
 
 @dataclass(frozen=True)
@@ -90,11 +132,50 @@ class ModelSettings:
     )
     dropout: float = _choice(0.0, "share of each layer's input dropped in training")
     attention_dropout: float = _choice(0.0, "share of attention weights dropped in training")
+    input_dropout: float | None = _choice(
+        None, "share of the encoder's input dropped; left out: as dropout", kind=float
+    )
+    output_dropout: float | None = _choice(
+        None, "share of the readout's input dropped; left out: as dropout", kind=float
+    )
+    drop_edge: float = _choice(0.0, "share of edges dropped anew at each epoch of training")
+    edges: str = _choice("all", "which edges the model has: all, or self-loops alone", tuple(EDGES))
+    feature_norm: str = _choice(
+        "none", "PairNorm of the features, before anything else", ("none", *PAIR_NORMS)
+    )
     norm: str = _choice("none", "normalisation before each activation", tuple(NORMS))
+    norm_scale: float = _choice(1.0, "s of PairNorm, the length it gives to features")
+    output_norm: bool = _choice(True, "normalise the last layer too, where it goes to the classes")
     bias: bool = _choice(False, "learn a bias in every layer")
     activation: str = _choice("elu", "σ", tuple(ACTIVATIONS))
     output_activation: bool = _choice(True, "apply σ to the last layer too")
+    encoder: str = _choice(
+        "none",
+        "before the layers: nothing, a linear map to their width, or two to the classes",
+        tuple(ENCODERS),
+    )
+    readout: str = _choice(
+        "last-layer",
+        "to the classes by: the last layer, a linear map, jumping knowledge, DAGNN's gate",
+        tuple(READOUTS),
+    )
+    projection: bool = _choice(True, "multiply by W in each layer; else h itself is passed on")
+    shared_layers: bool = _choice(False, "one set of weights for all layers")
+    normalization: str = _choice(
+        "by-score",
+        "of the weights: over the neighbours, or symmetric",
+        tuple(NORMALIZATIONS),
+    )
     update: str = _choice("plain", "how a layer's output joins its input", tuple(UPDATES))
+    initial_residual: float = _choice(0.0, "α, share of h⁰ in every layer; 0: none")
+    identity_map: float = _choice(0.0, "θ in β = log(θ/l+1), a ((1−β)I + βW); 0: none")
+    gate_power: float = _choice(0.0, "p of G²'s gate, at least 1; 0: no gate")
+    gate_reduction: str = _choice(
+        "mean", "G²'s gate takes the mean or the sum over neighbours", GATE_REDUCTIONS
+    )
+    gate_layer: str = _choice(
+        "same", "G²'s gate looks at the layer's output, or at an own layer's", GATE_LAYERS
+    )
     label_hops: int = _choice(3, "how many of the first layers see propagated labels z; 0: none")
     label_input: str = _choice(
         "prediction", "who sees z: the class head alone, or the whole layer", tuple(LABEL_INPUTS)
@@ -107,9 +188,26 @@ class ModelSettings:
         "inside attention: softmax for classes and sigmoid for labels, or always softmax",
         CLASS_ACTIVATIONS,
     )
+    class_head: str = _choice(
+        "layer", "who predicts a layer's classes: its own head, or the readout", CLASS_HEADS
+    )
+    class_bias: bool = _choice(False, "learn a bias in each layer's class head")
+    clean_attention: bool = _choice(False, "compare class predictions made without dropout")
+    detach_attention: bool = _choice(False, "no gradient through the class predictions compared")
+    temperature: float = _choice(1.0, "τ, factor on the agreement of two class predictions")
+    learn_temperature: bool = _choice(False, "learn τ, one per layer")
+    temperature_ramp: int = _choice(0, "layers over which τ grows to its full value; 0: none")
+    softening: float = _choice(1.0, "T in softmax(p/T), the class predictions compared")
+    attention_from: int = _choice(1, "the first layer that attends by class; uniform before")
     sd_scale: str = _choice(
         "width", "SD divides by dim(q), or by sqrt(per-head output width)", tuple(SD_SCALES)
     )
+    loss: str = _choice(
+        "by-model",
+        "trained on: the output, all layers by γ(l), or the output and λ times the layers",
+        LOSSES,
+    )
+    layer_loss: float = _choice(1.0, "λ, the layers' share of the loss output-and-layers")
     loss_layers: str = _choice(
         "from-1",
         "loss terms l = 1..L, or l = 0..L with the raw-feature prediction",
@@ -120,27 +218,51 @@ class ModelSettings:
     def __post_init__(self) -> None:
         for setting in fields(self):
             value, options = getattr(self, setting.name), setting.metadata["options"]
-            _check_type(setting.name, value, type(setting.default))
+            if value is not None or setting.default is not None:
+                check_type(setting.name, value, setting.metadata["kind"])
             if options is not None and value not in options:
                 raise unknown_name(setting.name.replace("_", "-"), value, options)
         if self.score not in SCORES[self.model]:
             raise unknown_name(f"score for {self.model}", self.score, SCORES[self.model])
-        for name in ("layers", "hidden", "heads", "output_heads"):
+        for name in ("layers", "hidden", "heads", "output_heads", "attention_from"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 1 or more")
-        for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(
-                    f"{name} is {getattr(self, name)}: expected a share of at least 0 and below 1"
-                )
-        if self.label_hops < 0:
-            raise UserError(f"label_hops is {self.label_hops}: expected 0 or more")
-        if not 0 <= self.delta < float("inf"):
-            raise UserError(f"delta is {self.delta}: expected 0 or more")
+        for name in SHARES:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise UserError(f"{name} is {value}: expected a share of at least 0 and below 1")
+        for name in ("label_hops", "temperature_ramp"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")
+        for name in ("delta", "identity_map", "layer_loss", "temperature"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")
+        for name in ("norm_scale", "softening"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UserError(f"{name} is {getattr(self, name)}: expected a number above 0")
+        if self.gate_power and not 1 <= self.gate_power < math.inf:
+            raise UserError(f"gate_power is {self.gate_power}: expected 1 or more, or 0: no gate")
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        """Refuse settings that would be without effect, or cannot be together."""
+        if self.encoder == "none":
+            for name in ("initial_residual", "gate_power"):
+                if getattr(self, name):
+                    raise UserError(f"{name} needs an encoder to make h⁰: set encoder=linear")
+            if not self.projection:
+                raise UserError("projection=no needs an encoder before it: set encoder=linear")
+        if self.class_head == "shared" and self.readout != "linear":
+            raise UserError("class_head=shared is the readout's linear map: set readout=linear")
 
     @staticmethod
     def names() -> list[str]:
         return [setting.name for setting in fields(ModelSettings)]
+
+    @staticmethod
+    def kinds() -> dict[str, type]:
+        """The type of every setting, also of those without a default."""
+        return {setting.name: setting.metadata["kind"] for setting in fields(ModelSettings)}
 
     def with_changes(self, changes: Mapping[str, Any]) -> ModelSettings:
         """These settings with some replaced; an unknown name is refused with the nearest one."""
@@ -150,61 +272,8 @@ class ModelSettings:
         return replace(self, **changes)
 
 
-def build_model(
-    settings: ModelSettings, in_channels: int, num_classes: int, multi_label: bool = False
-) -> AttentionStack:
-    """The model that the settings stand for, for d features and C classes or labels."""
-    return AttentionStack(in_channels, num_classes, **stack_arguments(settings, multi_label))
-
-
-def stack_arguments(settings: ModelSettings, multi_label: bool) -> dict[str, Any]:
-    """The values behind the names: keyword arguments of :class:`AttentionStack`."""
-    predicts = settings.model in ("deepgat", "oracle")
-    return {
-        "layers": settings.layers,
-        "hidden": settings.hidden,
-        "heads": settings.heads,
-        "output_heads": settings.output_heads,
-        "score": _score(settings, multi_label),
-        "normalization": _normalization(settings),
-        "update": UPDATES[settings.update],
-        "norm": NORMS[settings.norm],
-        "activation": ACTIVATIONS[settings.activation](),
-        "output_activation": settings.output_activation,
-        "label_input": LABEL_INPUTS[settings.label_input](),
-        "label_hops": settings.label_hops if predicts and not multi_label else 0,
-        "first_labels": settings.first_labels,
-        "unit_features": settings.unit_features,
-        "dropout": settings.dropout,
-        "attention_dropout": settings.attention_dropout,
-        "bias": settings.bias,
-        "loss": _loss(settings),
-    }
-
-
-def _score(settings: ModelSettings, multi_label: bool) -> ScoreFactory:
-    scale = SD_SCALES[settings.sd_scale] if settings.score == "sd" else unscaled
-    if settings.model == "deepgat":
-        independent = multi_label and settings.class_activation == "by-task"
-        return partial(ClassScore, scale=scale, independent_labels=independent)
-    if settings.model == "oracle":
-        return partial(OracleScore, inside_softmax=settings.score == "softmax")
-    if settings.model == "gcn":
-        return UniformScore
-    return AdditiveScore if settings.score == "ad" else partial(DotScore, scale=scale)
-
-
-def _normalization(settings: ModelSettings) -> Normalization:
-    return Normalization.SYMMETRIC if settings.score == "symmetric" else Normalization.ROW
-
-
-def _loss(settings: ModelSettings) -> Loss:
-    if settings.model in ("gat", "gcn"):
-        return OutputLoss()
-    return LayerwiseLoss(settings.delta, LOSS_LAYERS[settings.loss_layers])
-
-
-def _check_type(name: str, value: Any, expected: type) -> None:
+def check_type(name: str, value: Any, expected: type) -> None:
+    """Refuse a setting of another type; a whole number may stand for a float."""
     accepted = (int, float) if expected is float else (expected,)
     if not isinstance(value, accepted) or (isinstance(value, bool) and expected is not bool):
         raise UserError(f"{name} is {value!r}: expected a value of type {expected.__name__}")

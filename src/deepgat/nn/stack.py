@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import repeat
+from typing import TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from deepgat import ops
 from deepgat.errors import UserError
-from deepgat.nn.conv import Attention, ConvOutput, NeighborAttention
+from deepgat.nn.conv import Attention, ClassHead, ConvOutput, NeighborAttention
+from deepgat.nn.edges import EdgeSampler, all_edges
+from deepgat.nn.ends import (
+    EncoderFactory,
+    EndShape,
+    LinearReadout,
+    Readout,
+    ReadoutFactory,
+    last_layer,
+)
 from deepgat.nn.labels import LabelInput, LabelsToPrediction
+from deepgat.nn.layers import Gate, Layer
 from deepgat.nn.losses import LayerwiseLoss, Loss
-from deepgat.nn.scores import ClassScore, ScoreFactory
-from deepgat.nn.updates import Plain, Update, UpdateFactory
+from deepgat.nn.scores import ClassScore, Score, ScoreFactory
+from deepgat.nn.updates import LayerInputs, Plain, Update, UpdateFactory
 from deepgat.ops import Features, Neighbors, Normalization
 
 NormFactory: TypeAlias = Callable[[int], nn.Module]
@@ -35,42 +48,19 @@ class LayerOutputs:
     """{l: [n, C]}: the prediction ŷ^l before softmax, averaged over heads. l = 0 … L where layers
     predict classes (layer l+1 attends by prediction l); only L elsewhere."""
     hidden: list[Tensor]
-    """h^1 … h^L, each [n, width]; h^L is the logits."""
+    """h^1 … h^L, each [n, width]; where no readout follows the layers, h^L is the logits."""
     attention: list[Attention] = field(default_factory=list)
     """Per layer 1 … L, on request."""
-
-
-class Layer(nn.Module):
-    """h^l = after(σ(norm(before(conv(h^(l-1)))))); before and after are the update rule's."""
-
-    def __init__(
-        self, conv: NeighborAttention, update: Update, norm: nn.Module, activation: nn.Module
-    ) -> None:
-        super().__init__()
-        self.conv = conv
-        self.update = update
-        self.norm = norm
-        self.activation = activation
-
-    def forward(
-        self,
-        x: Features,
-        neighbors: Neighbors,
-        label_features: Tensor | None,
-        labels: Tensor | None,
-        with_attention: bool,
-    ) -> ConvOutput:
-        result: ConvOutput = self.conv.run(x, neighbors, label_features, labels, with_attention)
-        out = self.update.before_activation(result.out, x)
-        out = self.update.after_activation(self.activation(self.norm(out)), x)
-        return result._replace(out=out)
+    initial: Tensor | None = None
+    """h^0 [n, width], what the encoder made of the features; None without one."""
 
 
 class AttentionStack(nn.Module):
-    """L neighbour-attention layers, from d features to C classes.
+    """From d features to C classes: an encoder, L neighbour-attention layers, a readout.
 
-    Hidden layers concatenate ``heads`` heads of width ``hidden``; the last averages
-    ``output_heads`` heads of width C. Layers 1 … ``label_hops`` see the propagated labels z_l.
+    Without an encoder the first layer reads the features; without a readout the last one goes to
+    the classes, averaging ``output_heads`` heads of width C. All other layers concatenate
+    ``heads`` heads of width ``hidden``. Layers 1 … ``label_hops`` see the propagated labels z_l.
 
     Args:
         in_channels, num_classes: d and C.
@@ -78,15 +68,30 @@ class AttentionStack(nn.Module):
         hidden, heads, output_heads: D, H and the heads of the last layer.
         score: makes each layer's score; :mod:`deepgat.nn.scores`.
         normalization: of the weights, over N_v or symmetric.
+        project: multiply by W₂ in each layer; without it layers pass on h itself, and their width
+            is the encoder's.
         update: makes each layer's update rule; :mod:`deepgat.nn.updates`.
+        gate: puts a gate around each layer; :class:`~deepgat.nn.layers.GatedLayer`.
+        shared_layers: one set of weights for all layers.
         norm: makes each layer's feature normalisation from its width.
+        output_norm: normalise the output of a last layer that goes to the classes as well.
         activation: σ.
-        output_activation: apply σ to the last layer as well.
+        output_activation: apply σ to a last layer that goes to the classes as well.
+        encoder, readout: what stands before and after the layers; :mod:`deepgat.nn.ends`.
+        neighborhood: which of the graph's edges the model has, in training and evaluation.
+        edge_sampler: which of them one training step has; called by the training loop.
         label_input, label_hops: which weights see z, and in how many layers.
         first_labels: which z_1 the model is to be fed, "zero" or "neighbor-counts"; kept for
             whoever prepares ``label_features``.
+        shared_class_head: the readout's linear map predicts the classes of every layer, in place
+            of a class head per layer.
+        class_bias: learn a bias in the class head of each layer.
+        clean_attention: compare class predictions made without dropout.
         unit_features: divide every node's features by their sum before the first layer.
+        feature_norm: applied to the features, made dense, before anything else.
         dropout, attention_dropout: on each layer's input, and on the attention weights.
+        input_dropout, output_dropout: on the input of the encoder and of the readout; as
+            ``dropout`` when left out.
         bias: learn a bias per layer.
         loss: the loss this model is trained with, of :mod:`deepgat.nn.losses`.
     """
@@ -102,68 +107,129 @@ class AttentionStack(nn.Module):
         output_heads: int = 1,
         score: ScoreFactory = ClassScore,
         normalization: Normalization = Normalization.ROW,
+        project: bool = True,
         update: UpdateFactory = Plain,
+        gate: Gate | None = None,
+        shared_layers: bool = False,
         norm: NormFactory = no_norm,
+        output_norm: bool = True,
         activation: nn.Module | None = None,
         output_activation: bool = False,
+        encoder: EncoderFactory | None = None,
+        readout: ReadoutFactory = last_layer,
+        neighborhood: EdgeSampler = all_edges,
+        edge_sampler: EdgeSampler = all_edges,
         label_input: LabelInput | None = None,
         label_hops: int = 0,
         first_labels: str = "zero",
+        shared_class_head: bool = False,
+        class_bias: bool = False,
+        clean_attention: bool = False,
         unit_features: bool = False,
+        feature_norm: nn.Module | None = None,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
+        input_dropout: float | None = None,
+        output_dropout: float | None = None,
         bias: bool = True,
         loss: Loss | None = None,
     ) -> None:
         super().__init__()
         self.in_channels = in_channels
         self.num_classes = num_classes
+        self.num_layers = layers
         self.heads = heads
         self.dropout = dropout
         self.label_hops = min(label_hops, layers)
         self.first_labels = first_labels
         self.unit_features = unit_features
+        self.feature_norm = feature_norm
+        self.neighborhood = neighborhood
+        self.edge_sampler = edge_sampler
+        self.shared_layers = shared_layers
+        self.clean_attention = clean_attention
         self.label_input: LabelInput = LabelsToPrediction() if label_input is None else label_input
         self.loss: Loss = LayerwiseLoss(delta=0.4) if loss is None else loss
         activation = nn.ELU() if activation is None else activation
 
-        self.layers = nn.ModuleList()
-        width = in_channels
-        for number in range(1, layers + 1):
-            last = number == layers
+        shape = EndShape(
+            in_channels,
+            hidden * heads,
+            num_classes,
+            layers,
+            dropout if input_dropout is None else input_dropout,
+        )
+        self.encoder = None if encoder is None else encoder(shape, activation)
+        width = in_channels if self.encoder is None else self.encoder.out_channels
+        body_width = hidden * heads if project else width
+        share = dropout if output_dropout is None else output_dropout
+        self.readout = readout(replace(shape, width=body_width, dropout=share))
+        self.class_head: ClassHead | None = None
+        if shared_class_head:
+            if not isinstance(self.readout, LinearReadout):
+                raise UserError("a class head for all layers is the readout's: set readout=linear")
+            self.class_head = self.readout.predict
+        _check_widths(self.readout, project, body_width, num_classes)
+        if shared_layers and (width != body_width or (project and not self.readout.takes_width)):
+            raise UserError(
+                "layers that share their weights need one width from end to end: "
+                "set encoder=linear and readout=linear"
+            )
+
+        def make_layer(number: int, in_width: int) -> Layer:
+            to_classes = number == layers and project and not self.readout.takes_width
             sees_labels = number <= self.label_hops
-            heads_in = 1 if number == 1 else heads
-            if sees_labels:
-                width += self.label_input.layer_channels(heads_in, num_classes)
+            out_width = num_classes if to_classes else body_width
             conv = NeighborAttention(
-                width,
-                num_classes if last else hidden,
-                output_heads if last else heads,
+                in_width,
+                out_width if to_classes else _divided(out_width, heads),
+                output_heads if to_classes else heads,
                 score=score,
                 num_classes=num_classes,
                 label_channels=(
                     self.label_input.prediction_channels(num_classes) if sees_labels else 0
                 ),
-                concat=not last,
+                concat=not to_classes,
                 bias=bias,
                 attention_dropout=attention_dropout,
                 normalization=normalization,
+                project=project,
+                own_class_head=not shared_class_head,
+                class_bias=class_bias,
             )
-            out_width = num_classes if last else hidden * heads
-            self.layers.append(
-                Layer(
-                    conv,
-                    update(width, out_width),
-                    norm(out_width),
-                    nn.Identity() if last and not output_activation else activation,
-                )
+            return Layer(
+                conv,
+                update(in_width, out_width),
+                norm(out_width) if output_norm or not to_classes else nn.Identity(),
+                nn.Identity() if to_classes and not output_activation else activation,
             )
-            width = out_width
+
+        self.layers = nn.ModuleList()
+        for number in range(1, 2 if shared_layers else layers + 1):
+            if number <= self.label_hops:
+                width += self.label_input.layer_channels(self._heads_into(number), num_classes)
+            make = partial(make_layer, number, width)
+            self.layers.append(make() if gate is None else gate(make))
+            width = body_width
 
     @property
     def needs_labels(self) -> bool:
         """Whether some layer is an oracle and must be shown every true label."""
-        return any(layer.conv.score.needs_labels for layer in self._typed_layers())
+        return any(isinstance(m, Score) and m.needs_labels for m in self.layers.modules())
+
+    def convolution_weights(self) -> list[nn.Parameter]:
+        """What the layers multiply by: W₂, W^l of an identity map, W' of a skip, and biases.
+
+        The encoder, the readout, class heads, norms and scores are the rest. GCNII decays the two
+        differently.
+        """
+        found: dict[int, nn.Parameter] = {}
+        for module in self.layers.modules():
+            if isinstance(module, NeighborAttention):
+                found |= {id(p): p for p in (module.weight, module.bias) if p is not None}
+            elif isinstance(module, Update):
+                found |= {id(p): p for p in module.parameters()}
+        return list(found.values())
 
     def forward(
         self,
@@ -192,47 +258,96 @@ class AttentionStack(nn.Module):
         with_attention: bool = False,
     ) -> LayerOutputs:
         """As :meth:`forward`, returning what every layer computed."""
-        h: Features = ops.as_features(x)
-        if h.size(1) != self.in_channels:
-            raise UserError(
-                f"x has {h.size(1)} columns but the model was made for {self.in_channels} features"
-            )
-        if self.unit_features:
-            assert not isinstance(h, ops.Columns)
-            h = ops.unit_rows(h)
-        neighbors = ops.as_neighbors(edge_index, h.size(0))
+        h: Features = self._features(x)
+        neighbors = self.neighborhood(ops.as_neighbors(edge_index, h.size(0)))
+        initial: Tensor | None = None
+        if self.encoder is not None:
+            h = initial = self.encoder(h)
         layer_logits: dict[int, Tensor] = {}
         hidden: list[Tensor] = []
         attention: list[Attention] = []
-        for index, layer in enumerate(self._typed_layers()):
+        for number, layer in enumerate(self._all_layers(), start=1):
             z = None
-            if index < self.label_hops:
-                z = self._labels_of(index, label_features, h, layer)
-                h, z = self.label_input.join(h, z, 1 if index == 0 else self.heads)
-            h = ops.dropout(h, self.dropout, self.training)
-            result: ConvOutput = layer(h, neighbors, z, labels, with_attention)
+            if number <= self.label_hops:
+                z = self._labels_of(number - 1, label_features, h)
+                h, z = self.label_input.join(h, z, self._heads_into(number))
+            inputs = LayerInputs(
+                x=ops.dropout(h, self.dropout, self.training),
+                neighbors=neighbors,
+                state=h,
+                initial=initial,
+                label_features=z,
+                labels=labels,
+                number=number,
+                class_head=self.class_head,
+                clean_attention=self.clean_attention,
+            )
+            result: ConvOutput = layer(inputs, with_attention)
             if result.class_logits is not None:
-                layer_logits[index] = result.class_logits.mean(1)
+                layer_logits[number - 1] = result.class_logits.mean(1)
             if result.attention is not None:
                 attention.append(result.attention)
             h = result.out
             hidden.append(result.out)
-        layer_logits[len(self.layers)] = hidden[-1]
-        return LayerOutputs(hidden[-1], layer_logits, hidden, attention)
+        logits = self.readout(hidden, initial)
+        layer_logits[self.num_layers] = logits
+        return LayerOutputs(logits, layer_logits, hidden, attention, initial)
 
-    def _typed_layers(self) -> Iterator[Layer]:
-        return cast(Iterator[Layer], iter(self.layers))
+    def _features(self, x: Features) -> Features:
+        """The features as the model reads them."""
+        x = ops.as_features(x)
+        if x.size(1) != self.in_channels:
+            raise UserError(
+                f"x has {x.size(1)} columns but the model was made for {self.in_channels} features"
+            )
+        assert not isinstance(x, ops.Columns)
+        if self.unit_features:
+            x = ops.unit_rows(x)
+        if self.feature_norm is not None:
+            x = self.feature_norm(_dense(x))
+        return x
 
-    def _labels_of(
-        self, index: int, label_features: Tensor | None, h: Features, layer: Layer
-    ) -> Tensor:
-        weight = layer.conv.weight
+    def _all_layers(self) -> Iterator[nn.Module]:
+        """Layers 1 … L; the same one every time where they share their weights."""
+        return repeat(self.layers[0], self.num_layers) if self.shared_layers else iter(self.layers)
+
+    def _heads_into(self, number: int) -> int:
+        """Heads side by side in the input of a layer; the features themselves have none."""
+        return 1 if number == 1 and self.encoder is None else self.heads
+
+    def _labels_of(self, index: int, label_features: Tensor | None, h: Features) -> Tensor:
+        dtype = next(self.parameters()).dtype
         if label_features is None:
-            return weight.new_zeros(h.size(0), self.num_classes)
+            return next(self.parameters()).new_zeros(h.size(0), self.num_classes)
         if label_features.dim() != 3 or label_features.size(1) < self.label_hops:
             raise UserError(
                 f"label_features has shape {list(label_features.shape)}: expected "
                 f"[{h.size(0)}, at least {self.label_hops}, {self.num_classes}] from "
                 f"PropagateLabels(hops={self.label_hops})"
             )
-        return label_features[:, index].to(weight.dtype)
+        return label_features[:, index].to(dtype)
+
+
+def _divided(width: int, heads: int) -> int:
+    """Channels per head."""
+    if width % heads:
+        raise UserError(f"layers of width {width} do not divide into {heads} heads: set heads=1")
+    return width // heads
+
+
+def _check_widths(readout: Readout, project: bool, width: int, num_classes: int) -> None:
+    """Refuse a readout that would take hidden channels for classes."""
+    if readout.takes_width or (project and not readout.takes_every_layer):
+        return
+    if project or width != num_classes:
+        raise UserError(
+            f"{type(readout).__name__} takes the layers' {width} channels for the {num_classes} "
+            "classes: set encoder=classes and projection=no, or readout=linear"
+        )
+
+
+def _dense(x: Tensor | ops.SparseMatrix) -> Tensor:
+    if isinstance(x, Tensor):
+        return x
+    rows = torch.sparse_csr_tensor(x.row_ptr, x.column, x.values, x.shape, check_invariants=False)
+    return rows.to_dense()

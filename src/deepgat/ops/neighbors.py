@@ -57,17 +57,36 @@ class Neighbors:
         key = torch.unique(target * num_nodes + source)  # sorted by target, then by source
         target, source = key // max(num_nodes, 1), key % max(num_nodes, 1)
         transposed_key, by_source = torch.sort(source * num_nodes + target)
-        symmetric = bool(torch.equal(key, transposed_key))
-        ptr, source_ptr = _pointers(target, num_nodes), _pointers(source, num_nodes)
+        return Neighbors.from_lists(
+            ptr=_pointers(target, num_nodes),
+            source=source.int(),
+            target=target.int(),
+            source_ptr=_pointers(source, num_nodes),
+            by_source=by_source,
+            target_by_source=target[by_source].int(),
+            symmetric=bool(torch.equal(key, transposed_key)),
+        )
+
+    @staticmethod
+    def from_lists(
+        ptr: Tensor,
+        source: Tensor,
+        target: Tensor,
+        source_ptr: Tensor,
+        by_source: Tensor,
+        target_by_source: Tensor,
+        symmetric: bool,
+    ) -> Neighbors:
+        """From lists in both orders, which are now cut for workers."""
         pieces, hubs = cut_lists(ptr)
         source_pieces, source_hubs = (pieces, hubs) if symmetric else cut_lists(source_ptr)
         return Neighbors(
             ptr=ptr,
-            source=source.int(),
-            target=target.int(),
+            source=source,
+            target=target,
             source_ptr=source_ptr,
             by_source=by_source,
-            target_by_source=target[by_source].int(),
+            target_by_source=target_by_source,
             pieces=pieces,
             hubs=hubs,
             source_pieces=source_pieces,

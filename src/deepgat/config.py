@@ -1,0 +1,123 @@
+"""A run's settings in a TOML file, and the files that are shipped.
+
+A file names a ``preset``, whose recipe supplies what is left out, and has the sections ``[data]``
+(``dataset``, ``split``), ``[model]`` (fields of :class:`~deepgat.nn.ModelSettings`) and
+``[training]`` (fields of :class:`~deepgat.train.TrainSettings`)::
+
+    preset = "gcnii"
+
+    [data]
+    dataset = "cora"
+    split = "public"
+
+    [model]
+    layers = 64
+
+    [training]
+    lr = 0.01
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from deepgat.errors import UserError, unknown_name
+from deepgat.recipes import Recipe, recipe
+
+FIELDS: Mapping[str, tuple[str, ...] | None] = {
+    "data": ("dataset", "split"),
+    "model": None,
+    "training": None,
+}
+"""The sections, and what may stand in them; None where the settings themselves will say."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a file says; whatever it leaves out is the preset's."""
+
+    dataset: str
+    split: str | None
+    preset: str | None
+    model: Mapping[str, Any]
+    training: Mapping[str, Any]
+    about: str = ""
+    """The comment at its head."""
+
+    def recipe(self) -> Recipe:
+        """The model and its training."""
+        return recipe(self.preset, dataset=self.dataset, training=self.training, **dict(self.model))
+
+    @property
+    def system(self) -> str:
+        """The name under which ``deepgat models`` lists what it is a setting of."""
+        model = self.model.get("model")
+        if self.preset in (None, "paper", "authors", "standard"):
+            return "deepgat" if model is None else str(model)
+        return str(self.preset)
+
+
+def shipped() -> dict[str, Path]:
+    """Name → file of every shipped setting."""
+    folder = Path(str(resources.files("deepgat.configs")))
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def read_config(source: str | Path) -> Config:
+    """The settings in a file, or in a shipped one by its name."""
+    path = Path(source)
+    if not path.exists():
+        files = shipped()
+        if path.suffix or path.parent != Path():
+            raise UserError(f"{source} does not exist: expected a TOML file with settings of a run")
+        if str(source) not in files:
+            raise unknown_name("shipped setting", str(source), files)
+        path = files[str(source)]
+    try:
+        text = path.read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: expected a TOML file with settings") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path} is not a TOML file: {error}") from error
+    try:
+        return _config(tables, text)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _config(tables: Mapping[str, Any], text: str) -> Config:
+    preset = tables.get("preset")
+    if preset is not None and not isinstance(preset, str):
+        raise UserError(f'preset is {preset!r}: expected a text, such as "paper"')
+    for name, table in tables.items():
+        if name == "preset":
+            continue
+        if name not in FIELDS:
+            raise unknown_name("section", name, ("preset", *FIELDS))
+        if not isinstance(table, dict):
+            raise UserError(f"{name} is {table!r}: expected a section, [{name}]")
+        for key in table:
+            allowed = FIELDS[name]
+            if allowed is not None and key not in allowed:
+                raise unknown_name(f"{name} setting", key, allowed)
+    data = tables.get("data", {})
+    for key in FIELDS["data"] or ():
+        if key in data and not isinstance(data[key], str):
+            raise UserError(f"{key} in [data] is {data[key]!r}: expected a text")
+    if "dataset" not in data:
+        raise UserError('[data] names no dataset: expected, for example, dataset = "cora"')
+    comments = [line[1:].strip() for line in text.splitlines() if line.startswith("#")]
+    return Config(
+        data["dataset"],
+        data.get("split"),
+        preset,
+        tables.get("model", {}),
+        tables.get("training", {}),
+        " ".join(comments),
+    )

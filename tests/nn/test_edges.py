@@ -1,0 +1,83 @@
+"""Parts of neighbour lists: the same as lists built anew; edges dropped in pairs."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.utils import dropout_edge
+
+from deepgat.nn.edges import DropEdge, all_edges, no_edges, select_edges
+from deepgat.ops import Neighbors
+
+from graphs import graphs, random_edges
+
+FIELDS = ("ptr", "source", "target", "source_ptr", "by_source", "target_by_source")
+
+
+def assert_same_lists(a: Neighbors, b: Neighbors) -> None:
+    for name in FIELDS:
+        assert torch.equal(getattr(a, name), getattr(b, name)), name
+        assert getattr(a, name).dtype == getattr(b, name).dtype, name
+    assert a.symmetric == b.symmetric
+
+
+@given(graph=graphs(), seed=st.integers(0, 99))
+def test_selected_lists_are_those_built_anew(graph, seed):
+    n, edge_index = graph
+    whole = Neighbors.from_edge_index(edge_index, n)
+    keep = torch.rand(whole.num_edges, generator=torch.Generator().manual_seed(seed)) < 0.6
+    keep |= whole.source == whole.target
+    anew = Neighbors.from_edge_index(whole.edge_index[:, keep], n)
+    assert_same_lists(select_edges(whole, keep, anew.symmetric), anew)
+
+
+@given(graph=graphs(), share=st.sampled_from([0.0, 0.3, 0.9]))
+def test_both_directions_of_an_edge_stay_or_go_together(graph, share):
+    n, edge_index = graph
+    whole = Neighbors.from_edge_index(edge_index, n)
+    left = DropEdge(share)(whole)
+    before = {(u, v) for u, v in whole.edge_index.t().tolist()}
+    after = {(u, v) for u, v in left.edge_index.t().tolist()}
+    assert {(v, v) for v in range(n)} <= after <= before
+    for u, v in before:
+        if (v, u) in before:
+            assert ((u, v) in after) == ((v, u) in after)
+    anew = Neighbors.from_edge_index(left.edge_index, n)
+    assert_same_lists(replace(left, symmetric=anew.symmetric), anew)
+    assert anew.symmetric or not left.symmetric  # said to be symmetric only where it is
+
+
+@pytest.mark.parametrize("share", [0.2, 0.7])
+def test_the_edges_kept_are_those_of_pygs_dropout_edge(share):
+    """Same random numbers, same edges; PyG is shown the list without loops, in our order."""
+    whole = Neighbors.from_edge_index(random_edges(50, 200), 50)
+    edge_index = whole.edge_index[:, whole.source != whole.target]
+    torch.manual_seed(3)
+    kept, _ = dropout_edge(edge_index, share, force_undirected=True)
+    torch.manual_seed(3)
+    assert_same_lists(DropEdge(share)(whole), Neighbors.from_edge_index(kept, 50))
+
+
+def test_the_share_of_dropped_edges_is_the_one_asked_for():
+    whole = Neighbors.from_edge_index(random_edges(300, 5000), 300)
+    left = DropEdge(0.3)(whole)
+    assert (left.num_edges - 300) / (whole.num_edges - 300) == pytest.approx(0.7, abs=0.03)
+
+
+def test_every_call_draws_anew_and_a_seed_repeats_it():
+    whole = Neighbors.from_edge_index(random_edges(50, 200), 50)
+    first, second = DropEdge(0.5)(whole), DropEdge(0.5)(whole)
+    assert not torch.equal(first.edge_index, second.edge_index)
+    torch.manual_seed(0)
+    again = DropEdge(0.5)(whole)
+    torch.manual_seed(0)
+    assert torch.equal(again.edge_index, DropEdge(0.5)(whole).edge_index)
+
+
+def test_all_edges_and_none():
+    whole = Neighbors.from_edge_index(random_edges(9, 20), 9)
+    assert all_edges(whole) is whole
+    nothing = torch.empty(2, 0, dtype=torch.long)
+    assert_same_lists(no_edges(whole), Neighbors.from_edge_index(nothing, 9))

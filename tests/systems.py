@@ -1,0 +1,246 @@
+"""A literal transcription of the systems beside DeepGAT, for checking the fast ones against.
+
+As in ``transcription.py``: loops and dense matrices in double precision, one function per system,
+written from the papers, and nothing of the library imported. ``w`` holds the parameters by the
+names they have in the library's state dict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from transcription import Neighbours, leaky_relu, softmax
+
+Weights = dict[str, Tensor]
+
+
+# --------------------------------------------------------------------------- propagation matrices
+
+
+def dense(nbrs: Neighbours, weight: Callable[[int, int], Tensor | float]) -> Tensor:
+    """P [n, n] with P_vu = weight(v, u) for u in N_v."""
+    rows = []
+    for v in range(len(nbrs)):
+        row = [torch.zeros((), dtype=torch.float64) for _ in nbrs]
+        for u in nbrs[v]:
+            row[u] = torch.as_tensor(weight(v, u), dtype=torch.float64)
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
+
+
+def symmetric(nbrs: Neighbours) -> Tensor:
+    """D^(-1/2) (A + I) D^(-1/2)."""
+    return dense(nbrs, lambda v, u: 1 / math.sqrt(len(nbrs[v]) * len(nbrs[u])))
+
+
+def mean_of_others(nbrs: Neighbours) -> Tensor:
+    """1/(|N_v| − 1) for u ≠ v; a row of zeros for a node without others."""
+    return dense(nbrs, lambda v, u: 0.0 if u == v else 1 / (len(nbrs[v]) - 1))
+
+
+def class_attention(nbrs: Neighbours, q: Tensor, tau: Tensor | float, rows: bool) -> Tensor:
+    """e_vu = exp(τ <q_v, q_u>); e_vu / d_v, or e_vu / sqrt(d_v d_u); d_v = Σ_u e_vu."""
+    e = dense(nbrs, lambda v, u: torch.exp(tau * (q[v] * q[u]).sum()))
+    d = e.sum(1)
+    return e / d[:, None] if rows else e / torch.sqrt(d[:, None] * d[None, :])
+
+
+def additive_attention(nbrs: Neighbours, Wh: Tensor, target: Tensor, source: Tensor) -> Tensor:
+    """softmax over N_v of LeakyReLU(<t, Wh_v> + <s, Wh_u>), one head."""
+    rows = []
+    for v in range(len(nbrs)):
+        scores = [leaky_relu((target * Wh[v]).sum() + (source * Wh[u]).sum()) for u in nbrs[v]]
+        alpha = softmax(torch.stack(scores))
+        row = [torch.zeros((), dtype=torch.float64) for _ in nbrs]
+        for i, u in enumerate(nbrs[v]):
+            row[u] = alpha[i]
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
+
+
+def softmax_rows(p: Tensor) -> Tensor:
+    return torch.stack([softmax(row) for row in p])
+
+
+def relu(h: Tensor) -> Tensor:
+    return torch.where(h > 0, h, torch.zeros_like(h))
+
+
+def affine(h: Tensor, w: Weights, name: str) -> Tensor:
+    return h @ w[f"{name}.weight"].t() + w[f"{name}.bias"]
+
+
+# --------------------------------------------------------------------------- the systems
+
+
+def gcnii(
+    x: Tensor,
+    nbrs: Neighbours,
+    w: Weights,
+    layers: int,
+    alpha: float,
+    theta: float,
+    attention: Callable[[int, Tensor], Tensor] | None = None,
+) -> tuple[Tensor, list[Tensor]]:
+    """(logits, [h^0 … h^L]); ``attention(l, h^(l-1))`` gives another P than GCN's."""
+    h0 = h = relu(affine(x, w, "encoder.maps.0"))
+    states = [h0]
+    for layer in range(1, layers + 1):
+        P = symmetric(nbrs) if attention is None else attention(layer, h)
+        W = w[f"layers.{layer - 1}.update.rules.1.weight"]
+        beta = math.log(theta / layer + 1)
+        mixed = (1 - alpha) * (P @ h) + alpha * h0
+        h = relu(mixed @ ((1 - beta) * torch.eye(W.shape[0], dtype=torch.float64) + beta * W))
+        states.append(h)
+    return affine(h, w, "readout.linear"), states
+
+
+def g2_gate(tau_hat: Tensor, nbrs: Neighbours, p: float, mean: bool) -> Tensor:
+    """tanh of the sum, or mean over the others, of |τ̂_v − τ̂_u|^p."""
+    rows = []
+    for v in range(len(nbrs)):
+        others = [u for u in nbrs[v] if u != v]
+        total = torch.zeros_like(tau_hat[v])
+        for u in others:
+            total = total + torch.abs(tau_hat[v] - tau_hat[u]) ** p
+        rows.append(torch.tanh(total / max(len(others), 1) if mean else total))
+    return torch.stack(rows)
+
+
+def g2(
+    x: Tensor,
+    nbrs: Neighbours,
+    w: Weights,
+    layers: int,
+    p: float,
+    mean: bool,
+    conv: Callable[[str, Tensor], Tensor],
+    own: bool,
+    shared: bool,
+) -> tuple[Tensor, list[Tensor]]:
+    """(logits, [h^0 … h^L]); ``conv(prefix, h)`` is the layer inside before σ."""
+    h = relu(affine(x, w, "encoder.maps.0"))
+    states = [h]
+    for layer in range(layers):
+        prefix = f"layers.{0 if shared else layer}"
+        new = relu(conv(f"{prefix}.inner", h))
+        tau_hat = relu(conv(f"{prefix}.own", h)) if own else new
+        tau = g2_gate(tau_hat, nbrs, p, mean)
+        h = (1 - tau) * h + tau * new
+        states.append(h)
+    return affine(h, w, "readout.linear"), states
+
+
+def gcn_conv(nbrs: Neighbours, w: Weights) -> Callable[[str, Tensor], Tensor]:
+    def conv(prefix: str, h: Tensor) -> Tensor:
+        return symmetric(nbrs) @ h @ w[f"{prefix}.conv.weight"].t() + w[f"{prefix}.conv.bias"]
+
+    return conv
+
+
+def sage_conv(nbrs: Neighbours, w: Weights) -> Callable[[str, Tensor], Tensor]:
+    def conv(prefix: str, h: Tensor) -> Tensor:
+        neighbours = mean_of_others(nbrs) @ h @ w[f"{prefix}.conv.weight"].t()
+        return neighbours + affine(h, w, f"{prefix}.update.linear")
+
+    return conv
+
+
+def gat_conv(nbrs: Neighbours, w: Weights) -> Callable[[str, Tensor], Tensor]:
+    """One head."""
+
+    def conv(prefix: str, h: Tensor) -> Tensor:
+        Wh = h @ w[f"{prefix}.conv.weight"].t()
+        target, source = (w[f"{prefix}.conv.score.{end}"][0] for end in ("target", "source"))
+        return additive_attention(nbrs, Wh, target, source) @ Wh + w[f"{prefix}.conv.bias"]
+
+    return conv
+
+
+def deepgat_conv(nbrs: Neighbours, w: Weights) -> Callable[[str, Tensor], Tensor]:
+    """One head, no labels."""
+
+    def conv(prefix: str, h: Tensor) -> Tensor:
+        q = softmax_rows(h @ w[f"{prefix}.conv.class_weight"].t())
+        alpha = class_attention(nbrs, q, 1.0, rows=True)
+        return alpha @ h @ w[f"{prefix}.conv.weight"].t() + w[f"{prefix}.conv.bias"]
+
+    return conv
+
+
+def predictor(x: Tensor, w: Weights) -> Tensor:
+    """The MLP before the hops: σ(XW + b) W' + b'."""
+    return affine(relu(affine(x, w, "encoder.maps.0")), w, "encoder.maps.1")
+
+
+def appnp(
+    x: Tensor, nbrs: Neighbours, w: Weights, hops: int, alpha: float
+) -> tuple[Tensor, list[Tensor]]:
+    h0 = h = predictor(x, w)
+    states = [h0]
+    for _ in range(hops):
+        h = (1 - alpha) * (symmetric(nbrs) @ h) + alpha * h0
+        states.append(h)
+    return h, states
+
+
+def dagnn(x: Tensor, nbrs: Neighbours, w: Weights, hops: int) -> tuple[Tensor, list[Tensor]]:
+    h = predictor(x, w)
+    states = [h]
+    for _ in range(hops):
+        h = symmetric(nbrs) @ h
+        states.append(h)
+    total = torch.zeros_like(h)
+    for state in states:
+        gate = 1 / (1 + torch.exp(-affine(state, w, "readout.gate")))
+        total = total + gate * state
+    return total, states
+
+
+def length(row: Tensor) -> Tensor:
+    """‖row‖; at 0, where it has no gradient, that is taken to be 0."""
+    square = (row * row).sum()
+    return torch.sqrt(square) if float(square.detach()) > 0 else square
+
+
+def pair_norm(h: Tensor, scale: float, individually: bool) -> Tensor:
+    """x̃ = x − mean over nodes; s x̃ / sqrt(mean ‖x̃‖²), or s x̃_v / ‖x̃_v‖. PyG's ε = 1e-5."""
+    n = h.shape[0]
+    centred = h - sum(h[v] for v in range(n)) / n
+    if individually:
+        return torch.stack([scale * row / (1e-5 + length(row)) for row in centred])
+    mean_square = sum((row * row).sum() for row in centred) / n
+    return scale * centred / torch.sqrt(mean_square + 1e-5)
+
+
+def gcn(
+    x: Tensor,
+    P: Tensor,
+    w: Weights,
+    layers: int,
+    norm: Callable[[Tensor], Tensor] = lambda h: h,
+    residual: bool = False,
+    jump: Callable[[list[Tensor]], Tensor] | None = None,
+) -> tuple[Tensor, list[Tensor]]:
+    """(logits, [h^1 … h^L]): the plain stack; with ``jump`` every layer is a hidden one."""
+    h, states = x, []
+    for layer in range(1, layers + 1):
+        out = P @ h @ w[f"layers.{layer - 1}.conv.weight"].t() + w[f"layers.{layer - 1}.conv.bias"]
+        if layer < layers or jump is not None:
+            out = relu(norm(out))
+        h = out + h if residual and out.shape == h.shape else out
+        states.append(h)
+    return h if jump is None else affine(jump(states), w, "readout.linear"), states
+
+
+def sage(x: Tensor, nbrs: Neighbours, w: Weights, layers: int) -> tuple[Tensor, list[Tensor]]:
+    conv, h, states = sage_conv(nbrs, w), x, []
+    for layer in range(layers):
+        out = conv(f"layers.{layer}", h)
+        h = out if layer == layers - 1 else relu(out)
+        states.append(h)
+    return h, states
