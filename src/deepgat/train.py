@@ -16,6 +16,7 @@ from deepgat.analysis import micro_f1
 from deepgat.data import NodeDataset, PropagateLabels
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn import AttentionStack, LayerOutputs, classification_loss
+from deepgat.nn.checkpoint import CHECKPOINTS, free_memory, segment_length
 from deepgat.nn.edges import all_edges
 from deepgat.nn.settings import check_type
 from deepgat.ops import Columns, Features, Neighbors, as_features
@@ -46,6 +47,9 @@ class TrainSettings:
     """"auto" takes a GPU where there is one; else a torch device name."""
     precision: str = "float32"
     """"bf16" runs the forward pass in bfloat16 where that is safe (GPU only)."""
+    checkpoint: str = "auto"
+    """What is computed again in the backward pass instead of kept: "none", every "layer", segments
+    of √L layers ("sqrt"), or "auto", as the free memory asks for. The results are the same."""
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -58,6 +62,8 @@ class TrainSettings:
             raise unknown_name("monitor", self.monitor, MONITORS)
         if self.precision not in PRECISIONS:
             raise unknown_name("precision", self.precision, PRECISIONS)
+        if self.checkpoint not in CHECKPOINTS:
+            raise unknown_name("checkpoint", self.checkpoint, CHECKPOINTS)
         if not self.lr > 0:
             raise UserError(f"lr is {self.lr}: expected a number above 0")
         for name in ("weight_decay", "weight_decay_conv"):
@@ -123,9 +129,13 @@ class GraphInputs:
         """With the edges of one training step; evaluation always has them all."""
         return replace(self, neighbors=model.edge_sampler(self.neighbors))
 
-    def run(self, model: AttentionStack, with_attention: bool = False) -> LayerOutputs:
+    def run(
+        self, model: AttentionStack, with_attention: bool = False, segment: int = 0
+    ) -> LayerOutputs:
         labels = self.y if model.needs_labels else None
-        return model.run(self.x, self.neighbors, self.label_features, labels, with_attention)
+        return model.run(
+            self.x, self.neighbors, self.label_features, labels, with_attention, segment
+        )
 
 
 def _on(x: Features, device: torch.device) -> Features:
@@ -185,9 +195,7 @@ def fit(
     model.to(device)
     graphs = prepare(model, dataset, device)
     _require_nodes(dataset, graphs)
-    same_edges = model.edge_sampler is all_edges
-    record = cuda_graphs and device.type == "cuda" and len(graphs) == 1 and same_edges
-    epoch_of = _Epochs(model, graphs, settings, record)
+    epoch_of = _Epochs(model, graphs, settings, cuda_graphs)
     history: list[Epoch] = []
     best: Epoch | None = None
     best_value, best_weights, spare = math.inf, _Weights(model), _Weights(model)
@@ -297,9 +305,21 @@ class _Epochs:
         model: AttentionStack,
         graphs: Sequence[GraphInputs],
         settings: TrainSettings,
-        record: bool,
+        cuda_graphs: bool,
     ) -> None:
         self.model, self.precision = model, settings.precision
+        device = graphs[0].y.device
+        most = max(graph.neighbors.num_nodes for graph in graphs)
+        self.segment = segment_length(
+            settings.checkpoint, model.num_layers, *model.layer_bytes(most), free_memory(device)
+        )
+        record = (
+            cuda_graphs
+            and device.type == "cuda"
+            and len(graphs) == 1
+            and model.edge_sampler is all_edges
+            and not self.segment
+        )
         self.train_graphs = [graph for graph in graphs if graph.nodes["train"].numel()]
         self.val_graphs = [graph for graph in graphs if graph.nodes["val"].numel()]
         self.optimizer = _optimizer(model, settings)
@@ -329,7 +349,7 @@ class _Epochs:
         graph = graph.sampled(self.model)
         self.optimizer.zero_grad(set_to_none=True)
         with _autocast(self.precision, graph.y.device):
-            outputs = graph.run(self.model)
+            outputs = graph.run(self.model, segment=self.segment)
         logits = {layer: values.float() for layer, values in outputs.layer_logits.items()}
         loss = self.model.loss(logits, graph.y, graph.nodes["train"])
         loss.backward()
@@ -366,11 +386,13 @@ def _scores_of(logits: Sequence[Tensor], graphs: Sequence[GraphInputs], part: st
 
 def _diverged(outputs: LayerOutputs, epoch: int, what: str) -> UserError:
     """Say where the first number that is not finite arose."""
+    layers = max(outputs.layer_logits)
     for number, hidden in enumerate(outputs.hidden, start=1):
         if not hidden.isfinite().all():
-            where = (
-                f"layer {number} of {len(outputs.hidden)} is the first whose output is not finite"
-            )
+            layer = min(number * outputs.segment, layers)
+            where = f"layer {layer} of {layers} is the first whose output is not finite"
+            if outputs.segment > 1:
+                where = f"an output is not finite from layer {layer} of {layers} on, or before"
             break
     else:
         where = "every layer's output is finite, the loss itself is not"

@@ -69,11 +69,15 @@ def free_memory(device: torch.device) -> float:
 def _without_statistics(module: nn.Module) -> Iterator[None]:
     """Batch normalisations do not count the second computation of the same numbers."""
     norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    tracked = [norm.track_running_stats for norm in norms]
+    momenta = [norm.momentum for norm in norms]
+    counts = [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
+    before = [count.clone() for count in counts]
     for norm in norms:
-        norm.track_running_stats = False
+        norm.momentum = 0.0  # the running averages stay as they are
     try:
         yield
     finally:
-        for norm, was in zip(norms, tracked, strict=True):
-            norm.track_running_stats = was
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        for count, was in zip(counts, before, strict=True):
+            count.copy_(was)

@@ -66,6 +66,7 @@ class NeighborAttention(nn.Module):
         own_class_head: learn W₁ where the score asks for class predictions; without it they come
             from the ``class_head`` given to :meth:`run`.
         class_bias: learn a bias in W₁.
+        edge_channels: width of ``edge_attr``; a linear map of it joins the score of each head.
 
     Shapes:
         x [n, d], dense or sparse (``torch.sparse_csr``/``sparse_coo`` or an
@@ -94,6 +95,7 @@ class NeighborAttention(nn.Module):
         project: bool = True,
         own_class_head: bool = True,
         class_bias: bool = False,
+        edge_channels: int = 0,
     ) -> None:
         super().__init__()
         if not project and (in_channels != heads * out_channels or not concat):
@@ -126,6 +128,7 @@ class NeighborAttention(nn.Module):
             self.class_weight = nn.Parameter(torch.empty(heads * num_classes, width))
             if class_bias:
                 self.class_bias = nn.Parameter(torch.empty(heads, num_classes))
+        self.edge_map = nn.Linear(edge_channels, heads, bias=False) if edge_channels else None
         width = heads * out_channels if concat else out_channels
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
         self.reset_parameters()
@@ -137,6 +140,8 @@ class NeighborAttention(nn.Module):
             nn.init.xavier_uniform_(self.class_weight)
         if self.class_bias is not None:
             nn.init.zeros_(self.class_bias)
+        if self.edge_map is not None:
+            self.edge_map.reset_parameters()
         if self.bias is not None:
             nn.init.zeros_(self.bias)
         self.score.reset_parameters()
@@ -148,13 +153,23 @@ class NeighborAttention(nn.Module):
         label_features: Tensor | None = None,
         labels: Tensor | None = None,
         return_attention_weights: bool = False,
+        *,
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Attention]:
         """The convolution; with ``return_attention_weights`` also (edge_index, weight) as in PyG.
 
         ``label_features`` is z [n, label_channels] (zeros when left out); ``labels`` are the true
-        classes, for the oracle alone.
+        classes, for the oracle alone. ``edge_weight`` [number of edges] ≥ 0 multiplies exp(s): its
+        logarithm joins the score. ``edge_attr`` [number of edges, edge_channels] joins it through
+        a linear map. Both are in the order of ``edge_index``, or of the lists where these are
+        given; the weights of an edge named twice are added, its features averaged, and a self-loop
+        that the graph does not have weighs 1.
         """
-        result = self.run(x, edge_index, label_features, labels, return_attention_weights)
+        bias = self._edge_bias(edge_index, x.size(0), edge_weight, edge_attr)
+        result = self.run(
+            x, edge_index, label_features, labels, return_attention_weights, edge_bias=bias
+        )
         return (result.out, result.attention) if result.attention is not None else result.out
 
     def run(
@@ -168,6 +183,7 @@ class NeighborAttention(nn.Module):
         layer: int = 1,
         undropped: Features | None = None,
         class_head: ClassHead | None = None,
+        edge_bias: Tensor | None = None,
     ) -> ConvOutput:
         """As :meth:`forward`, returning everything the layer computed.
 
@@ -176,12 +192,16 @@ class NeighborAttention(nn.Module):
             undropped: x before dropout, where the attention is to be computed from that; the
                 class prediction that is returned, and trained, is always made from ``x``.
             class_head: makes the class predictions in place of the layer's own W₁.
+            edge_bias: [E, H] or [E, 1], joins the score; in the order of the lists.
         """
         x = ops.as_features(x)
         neighbors = ops.as_neighbors(edge_index, x.size(0))
-        value = self._value(x)
         predict = self.predict_classes if class_head is None else class_head
-        class_logits = predict(x, label_features)
+        if class_head is None and self.weight is not None and self.class_weight is not None:
+            value, own = self._per_head(x, self.weight, self.class_weight[:, : self.in_channels])
+            class_logits: Tensor | None = self._complete(own, label_features)
+        else:
+            value, class_logits = self._value(x), predict(x, label_features)
         seen = class_logits
         if class_logits is not None and undropped is not None and undropped is not x:
             seen = predict(undropped, label_features)
@@ -192,7 +212,7 @@ class NeighborAttention(nn.Module):
         form = self.score(ScoreInputs(neighbors, value, seen, labels, layer))
 
         p = self.attention_dropout if self.training else 0.0
-        out = ops.neighbor_attention(neighbors, value, form, self.normalization, p)
+        out = ops.neighbor_attention(neighbors, value, form, self.normalization, p, edge_bias)
         if self.score.others_only:  # the mean over no one is 0
             out = out * (neighbors.degree > 1).view(-1, 1, 1)
         out = out.flatten(1) if self.concat else out.mean(1)
@@ -201,7 +221,8 @@ class NeighborAttention(nn.Module):
 
         attention = None
         if with_attention:
-            weight = ops.attention_weights(neighbors, form, self.normalization).to(out.dtype)
+            weight = ops.attention_weights(neighbors, form, self.normalization, edge_bias)
+            weight = weight.to(out.dtype)
             if self.score.others_only:
                 weight = weight * (neighbors.target != neighbors.source).unsqueeze(-1)
             attention = Attention(neighbors.edge_index, weight.expand(-1, self.heads))
@@ -211,32 +232,72 @@ class NeighborAttention(nn.Module):
         """p_v = W₁(x_v ‖ z_v) + b₁: [n, H, C]; None where no score asks for it."""
         if self.class_weight is None:
             return None
-        logits = self._per_head(x, self.class_weight[:, : self.in_channels], self.heads)
+        (own,) = self._per_head(x, self.class_weight[:, : self.in_channels])
+        return self._complete(own, label_features)
+
+    def _complete(self, logits: Tensor, label_features: Tensor | None) -> Tensor:
+        """W₁'s part for x, joined by its part for z and b₁."""
+        assert self.class_weight is not None
         if self.label_channels and label_features is not None:
             of_labels = self.class_weight[:, self.in_channels :]
-            logits = logits + self._per_head(label_features, of_labels, self.heads)
+            logits = logits + self._per_head(label_features, of_labels)[0]
         return logits if self.class_bias is None else logits + self.class_bias
 
     def _value(self, x: Features) -> Tensor:
         """What is summed over the neighbours: [n, H, D]."""
         if self.weight is not None:  # W₂ is linear, so project first and gather the narrow result
-            return self._per_head(x, self.weight, self.heads)
+            return self._per_head(x, self.weight)[0]
         if not isinstance(x, Tensor):
             raise UserError(
                 "a layer without a projection needs dense features: put an encoder first"
             )
         return x.reshape(x.size(0), self.heads, self.out_channels)
 
-    @staticmethod
-    def _per_head(x: Features, weight: Tensor, heads: int) -> Tensor:
-        """x Wᵀ as [n, H, D]; on the CPU with the heads innermost in memory.
+    def _per_head(self, x: Features, *weights: Tensor) -> list[Tensor]:
+        """x Wᵀ as [n, H, ·] for every weight [H·, d]; on the CPU the heads are innermost in memory.
 
         That is how its kernels read it; turning the small weight is cheaper than the large result.
+        On a GPU, or where x is sparse, one product serves all weights.
         """
-        if weight.device.type != "cpu":
-            return ops.linear(x, weight).view(x.size(0), heads, -1)
-        by_channel = weight.view(heads, -1, weight.size(1)).transpose(0, 1).flatten(0, 1)
-        return ops.linear(x, by_channel).view(x.size(0), -1, heads).transpose(1, 2)
+        n, heads, on_cpu = x.size(0), self.heads, weights[0].device.type == "cpu"
+        flat = list(weights)
+        if on_cpu:
+            flat = [w.view(heads, -1, w.size(1)).transpose(0, 1).flatten(0, 1) for w in weights]
+        if len(flat) == 1 or (on_cpu and isinstance(x, Tensor)):
+            products = [ops.linear(x, weight) for weight in flat]
+        else:
+            joint = ops.linear(x, torch.cat(flat))
+            products = list(joint.split([weight.size(0) for weight in flat], dim=1))
+        if on_cpu:
+            return [out.contiguous().view(n, -1, heads).transpose(1, 2) for out in products]
+        return [out.view(n, heads, -1) for out in products]
+
+    def _edge_bias(
+        self,
+        edge_index: Tensor | Neighbors,
+        num_nodes: int,
+        edge_weight: Tensor | None,
+        edge_attr: Tensor | None,
+    ) -> Tensor | None:
+        """log(weight) + W_e · attributes, in the order of the lists: [E, H or 1]; None without."""
+        if edge_attr is not None and self.edge_map is None:
+            raise UserError("edge_attr was given to a layer made without edge_channels")
+        if self.edge_map is not None and edge_attr is None:
+            raise UserError("the layer was made with edge_channels: pass edge_attr")
+        bias = None
+        neighbors = ops.as_neighbors(edge_index, num_nodes)
+        given = None if isinstance(edge_index, Neighbors) else edge_index
+        if edge_weight is not None:
+            weight = edge_weight.unsqueeze(-1)
+            if given is not None:
+                weight = neighbors.in_order(given, weight, mean=False, loops=1.0)
+            bias = weight.log()
+        if edge_attr is not None and self.edge_map is not None:
+            if given is not None:
+                edge_attr = neighbors.in_order(given, edge_attr, mean=True, loops=0.0)
+            mapped = self.edge_map(edge_attr)
+            bias = mapped if bias is None else bias + mapped
+        return bias
 
     def __repr__(self) -> str:
         return (

@@ -8,7 +8,6 @@ from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch_geometric.nn import JumpingKnowledge
 
 from deepgat import ops
@@ -87,6 +86,8 @@ class Readout(nn.Module):
     """Whether it reads layers of any width; else the last one must have a channel per class, …"""
     takes_every_layer = False
     """… and with this every one."""
+    looks_back = False
+    """Whether it reads layers before the last."""
 
     def forward(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
         return hidden[-1]
@@ -111,7 +112,7 @@ class LinearReadout(Readout):
         self.linear = nn.Linear(shape.width, shape.classes)
 
     def forward(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
-        return self.linear(F.dropout(hidden[-1], self.dropout, self.training))
+        return self.linear(ops.dropout(hidden[-1], self.dropout, self.training))
 
     def predict(self, x: Features, label_features: Tensor | None) -> Tensor:
         """[n, 1, C]: the class logits of any layer's state."""
@@ -123,6 +124,7 @@ class JumpReadout(Readout):
     their sum weighed by an LSTM with attention (``mode`` "cat", "max", "lstm")."""
 
     takes_width = True
+    looks_back = True
 
     def __init__(self, shape: EndShape, mode: str) -> None:
         super().__init__()
@@ -132,13 +134,14 @@ class JumpReadout(Readout):
         self.linear = nn.Linear(width, shape.classes)
 
     def forward(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
-        return self.linear(F.dropout(self.jump(list(hidden)), self.dropout, self.training))
+        return self.linear(ops.dropout(self.jump(list(hidden)), self.dropout, self.training))
 
 
 class HopGate(Readout):
     """DAGNN: Σ_k sigmoid(<s, h^k> + b) h^k over k = 0 … L, each h^k one channel per class."""
 
     takes_every_layer = True
+    looks_back = True
 
     def __init__(self, shape: EndShape) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from deepgat import ops
 from deepgat.errors import UserError
 from deepgat.nn.conv import ConvOutput, NeighborAttention
 from deepgat.nn.updates import LayerInputs, Update
@@ -40,8 +41,19 @@ class Layer(nn.Module):
             class_head=inputs.class_head,
         )
         out = self.update.before_activation(result.out, inputs)
-        out = self.update.after_activation(self.activation(self.norm(out)), inputs)
+        out = self.update.after_activation(self._activate(out), inputs)
         return result._replace(out=out)
+
+    def _activate(self, out: Tensor) -> Tensor:
+        """σ(norm(out))."""
+        norm, activation = self.norm, self.activation
+        if (
+            isinstance(norm, nn.LayerNorm)
+            and isinstance(activation, nn.ELU)
+            and norm.bias is not None
+        ):
+            return ops.layer_norm_elu(out, norm.weight, norm.bias, norm.eps)
+        return activation(norm(out))
 
 
 Gate: TypeAlias = Callable[[Callable[[], Layer]], nn.Module]

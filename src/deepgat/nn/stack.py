@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import repeat
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from deepgat import ops
 from deepgat.errors import UserError
+from deepgat.nn.checkpoint import recomputed
 from deepgat.nn.conv import Attention, ClassHead, ConvOutput, NeighborAttention
 from deepgat.nn.edges import EdgeSampler, all_edges
 from deepgat.nn.ends import (
@@ -48,11 +48,33 @@ class LayerOutputs:
     """{l: [n, C]}: the prediction ŷ^l before softmax, averaged over heads. l = 0 … L where layers
     predict classes (layer l+1 attends by prediction l); only L elsewhere."""
     hidden: list[Tensor]
-    """h^1 … h^L, each [n, width]; where no readout follows the layers, h^L is the logits."""
+    """h^1 … h^L, each [n, width]; where no readout follows the layers, h^L is the logits. Where
+    layers are computed again in the backward pass, only the last of every segment."""
     attention: list[Attention] = field(default_factory=list)
     """Per layer 1 … L, on request."""
     initial: Tensor | None = None
     """h^0 [n, width], what the encoder made of the features; None without one."""
+    segment: int = 1
+    """Layers from one of ``hidden`` to the next."""
+
+
+@dataclass(eq=False)
+class _Given:
+    """What every layer of one run is given besides the state."""
+
+    neighbors: Neighbors
+    label_features: Tensor | None
+    labels: Tensor | None
+    initial: Tensor | None = None
+    with_attention: bool = False
+
+
+class _Computed(NamedTuple):
+    """What some layers of a stack computed."""
+
+    states: list[Tensor]
+    predictions: dict[int, Tensor]
+    attention: list[Attention]
 
 
 class AttentionStack(nn.Module):
@@ -161,7 +183,7 @@ class AttentionStack(nn.Module):
         )
         self.encoder = None if encoder is None else encoder(shape, activation)
         width = in_channels if self.encoder is None else self.encoder.out_channels
-        body_width = hidden * heads if project else width
+        body_width = self.body_width = hidden * heads if project else width
         share = dropout if output_dropout is None else output_dropout
         self.readout = readout(replace(shape, width=body_width, dropout=share))
         self.class_head: ClassHead | None = None
@@ -256,42 +278,79 @@ class AttentionStack(nn.Module):
         label_features: Tensor | None = None,
         labels: Tensor | None = None,
         with_attention: bool = False,
+        segment: int = 0,
     ) -> LayerOutputs:
-        """As :meth:`forward`, returning what every layer computed."""
+        """As :meth:`forward`, returning what every layer computed.
+
+        ``segment`` > 0 forgets what happens inside every so many layers and computes it again
+        in the backward pass; :mod:`deepgat.nn.checkpoint`.
+        """
         h: Features = self._features(x)
         neighbors = self.neighborhood(ops.as_neighbors(edge_index, h.size(0)))
-        initial: Tensor | None = None
+        given = _Given(neighbors, label_features, labels, with_attention=with_attention)
         if self.encoder is not None:
-            h = initial = self.encoder(h)
+            h = given.initial = self.encoder(h)
+        if self.readout.looks_back:
+            segment = min(segment, 1)
+        length = segment or self.num_layers
         layer_logits: dict[int, Tensor] = {}
         hidden: list[Tensor] = []
         attention: list[Attention] = []
-        for number, layer in enumerate(self._all_layers(), start=1):
+        for first in range(1, self.num_layers + 1, length):
+            numbers = range(first, min(first + length, self.num_layers + 1))
+            run = partial(recomputed, self._last_layer, self) if segment else self._run_layers
+            states, predictions, weights = run(numbers, h, given)
+            h = states[-1]
+            hidden += states
+            layer_logits |= predictions
+            attention += weights
+        logits = self.readout(hidden, given.initial)
+        layer_logits[self.num_layers] = logits
+        return LayerOutputs(logits, layer_logits, hidden, attention, given.initial, max(segment, 1))
+
+    def _run_layers(self, numbers: range, h: Features, given: _Given) -> _Computed:
+        """Some layers, one after the other."""
+        states, predictions, attention = [], {}, []
+        for number in numbers:
+            layer = self.layers[0 if self.shared_layers else number - 1]
             z = None
             if number <= self.label_hops:
-                z = self._labels_of(number - 1, label_features, h)
+                z = self._labels_of(number - 1, given.label_features, h)
                 h, z = self.label_input.join(h, z, self._heads_into(number))
             inputs = LayerInputs(
                 x=ops.dropout(h, self.dropout, self.training),
-                neighbors=neighbors,
+                neighbors=given.neighbors,
                 state=h,
-                initial=initial,
+                initial=given.initial,
                 label_features=z,
-                labels=labels,
+                labels=given.labels,
                 number=number,
                 class_head=self.class_head,
                 clean_attention=self.clean_attention,
             )
-            result: ConvOutput = layer(inputs, with_attention)
+            result: ConvOutput = layer(inputs, given.with_attention)
             if result.class_logits is not None:
-                layer_logits[number - 1] = result.class_logits.mean(1)
+                predictions[number - 1] = result.class_logits.mean(1)
             if result.attention is not None:
                 attention.append(result.attention)
             h = result.out
-            hidden.append(result.out)
-        logits = self.readout(hidden, initial)
-        layer_logits[self.num_layers] = logits
-        return LayerOutputs(logits, layer_logits, hidden, attention, initial)
+            states.append(result.out)
+        return _Computed(states, predictions, attention)
+
+    def _last_layer(self, numbers: range, h: Features, given: _Given) -> _Computed:
+        """The same, with the last state alone: the others are not held on to."""
+        computed = self._run_layers(numbers, h, given)
+        return computed._replace(states=computed.states[-1:])
+
+    def layer_bytes(self, num_nodes: int) -> tuple[float, float]:
+        """(what the backward pass of one layer needs, the input of one layer): an estimate.
+
+        Per node and layer: the projected and the summed values, the layer's input and its dropped
+        copy, what normalisation and activation keep, and the class logits of every head.
+        """
+        widest = self.body_width
+        numbers = 6 * widest + 3 * self.heads * self.num_classes
+        return 4.0 * num_nodes * numbers, 4.0 * num_nodes * widest
 
     def _features(self, x: Features) -> Features:
         """The features as the model reads them."""
@@ -306,10 +365,6 @@ class AttentionStack(nn.Module):
         if self.feature_norm is not None:
             x = self.feature_norm(_dense(x))
         return x
-
-    def _all_layers(self) -> Iterator[nn.Module]:
-        """Layers 1 … L; the same one every time where they share their weights."""
-        return repeat(self.layers[0], self.num_layers) if self.shared_layers else iter(self.layers)
 
     def _heads_into(self, number: int) -> int:
         """Heads side by side in the input of a layer; the features themselves have none."""

@@ -119,6 +119,10 @@ class Columns:
 
     blocks: tuple[Tensor | SparseMatrix, ...]
 
+    @property
+    def device(self) -> torch.device:
+        return self.blocks[0].device
+
     def size(self, dim: int) -> int:
         return self.blocks[0].size(0) if dim == 0 else sum(b.size(1) for b in self.blocks)
 

@@ -116,6 +116,27 @@ class Neighbors:
         """[n] int64: |N_v|, the node itself counted."""
         return self.ptr.diff()
 
+    def in_order(self, edge_index: Tensor, values: Tensor, mean: bool, loops: float) -> Tensor:
+        """Numbers per edge of ``edge_index`` [2, m] in the order of the lists: [m, k] → [E, k].
+
+        Edges named several times are added, or averaged with ``mean``. Self-loops that
+        ``edge_index`` does not name get ``loops``.
+        """
+        if values.size(0) != edge_index.size(1):
+            raise UserError(
+                f"there are {values.size(0)} rows of edge values for {edge_index.size(1)} edges: "
+                "expected one each, in the order of edge_index"
+            )
+        n = self.num_nodes
+        source, target = edge_index.long()
+        key = self.target.long() * n + self.source.long()
+        place = torch.searchsorted(key, target * n + source)
+        total = values.new_zeros(self.num_edges, values.size(1)).index_add(0, place, values)
+        count = torch.bincount(place, minlength=self.num_edges).unsqueeze(1)
+        if mean:
+            total = total / count.clamp(min=1)
+        return torch.where(count == 0, torch.full_like(total, loops), total)
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
         """The same lists on another device."""
 

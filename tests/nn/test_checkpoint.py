@@ -1,0 +1,115 @@
+"""Activations computed again: the same bits, less memory, and the right choice of how much."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from deepgat.nn import build_model, model_settings
+from deepgat.nn.checkpoint import free_memory, segment_length
+from deepgat.nn.presets import PRESETS
+from deepgat.ops import Neighbors
+from deepgat.runs import train_once
+from tiny import tiny_dataset
+
+from graphs import random_edges
+
+MODELS = [("deepgat", preset) for preset in PRESETS] + [("gat", "authors"), ("oracle", "paper")]
+
+
+def gradients(model: torch.nn.Module, segment: int) -> list[Tensor]:
+    """Loss, every layer's prediction and every gradient of one step with dropout."""
+    torch.manual_seed(3)
+    n = 15
+    x, y = torch.randn(n, 6), torch.arange(n) % 3
+    z = torch.rand(n, 3, 3)
+    near = Neighbors.from_edge_index(random_edges(n, 30), n)
+    outputs = model.run(x, near, z, y if model.needs_labels else None, segment=segment)
+    loss = model.loss(outputs.layer_logits, y, torch.arange(9))
+    found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    predictions = [outputs.layer_logits[k].detach() for k in sorted(outputs.layer_logits)]
+    return [loss.detach(), *predictions, *(g for g in found if g is not None)]
+
+
+@pytest.mark.parametrize("segment", [1, 2, 5])
+@pytest.mark.parametrize(("model", "preset"), MODELS)
+def test_the_same_bits(model, preset, segment):
+    settings = model_settings(model, preset, layers=5, hidden=6, heads=1, dropout=0.5)
+    torch.manual_seed(0)
+    network = build_model(settings, 6, 3).train()
+    kept, again = gradients(network, 0), gradients(network, segment)
+    assert len(kept) == len(again)
+    assert all(map(torch.equal, kept, again))
+
+
+def test_batch_statistics_are_counted_once():
+    settings = model_settings("deepgat", "authors", layers=4, hidden=3, heads=2, norm="batch")
+    buffers = []
+    for segment in (0, 2):
+        torch.manual_seed(0)
+        network = build_model(settings, 6, 3).train()
+        gradients(network, segment)
+        buffers.append({name: item.clone() for name, item in network.named_buffers()})
+    assert buffers[0]
+    assert all(torch.equal(item, buffers[1][name]) for name, item in buffers[0].items())
+
+
+@pytest.mark.parametrize("choice", ["layer", "sqrt"])
+def test_a_whole_training_is_the_same(choice):
+    from deepgat.recipes import recipe
+
+    histories = []
+    for checkpoint in ("none", choice):
+        training = {"epochs": 6, "device": "cpu", "checkpoint": checkpoint}
+        made = recipe("authors", layers=5, hidden=4, heads=2, training=training)
+        histories.append(train_once(tiny_dataset(), made, seed=1).fitted.history)
+    assert histories[0] == histories[1]
+
+
+def saved_bytes(network: torch.nn.Module, segment: int) -> int:
+    """What autograd holds on to between the forward and the backward pass."""
+    seen: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    n = 200
+    near = Neighbors.from_edge_index(random_edges(n, 400), n)
+    torch.manual_seed(0)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        outputs = network.run(torch.randn(n, 6), near, segment=segment)
+    del outputs
+    return sum(seen.values())
+
+
+def test_segments_keep_less():
+    settings = model_settings("deepgat", "authors", layers=16, hidden=8, heads=8)
+    torch.manual_seed(0)
+    network = build_model(settings, 6, 3).train()
+    kept, by_layer, by_root = (saved_bytes(network, segment) for segment in (0, 1, 4))
+    assert by_layer < kept / 3
+    assert by_root < by_layer
+
+
+@pytest.mark.parametrize(
+    ("choice", "free", "expected"),
+    [
+        ("none", 0, 0),
+        ("layer", math.inf, 1),
+        ("sqrt", math.inf, 10),
+        ("auto", math.inf, 0),
+        ("auto", 2 * 100 * 7, 0),
+        ("auto", 2 * 100 * 7 - 1, 1),
+        ("auto", 2 * (100 + 7), 1),
+        ("auto", 2 * (100 + 7) - 1, 10),
+    ],
+)
+def test_how_much_is_forgotten(choice, free, expected):
+    assert segment_length(choice, 100, kept_bytes=7, input_bytes=1, free_bytes=free) == expected
+
+
+def test_free_memory_is_a_number():
+    assert free_memory(torch.device("cpu")) > 2**20
