@@ -108,7 +108,10 @@ def _milliseconds(step: Step, device: torch.device) -> float:
         start = time.perf_counter()
         step()
         return 1e3 * (time.perf_counter() - start)
-    repeats = 10
+    start = time.perf_counter()
+    step()
+    torch.cuda.synchronize()
+    repeats = 10 if time.perf_counter() - start < 0.2 else 1
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     begin.record()

@@ -16,6 +16,8 @@ from deepgat.bench.measure import Measurement, Step, copy_bandwidth, measure, re
 from deepgat.bench.rivals import FusedClassAttention, PlainClassAttention
 from deepgat.data import load_graph
 from deepgat.errors import UserError, unknown_name
+from deepgat.nn import DeepGAT
+from deepgat.nn.checkpoint import free_memory, segment_length
 from deepgat.ops import Neighbors, SparseMatrix, dropout, linear
 
 Row = dict[str, Any]
@@ -128,11 +130,63 @@ def growth(options: Options) -> Iterator[Row]:
         yield _growth_row("layers", near, ways, device) | {"layers": layers}
 
 
+def depth(options: Options) -> Iterator[Row]:
+    """A training step of up to 1,000 layers on one graph, activations kept or computed again."""
+    *_, (name, near, classes) = _layer_graphs(options)
+    near = near.to(options.device)
+    for layers in (10, 20) if options.quick else (15, 100, 1000):
+        for choice in ("none", "layer", "sqrt"):
+            found = _step_of_a_model(near, WIDTH, classes, layers, choice, options.device)
+            if found is not None:
+                yield _row("depth", name, near, choice, found) | {
+                    "layers": layers,
+                    "megabytes_per_layer": found.peak_megabytes / layers,
+                }
+
+
+def large(options: Options) -> Iterator[Row]:
+    """One training step of 15 layers on 2.4 million nodes and 62 million undirected edges."""
+    if options.device.type == "cpu" and not options.quick:
+        return  # minutes a step, and more memory than most have
+    nodes, pairs = (20_000, 200_000) if options.quick else (2_449_029, 62_500_000)
+    near = graphs.hub_rich(nodes, pairs, device=options.device)
+    found = _step_of_a_model(near, 100, 47, DEEP, "auto", options.device)
+    if found is not None:
+        yield _row("large", "random, hub-rich", near, "deepgat", found) | {
+            "layers": DEEP,
+            "largest_degree": int(near.degree.max()),
+        }
+
+
+def _step_of_a_model(
+    near: Neighbors, features: int, classes: int, layers: int, checkpoint: str, device: torch.device
+) -> Measurement | None:
+    """A DeepGAT's forward pass, loss, backward pass and Adam step; None if memory runs out."""
+    model = DeepGAT(features, classes, layers=layers, hidden=CHANNELS, heads=HEADS).to(device)
+    segment = segment_length(
+        checkpoint, layers, *model.layer_bytes(near.num_nodes), free_memory(device)
+    )
+    x = torch.randn(near.num_nodes, features, device=device)
+    y = torch.randint(classes, (near.num_nodes,), device=device)
+    some = torch.arange(0, near.num_nodes, 10, device=device)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def run() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        outputs = model.run(x, near, segment=segment)
+        model.loss(outputs.layer_logits, y, some).backward()
+        optimizer.step()
+
+    return measure({"deepgat": run}, device, rounds=1).get("deepgat")
+
+
 SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
     "layer": layer,
     "step": step,
     "words": words,
     "growth": growth,
+    "depth": depth,
+    "large": large,
 }
 
 

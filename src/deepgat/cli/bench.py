@@ -19,7 +19,8 @@ from deepgat.train import choose_device
 
 _COLUMNS = {
     "graph": "graph", "edges": "edges", "layers": "layers", "heads": "heads", "way": "way",
-    "milliseconds": "ms", "peak_megabytes": "peak MB",
+    "milliseconds": "ms", "peak_megabytes": "peak MB", "megabytes_per_layer": "MB/layer",
+    "largest_degree": "max degree",
     "times_gatconv": "× GATConv", "times_plain": "× plain", "memory_times_plain": "memory × plain",
     "times_dense": "× dense", "gather_bound_milliseconds": "bound ms",
     "nanoseconds_per_edge": "ns/edge",
