@@ -27,6 +27,8 @@ from deepgat.ops.scores import (
 NONE, DOT, ADDITIVE = 0, 1, 2
 AS_IS, SOFTMAX, SIGMOID = 0, 1, 2
 LANES = 8
+FEW_HEADS = 4
+"""Up to so many heads the CPU's vectors hold channels of one head, beyond it one channel of many."""
 LISTS = (
     "ptr", "source", "pieces", "hubs",
     "source_ptr", "target_by_source", "by_source", "source_pieces", "source_hubs",
@@ -102,7 +104,7 @@ def attend(
     undirected: bool,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
-    """(out [n, H, D], log Σ exp of every list [n, H or lanes that hold H]).
+    """(out [n, H, D], log Σ exp of every list [n, H], on the CPU in the layout of its kernels).
 
     ``shared``: query is the key too (``key`` is then empty); ``activation`` acts on it first.
     """
@@ -135,9 +137,32 @@ def attend_backward(
     raise _no_kernel(value)
 
 
-def stride_of(heads: int) -> int:
-    """Lanes that hold the heads on the CPU: the next multiple of 8."""
-    return -(-heads // LANES) * LANES
+def lanes_of(heads: int) -> int:
+    """Heads in one vector of the CPU kernels: 1 with few heads, else 8 (see attention.cpp)."""
+    return 1 if heads <= FEW_HEADS else LANES
+
+
+def cpu_room(like: Tensor, heads: int, channels: int, per_head: bool = False) -> Tensor:
+    """Empty room in the layout of the CPU kernels, [n, blocks, vectors, 8].
+
+    With ``per_head`` one number per node and head, [n, blocks, lanes]. A block is 8 heads and a
+    vector holds one channel of them; with few heads a block is one head and a vector holds 8 of
+    its channels. Either is padded to whole vectors.
+    """
+    n, lanes = like.size(0), lanes_of(heads)
+    blocks = -(-heads // lanes)
+    if per_head:
+        return like.new_empty(n, blocks, lanes)
+    return like.new_empty(n, blocks, channels if lanes > 1 else -(-channels // LANES), LANES)
+
+
+def from_cpu_room(room: Tensor, heads: int, channels: int) -> Tensor:
+    """[n, H, channels]: a view of the room, unless there is more than one block of 8 heads."""
+    if room.dim() == 3:  # one number per head
+        return room.flatten(1)[:, :heads].unsqueeze(-1)
+    if lanes_of(heads) == 1:
+        return room.flatten(2)[..., :channels]
+    return room.transpose(2, 3).flatten(1, 2)[:, :heads]
 
 
 @attend.register_fake
@@ -148,7 +173,7 @@ def _(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     n, heads, _ = value.shape
     if value.device.type == "cpu":
-        return value.new_empty(value.shape), value.new_empty(n, stride_of(heads))
+        return value.new_empty(value.shape), cpu_room(value, heads, 1, per_head=True)
     sums = torch.float64 if value.dtype == torch.float64 else torch.float32
     return value.new_empty(value.shape), value.new_empty(n, heads, dtype=sums)
 
@@ -160,13 +185,13 @@ def _(
     slope: float, symmetric_normalization: bool, shared: bool, undirected: bool, dropout: float,
     want_scores: bool, want_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    n, heads, _ = value.shape
+    heads = value.size(1)
 
     def room(like: Tensor) -> Tensor:
         if value.device.type != "cpu":
             return torch.empty_like(like, memory_format=torch.contiguous_format)
-        lanes = value.new_empty(n, like.size(2), stride_of(heads))
-        return lanes[..., :heads].transpose(1, 2)
+        per_head = kind == ADDITIVE and like is not value
+        return from_cpu_room(cpu_room(value, heads, like.size(2), per_head), heads, like.size(2))
 
     scores = kind != NONE and want_scores
     return (

@@ -1,0 +1,168 @@
+// What the kernels share: vectors of W numbers, exp and log of them, sums of rows, dropout masks.
+//
+// Each .cpp is compiled once per instruction set; DEEPGAT_SUFFIX names the copy.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#ifndef DEEPGAT_SUFFIX
+#define DEEPGAT_SUFFIX base
+#endif
+#define DEEPGAT_JOIN_(a, b) a##_##b
+#define DEEPGAT_JOIN(a, b) DEEPGAT_JOIN_(a, b)
+#define DEEPGAT_NAME(name) DEEPGAT_JOIN(name, DEEPGAT_SUFFIX)
+
+namespace {
+
+constexpr int W = 8;
+
+template <class T>
+struct VectorOf;
+template <>
+struct VectorOf<float> {
+  typedef float type __attribute__((vector_size(W * sizeof(float)), aligned(4)));
+  typedef int32_t bits __attribute__((vector_size(W * sizeof(int32_t))));
+};
+template <>
+struct VectorOf<double> {
+  typedef double type __attribute__((vector_size(W * sizeof(double)), aligned(8)));
+  typedef int64_t bits __attribute__((vector_size(W * sizeof(int64_t))));
+};
+template <class T>
+using Vec = typename VectorOf<T>::type;
+template <class T>
+using Bits = typename VectorOf<T>::bits;
+typedef uint32_t Words __attribute__((vector_size(W * sizeof(uint32_t)), aligned(4)));
+constexpr Words COUNT = {0, 1, 2, 3, 4, 5, 6, 7};
+
+template <class T>
+inline Vec<T> load(const T* p) {
+  return *reinterpret_cast<const Vec<T>*>(p);
+}
+template <class T>
+inline void store(T* p, Vec<T> x) {
+  *reinterpret_cast<Vec<T>*>(p) = x;
+}
+template <class T>
+inline Vec<T> all(T x) {
+  return Vec<T>{} + x;
+}
+template <class T>
+inline Vec<T> vmax(Vec<T> a, Vec<T> b) {
+  return a > b ? a : b;
+}
+template <class T>
+inline T highest(Vec<T> x) {
+  T top = x[0];
+  for (int i = 1; i < W; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+template <class T>
+inline T total(Vec<T> x) {
+  return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+}
+
+// exp to within 2 units in the last place; 0 below the range of normal numbers, so exp(-inf) = 0.
+inline Vec<float> vexp(Vec<float> x) {
+  typedef Bits<float> Int;
+  const Int tiny = x < -87.0f;
+  Vec<float> y = tiny ? all(-87.0f) : x;
+  y = y > 88.0f ? all(88.0f) : y;
+  const Vec<float> halves = y * 1.44269504088896341f + (y < 0.0f ? all(-0.5f) : all(0.5f));
+  const Int whole = __builtin_convertvector(halves, Int);  // rounds to nearest
+  const Vec<float> n = __builtin_convertvector(whole, Vec<float>);
+  Vec<float> r = y - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  Vec<float> p = all(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const Int power = (whole + 127) << 23;
+  Vec<float> scale;
+  std::memcpy(&scale, &power, sizeof scale);
+  p = p * scale;
+  return tiny ? Vec<float>{} : p;
+}
+inline Vec<double> vexp(Vec<double> x) {
+  for (int i = 0; i < W; ++i) x[i] = std::exp(x[i]);
+  return x;
+}
+template <class T>
+inline Vec<T> vlog(Vec<T> x) {
+  for (int i = 0; i < W; ++i) x[i] = std::log(x[i]);
+  return x;
+}
+
+// Calls work(number of vectors B known to the compiler, first vector) for blocks of up to 8.
+template <class F>
+inline void by_blocks(int vectors, F work) {
+  for (int first = 0; first < vectors; first += 8) {
+    switch (std::min(8, vectors - first)) {
+      case 1: work(std::integral_constant<int, 1>(), first); break;
+      case 2: work(std::integral_constant<int, 2>(), first); break;
+      case 3: work(std::integral_constant<int, 3>(), first); break;
+      case 4: work(std::integral_constant<int, 4>(), first); break;
+      case 5: work(std::integral_constant<int, 5>(), first); break;
+      case 6: work(std::integral_constant<int, 6>(), first); break;
+      case 7: work(std::integral_constant<int, 7>(), first); break;
+      default: work(std::integral_constant<int, 8>(), first);
+    }
+  }
+}
+
+// sum[b] += sum_j w_j row_j[b], b < B vectors, row_j = base + index_j * step. A weight is one number
+// or, with LANES = W, one per lane. The last vector begins at `last`, so that rows whose length is
+// no multiple of W can end with a vector that overlaps the one before.
+template <int B, int LANES, class T>
+inline void add_rows(Vec<T>* sum, const T* w, const T* base, int64_t step, int last,
+                     const int32_t* index, int64_t count) {
+  Vec<T> part[B];
+  for (int b = 0; b < B; ++b) part[b] = sum[b];
+  for (int64_t j = 0; j < count; ++j) {
+    const T* row = base + index[j] * step;
+    const Vec<T> x = LANES == 1 ? all(w[j]) : load(w + j * W);
+    for (int b = 0; b < B - 1; ++b) part[b] += x * load(row + b * W);
+    part[B - 1] += x * load(row + last);
+  }
+  for (int b = 0; b < B; ++b) sum[b] = part[b];
+}
+
+// Dropout: a hash of (seed, row, column[, head]), so forward and backward agree and nothing is
+// stored. ops/draws.py is the definition.
+template <class U>
+inline U mix(U x) {
+  x ^= x >> 16;
+  x *= 0x7feb352dU;
+  x ^= x >> 15;
+  x *= 0x846ca68bU;
+  x ^= x >> 16;
+  return x;
+}
+template <class T>
+struct Dropout {
+  uint32_t seed, threshold;
+  T factor;
+  bool active;
+  Dropout(uint32_t seed, double share)
+      : seed(seed),
+        threshold(static_cast<uint32_t>(share * 4294967296.0)),
+        factor(static_cast<T>(1.0 / (1.0 - share))),
+        active(share > 0) {}
+  inline T operator()(uint32_t draw) const { return draw >= threshold ? factor : T(0); }
+  inline Vec<T> operator()(Words draw) const {
+    const Bits<T> kept = __builtin_convertvector(draw >= threshold, Bits<T>);
+    return kept ? all(factor) : Vec<T>{};
+  }
+};
+
+}  // namespace
