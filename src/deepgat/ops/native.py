@@ -46,12 +46,17 @@ class _Lists(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("index", "pieces", "hubs")),
-        *((name, ctypes.c_int64) for name in ("num_pieces", "num_hubs")),
+        *((name, ctypes.c_int64) for name in ("size", "num_pieces", "num_hubs")),
     ]
 
     def __init__(self, index: Tensor, pieces: Tensor, hubs: Tensor) -> None:
         super().__init__(
-            index.data_ptr(), pieces.data_ptr(), hubs.data_ptr(), len(pieces), len(hubs)
+            index.data_ptr(),
+            pieces.data_ptr(),
+            hubs.data_ptr(),
+            len(index),
+            len(pieces),
+            len(hubs),
         )
 
 
@@ -133,14 +138,17 @@ def _(
     )  # fmt: skip
     heads, channels = value.shape[1:]
     grad = grad.contiguous()
-    as_it_is = call.problem.lanes == 1 and channels % LANES == 0
+    few = call.problem.lanes == 1
     call.give(grad_out=grad, out=out, log_sum=log_sum)
-    call.give(grad_lanes=grad if as_it_is else call.room(channels))
+    if few:
+        call.give(grad_lanes=grad if channels % LANES == 0 else call.room(channels))
+    else:  # r_v and L_v stand beside G_v
+        call.give(grad_lanes=call.room(channels + 2))
     want_scores, want_bias = want_scores and kind != NONE, want_bias and bias is not None
-    if want_scores or want_bias:
+    if (want_scores or want_bias) and few:
         call.give(row_dot=call.room(1, per_head=True))
-        if symmetric_normalization:
-            call.give(column_dot=call.room(1, per_head=True))
+    if (want_scores or want_bias) and symmetric_normalization:
+        call.give(column_dot=call.room(1, per_head=True))
     grads = {"grad_value": call.room(channels)}
     if want_scores:
         for name in ("grad_query",) if shared else ("grad_query", "grad_key"):

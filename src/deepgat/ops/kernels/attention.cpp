@@ -26,7 +26,7 @@ extern "C" struct DeepgatLists {
   const int32_t* index;   // [E] the other end of every entry
   const int64_t* pieces;  // [P][4] (node, begin, end, slot)
   const int64_t* hubs;    // [K][3] (node, first slot, end slot)
-  int64_t num_pieces, num_hubs;
+  int64_t size, num_pieces, num_hubs;
 };
 
 // What one call works on. "lanes" is the layout above; unused pointers are null.
@@ -47,10 +47,11 @@ extern "C" struct DeepgatProblem {
   void* out;                        // [n][heads][channels]
   void* log_sum;                    // [n][blocks][L]
   const void* grad_out;             // [n][heads][channels]
-  void* grad_lanes;                 // lanes: room for grad_out, or grad_out itself
+  void* grad_lanes;                 // L = 1: grad_out padded to lanes, or itself; L = W: room for
+                                    // records [n][blocks][G_v in lanes, r_v, L_v]
   void *grad_query, *grad_key, *grad_value;  // lanes; grad_key is null where shared
   void* grad_bias;                  // [E][heads]
-  void *row_dot, *column_dot;       // [n][blocks][L]: room for r and c
+  void *row_dot, *column_dot;       // [n][blocks][L]: room for r, where L = 1, and c
   void* parts;                      // room for the parts of the lists that were cut
 };
 
@@ -69,31 +70,44 @@ struct Attention {
   const int block, blocks, value_vectors, score_vectors, count;
   const T scale, slope;
   const Dropout<T> mask;
-  const T *query, *key, *value, *bias, *grad, *logs, *r, *c;
+  const T* const bias;
+  struct Table {  // what belongs to node v begins at v
+    const T* base;
+    int64_t step;
+    const T* operator[](int64_t v) const { return base + v * step; }
+  };
+  Table query, key, value, grad, logs, r, c;
 
   Attention(const DeepgatProblem& problem, int block)
       : p(problem), block(block), blocks(blocks_of(p)), value_vectors(vectors_of(p.channels)),
         score_vectors(p.kind == 1 ? vectors_of(p.score_channels) : p.kind == 2),
         count(L == 1 ? 1 : std::min<int>(W, p.heads - block * W)), scale(static_cast<T>(p.scale)),
-        slope(static_cast<T>(p.slope)), mask(p.seed, p.dropout) {
-    query = static_cast<const T*>(p.activation ? p.activated : p.query);
-    key = static_cast<const T*>(p.activation ? p.activated : p.key);
-    value = static_cast<const T*>(p.value);
-    grad = static_cast<const T*>(p.grad_lanes);
-    logs = static_cast<const T*>(p.log_sum);
-    r = static_cast<const T*>(p.row_dot);
-    c = static_cast<const T*>(p.column_dot);
-    bias = static_cast<const T*>(p.bias);
+        slope(static_cast<T>(p.slope)), mask(p.seed, p.dropout), bias(static_cast<const T*>(p.bias)) {
+    const int width = p.kind == 2 ? L : score_vectors * W;
+    query = table(p.activation ? p.activated : p.query, width);
+    key = table(p.activation ? p.activated : p.key, width);
+    value = table(p.value, value_vectors * W);
+    logs = table(p.log_sum, L);
+    c = table(p.column_dot, L);
+    if (L == 1) {
+      grad = table(p.grad_lanes, value_vectors * W);
+      r = table(p.row_dot, L);
+    } else if (p.grad_lanes) {  // one place in memory for all that is read of a neighbour with G
+      grad = table(p.grad_lanes, (value_vectors + 2) * W);
+      r = {grad.base + value_vectors * W, grad.step};
+      logs = {r.base + W, grad.step};
+    }
+  }
+  Table table(const void* base, int width) const {
+    return {static_cast<const T*>(base) + block * width, int64_t(blocks) * width};
   }
   static int blocks_of(const DeepgatProblem& p) { return L == 1 ? p.heads : (p.heads + W - 1) / W; }
   static int vectors_of(int channels) { return L == 1 ? (channels + W - 1) / W : channels; }
   template <class P>
   P* row(P* base, int vectors, int64_t v) const { return base + (v * blocks + block) * vectors * W; }
-  template <class P>
-  P* one(P* base, int64_t v) const { return base + (v * blocks + block) * L; }
-  V own(const T* base, int64_t v) const { return L == 1 ? all(*one(base, v)) : load(one(base, v)); }
+  V own(const Table& from, int64_t v) const { return L == 1 ? all(*from[v]) : load(from[v]); }
   void set(void* base, int64_t v, V x) const {
-    T* to = one(static_cast<T*>(base), v);
+    T* to = static_cast<T*>(base) + (v * blocks + block) * L;
     if (L == 1) *to = x[0];
     else store(to, x);
   }
@@ -103,6 +117,7 @@ struct Attention {
   struct Piece {
     int64_t v, begin, size, groups;
     const int32_t* index;  // with L = 1 padded by v to whole groups
+    const int32_t* ahead;  // entries that will be worked on next, mostly
   };
   struct Room {
     std::vector<int32_t> index;
@@ -119,14 +134,15 @@ struct Attention {
       std::fill_n(room.index.data() + size, W, static_cast<int32_t>(piece[0]));
       index = room.index.data();
     }
-    return {piece[0], piece[1], size, L == 1 ? (size + W - 1) / W : size, index};
+    const int64_t next = piece[2] + size <= lists.size ? piece[2] : piece[1];
+    return {piece[0], piece[1], size, L == 1 ? (size + W - 1) / W : size, index, lists.index + next};
   }
 
   // Numbers of a group of entries: per node, of the mask, of the bias.
-  V others(const T* base, const Piece& x, int64_t g) const {
-    if (L == W) return load(one(base, x.index[g]));
+  V others(const Table& from, const Piece& x, int64_t g) const {
+    if (L == W) return load(from[x.index[g]]);
     V found;
-    for (int i = 0; i < W; ++i) found[i] = *one(base, x.index[g * W + i]);
+    for (int i = 0; i < W; ++i) found[i] = *from[x.index[g * W + i]];
     return found;
   }
   V draw(const Piece& x, int64_t g, bool back) const {
@@ -154,17 +170,17 @@ struct Attention {
   }
 
   // to_j (+)= <own, row_j>, times factor.
-  void dots(const T* mine, const T* base, int vectors, const Piece& x, T factor, T* to) const {
-    const int64_t step = int64_t(blocks) * vectors * W;
-    base = row(base, vectors, 0);
+  void dots(const T* mine, const Table& theirs, int vectors, const Piece& x, T factor, T* to) const {
     by_blocks(vectors, [&](auto B, int first) {
       V own[B()];
       for (int b = 0; b < B(); ++b) own[b] = load(mine + (first + b) * W) * factor;
-      const T* from = base + first * W;
+      const T* from = theirs.base + first * W;
       for (int64_t g = 0; g < x.groups; ++g) {
         V sum[W / L];
         for (int i = 0; i < W / L; ++i) {
-          const T* other = from + x.index[g * (W / L) + i] * step;
+          const int64_t j = g * (W / L) + i;
+          const T* other = from + x.index[j] * theirs.step;
+          if (L == W || j < x.size) fetch_row<B()>(from + x.ahead[j] * theirs.step);
           sum[i] = own[0] * load(other);
           for (int b = 1; b < B(); ++b) sum[i] += own[b] * load(other + b * W);
         }
@@ -183,21 +199,20 @@ struct Attention {
     return __builtin_shuffle(two[0], two[1], even) + __builtin_shuffle(two[0], two[1], odd);
   }
   // to = sum_j w_j row_j.
-  void sums(const T* w, const T* base, int vectors, const Piece& x, T* to) const {
-    const int64_t step = int64_t(blocks) * vectors * W;
-    base = row(base, vectors, 0);
+  void sums(const T* w, const Table& theirs, int vectors, const Piece& x, bool fetch, T* to) const {
     by_blocks(vectors, [&](auto B, int first) {
       V sum[B()] = {};
-      add_rows<B(), L>(sum, w, base + first * W, step, (B() - 1) * W, x.index, x.size);
+      add_rows<B(), L>(sum, w, theirs.base + first * W, theirs.step, (B() - 1) * W, x.index, x.size,
+                       fetch ? x.ahead : nullptr);
       for (int b = 0; b < B(); ++b) store(to + (first + b) * W, sum[b]);
     });
   }
 
   // s of every entry and, for additive scores, the slope that its gradient is multiplied by.
   void scores(const Piece& x, bool back, T* s, T* steep) const {
-    const T *mine = back ? key : query, *theirs = back ? query : key;
+    const Table &mine = back ? key : query, &theirs = back ? query : key;
     if (p.kind == 1) {
-      dots(row(mine, score_vectors, x.v), theirs, score_vectors, x, scale, s);
+      dots(mine[x.v], theirs, score_vectors, x, scale, s);
     } else {
       for (int64_t g = 0; g < x.groups; ++g) {
         V sum{};
@@ -232,7 +247,7 @@ struct Attention {
     }
     store(to + TOP, top);
     store(to + Z, across(z));
-    if (with_values) sums(s, value, value_vectors, x, to + SUM);
+    if (with_values) sums(s, value, value_vectors, x, true, to + SUM);
   }
   // in a list of nothing but -inf, shifting by it would give nan
   static V finite_or_0(V top) { return top == -std::numeric_limits<T>::infinity() ? V{} : top; }
@@ -248,7 +263,7 @@ struct Attention {
   }
   void finish_softmax(int64_t v, const T* from, bool with_values) const {
     const V z = load(from + Z);
-    set(p.log_sum, v, load(from + TOP) + (L == 1 ? all(std::log(z[0])) : vlog<T>(z)));
+    set(p.log_sum, v, load(from + TOP) + (L == 1 ? all(std::log(z[0])) : vlog(z)));
     if (with_values) write_out(v, from + SUM, T(1) / z);
   }
   // The second half of it where the neighbours' sums L_u are needed first.
@@ -260,7 +275,7 @@ struct Attention {
       const V a = vexp(load(s + g * W) - (mine + others(logs, x, g)) * T(0.5));
       store(s + g * W, a * draw(x, g, false));
     }
-    sums(s, value, value_vectors, x, to);
+    sums(s, value, value_vectors, x, true, to);
   }
 
   // Backward.
@@ -271,16 +286,16 @@ struct Attention {
     const bool same = pass.there && p.shared && !bias;  // s_uv = s_vu
     if (pass.there) {
       scores(x, false, s, steep);
-      dots(row(grad, value_vectors, x.v), value, value_vectors, x, T(1), ds);
+      dots(grad[x.v], value, value_vectors, x, T(1), ds);
     }
     if (pass.value || pass.back) {
       if (same) s_back = s;
       else scores(x, true, s_back, steep_back);
-      if (pass.back) dots(row(value, value_vectors, x.v), grad, value_vectors, x, T(1), ds_back);
+      if (pass.back) dots(value[x.v], grad, value_vectors, x, T(1), ds_back);
       T* w = room.buffer[1].data();  // over s_back where that is not s itself
       weigh_back(x, pass, s_back, ds_back, w);
       if (pass.value) {
-        sums(w, grad, value_vectors, x, to);
+        sums(w, grad, value_vectors, x, !pass.back, to);
         to += value_vectors * W;
       }
     }
@@ -315,6 +330,7 @@ struct Attention {
   void weigh_back(const Piece& x, const Pass& pass, const T* s, T* ds, T* w) const {
     const V log_v = own(logs, x.v);
     for (int64_t g = 0; g < x.groups; ++g) {
+      if (L == W) __builtin_prefetch(r[x.ahead[g]]);
       const V log_u = others(logs, x, g), score = load(s + g * W);
       const V a = vexp(score - (p.symmetric_normalization ? (log_v + log_u) * T(0.5) : log_u));
       const V kept = a * draw(x, g, true);
@@ -328,8 +344,8 @@ struct Attention {
       store(ds + g * W, kept * load(ds + g * W) - alone * r_u);
     }
   }
-  void sum_scores(const Piece& x, const T* ds, const T* steep, const T* theirs, T* to) const {
-    if (p.kind == 1) return sums(ds, theirs, score_vectors, x, to);
+  void sum_scores(const Piece& x, const T* ds, const T* steep, const Table& theirs, T* to) const {
+    if (p.kind == 1) return sums(ds, theirs, score_vectors, x, false, to);
     V sum{};
     for (int64_t g = 0; g < x.groups; ++g) sum += load(ds + g * W) * load(steep + g * W);
     store(to, across(sum));
@@ -343,7 +359,7 @@ struct Attention {
     if (pass.value) {
       T* to = row(static_cast<T*>(p.grad_value), value_vectors, v);
       std::copy_n(from, value_vectors * W, to);
-      if (p.column_dot) set(p.column_dot, v, dot(to, row(value, value_vectors, v), value_vectors));
+      if (p.column_dot) set(p.column_dot, v, dot(to, value[v], value_vectors));
       from += value_vectors * W;
     }
     if (!p.grad_query) return;
@@ -368,41 +384,56 @@ struct Attention {
     return across(sum);
   }
 
-  // [heads][channels] of one node to lanes, out of them, and r_v = <G_v, out_v>.
+  // [heads][channels] of one node to lanes, and out of them.
+  bool whole_turns() const { return L == W && count == W && p.channels % W == 0; }
   void read_in(const T* from, T* to) const {
     if (L == 1) {
       std::copy_n(from, p.channels, to);
       std::fill_n(to + p.channels, value_vectors * W - p.channels, T(0));
-      return;
-    }
-    for (int d = 0; d < p.channels; ++d) {
-      V x{};
-      for (int i = 0; i < count; ++i) x[i] = from[i * p.channels + d];
-      store(to + d * W, x);
+    } else if (whole_turns()) {
+      for (int d = 0; d < p.channels; d += W) {
+        V x[W];
+        for (int i = 0; i < W; ++i) x[i] = load(from + i * p.channels + d);
+        turn<T>(x);
+        for (int i = 0; i < W; ++i) store(to + (d + i) * W, x[i]);
+      }
+    } else {
+      for (int d = 0; d < p.channels; ++d)
+        for (int i = 0; i < W; ++i) to[d * W + i] = i < count ? from[i * p.channels + d] : T(0);
     }
   }
   void write_out(int64_t v, const T* from, V factor) const {
     T* out = static_cast<T*>(p.out) + (v * p.heads + block * L) * p.channels;
     if (L == 1) {
       for (int d = 0; d < p.channels; ++d) out[d] = from[d] * factor[0];
-      return;
-    }
-    for (int d = 0; d < p.channels; ++d) {
-      const V x = load(from + d * W) * factor;
-      for (int i = 0; i < count; ++i) out[i * p.channels + d] = x[i];
+    } else if (whole_turns()) {
+      for (int d = 0; d < p.channels; d += W) {
+        V x[W];
+        for (int i = 0; i < W; ++i) x[i] = load(from + (d + i) * W) * factor;
+        turn<T>(x);
+        for (int i = 0; i < W; ++i) store(out + i * p.channels + d, x[i]);
+      }
+    } else {
+      for (int d = 0; d < p.channels; ++d)
+        for (int i = 0; i < count; ++i) out[i * p.channels + d] = from[d * W + i] * factor[i];
     }
   }
+  // The gradient in lanes, and r_v = <G_v, out_v>.
   void prepare_backward(int64_t v, T* room) const {
     const int64_t place = (v * p.heads + block * L) * p.channels;
-    const T* out = static_cast<const T*>(p.out) + place;
-    T* to = row(static_cast<T*>(p.grad_lanes), value_vectors, v);
-    if (p.grad_lanes != p.grad_out) read_in(static_cast<const T*>(p.grad_out) + place, to);
-    if (!p.row_dot) return;
-    if (p.grad_lanes != p.grad_out) {
+    const T *from = static_cast<const T*>(p.grad_out) + place, *out = static_cast<const T*>(p.out) + place;
+    T* to = static_cast<T*>(p.grad_lanes) + (grad[v] - static_cast<const T*>(p.grad_lanes));
+    if (to != from) {
+      read_in(from, to);
       read_in(out, room);
       out = room;
     }
-    set(p.row_dot, v, dot(to, out, value_vectors));
+    if (L == 1) {
+      if (p.row_dot) set(p.row_dot, v, dot(to, out, value_vectors));
+    } else {
+      store(to + value_vectors * W, dot(to, out, value_vectors));
+      store(to + (value_vectors + 1) * W, load(static_cast<const T*>(p.log_sum) + (v * blocks + block) * W));
+    }
   }
 
   // softmax or sigmoid of one node's query, and the way back for its gradient, in place.
@@ -432,7 +463,7 @@ struct Attention {
     if (p.activation == 1) for (int k = 0; k < score_vectors * W; k += W) store(y + k, load(y + k) / z);
   }
   void deactivate(int64_t v, T* to) const {
-    const T* y = row(query, score_vectors, v);
+    const T* y = query[v];
     const V inner = p.activation == 1 ? dot(to, y, score_vectors) : V{};
     for (int k = 0; k < score_vectors * W; k += W) {
       const V prob = load(y + k), slope_there = p.activation == 1 ? prob : prob * (T(1) - prob);

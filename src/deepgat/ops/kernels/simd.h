@@ -97,10 +97,57 @@ inline Vec<double> vexp(Vec<double> x) {
   for (int i = 0; i < W; ++i) x[i] = std::exp(x[i]);
   return x;
 }
-template <class T>
-inline Vec<T> vlog(Vec<T> x) {
+// log to within 2 units in the last place of normal numbers; log(0) = -inf.
+inline Vec<float> vlog(Vec<float> x) {
+  typedef Bits<float> Int;
+  Int bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const Int shifted = bits - 0x3f3504f3;  // so that the fraction lies in [sqrt(1/2), sqrt(2))
+  const Vec<float> n = __builtin_convertvector(shifted >> 23, Vec<float>);
+  bits = (shifted & 0x007fffff) + 0x3f3504f3;
+  Vec<float> f;
+  std::memcpy(&f, &bits, sizeof f);
+  f = f - 1.0f;
+  const Vec<float> square = f * f;
+  Vec<float> p = all(7.0376836292e-2f);
+  p = p * f - 1.1514610310e-1f;
+  p = p * f + 1.1676998740e-1f;
+  p = p * f - 1.2420140846e-1f;
+  p = p * f + 1.4249322787e-1f;
+  p = p * f - 1.6668057665e-1f;
+  p = p * f + 2.0000714765e-1f;
+  p = p * f - 2.4999993993e-1f;
+  p = p * f + 3.3333331174e-1f;
+  p = p * f * square - n * 2.12194440e-4f - 0.5f * square;
+  p = (f + p) + n * 0.693359375f;
+  p = x > 0.0f ? p : all(-std::numeric_limits<float>::infinity());
+  return x < std::numeric_limits<float>::infinity() ? p : x;  // and nan stays nan
+}
+inline Vec<double> vlog(Vec<double> x) {
   for (int i = 0; i < W; ++i) x[i] = std::log(x[i]);
   return x;
+}
+
+// W vectors of W numbers, rows to columns.
+template <int D, class T>
+inline void swap_corners(Vec<T>* x) {
+  Bits<T> low, high;
+  for (int j = 0; j < W; ++j) {
+    low[j] = j & D ? W + j - D : j;
+    high[j] = j & D ? W + j : j + D;
+  }
+  for (int i = 0; i < W; ++i) {
+    if (i & D) continue;
+    const Vec<T> a = x[i], b = x[i + D];
+    x[i] = __builtin_shuffle(a, b, low);
+    x[i + D] = __builtin_shuffle(a, b, high);
+  }
+}
+template <class T>
+inline void turn(Vec<T>* x) {
+  swap_corners<1, T>(x);
+  swap_corners<2, T>(x);
+  swap_corners<4, T>(x);
 }
 
 // Calls work(number of vectors B known to the compiler, first vector) for blocks of up to 8.
@@ -120,17 +167,24 @@ inline void by_blocks(int vectors, F work) {
   }
 }
 
+// Asks for a row of B vectors that will be read soon.
+template <int B, class T>
+inline void fetch_row(const T* row) {
+  for (int i = 0; i < B * W; i += 64 / int(sizeof(T))) __builtin_prefetch(row + i);
+}
+
 // sum[b] += sum_j w_j row_j[b], b < B vectors, row_j = base + index_j * step. A weight is one number
 // or, with LANES = W, one per lane. The last vector begins at `last`, so that rows whose length is
 // no multiple of W can end with a vector that overlaps the one before.
 template <int B, int LANES, class T>
 inline void add_rows(Vec<T>* sum, const T* w, const T* base, int64_t step, int last,
-                     const int32_t* index, int64_t count) {
+                     const int32_t* index, int64_t count, const int32_t* ahead) {
   Vec<T> part[B];
   for (int b = 0; b < B; ++b) part[b] = sum[b];
   for (int64_t j = 0; j < count; ++j) {
     const T* row = base + index[j] * step;
     const Vec<T> x = LANES == 1 ? all(w[j]) : load(w + j * W);
+    if (ahead) fetch_row<B>(base + ahead[j] * step);
     for (int b = 0; b < B - 1; ++b) part[b] += x * load(row + b * W);
     part[B - 1] += x * load(row + last);
   }
