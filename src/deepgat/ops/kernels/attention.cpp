@@ -117,8 +117,9 @@ struct Attention {
   struct Piece {
     int64_t v, begin, size, groups;
     const int32_t* index;  // with L = 1 padded by v to whole groups
-    const int32_t* ahead;  // entries that will be worked on next, mostly
+    const int32_t* ahead;  // entries whose turn will come
   };
+  static constexpr int64_t AHEAD = 16;
   struct Room {
     std::vector<int32_t> index;
     std::vector<T> buffer[6];
@@ -134,8 +135,8 @@ struct Attention {
       std::fill_n(room.index.data() + size, W, static_cast<int32_t>(piece[0]));
       index = room.index.data();
     }
-    const int64_t next = piece[2] + size <= lists.size ? piece[2] : piece[1];
-    return {piece[0], piece[1], size, L == 1 ? (size + W - 1) / W : size, index, lists.index + next};
+    const int32_t* ahead = lists.index + piece[1] + (piece[2] + AHEAD <= lists.size ? AHEAD : 0);
+    return {piece[0], piece[1], size, L == 1 ? (size + W - 1) / W : size, index, ahead};
   }
 
   // Numbers of a group of entries: per node, of the mask, of the bias.
@@ -171,16 +172,19 @@ struct Attention {
 
   // to_j (+)= <own, row_j>, times factor.
   void dots(const T* mine, const Table& theirs, int vectors, const Piece& x, T factor, T* to) const {
+    constexpr int ENTRIES = W / L;
     by_blocks(vectors, [&](auto B, int first) {
       V own[B()];
       for (int b = 0; b < B(); ++b) own[b] = load(mine + (first + b) * W) * factor;
       const T* from = theirs.base + first * W;
-      for (int64_t g = 0; g < x.groups; ++g) {
-        V sum[W / L];
-        for (int i = 0; i < W / L; ++i) {
-          const int64_t j = g * (W / L) + i;
-          const T* other = from + x.index[j] * theirs.step;
-          if (L == W || j < x.size) fetch_row<B()>(from + x.ahead[j] * theirs.step);
+      const int64_t step = theirs.step, size = x.size, groups = x.groups;
+      const int32_t *index = x.index, *ahead = x.ahead;
+      for (int64_t g = 0; g < groups; ++g) {
+        V sum[ENTRIES];
+        for (int i = 0; i < ENTRIES; ++i) {
+          const int64_t j = g * ENTRIES + i;
+          const T* other = from + index[j] * step;
+          if (L == W || j < size) fetch_row<B()>(from + ahead[j] * step);
           sum[i] = own[0] * load(other);
           for (int b = 1; b < B(); ++b) sum[i] += own[b] * load(other + b * W);
         }
@@ -479,7 +483,7 @@ struct Attention {
     {
       Room room(p.longest);
       std::vector<T> mine(record);
-#pragma omp for schedule(dynamic, 16)
+#pragma omp for schedule(dynamic, 32)
       for (int64_t i = 0; i < lists.num_pieces; ++i) {
         const int64_t *piece = lists.pieces + 4 * i, slot = piece[3];
         T* to = slot < 0 ? mine.data() : parts + slot * record;

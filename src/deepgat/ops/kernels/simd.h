@@ -129,25 +129,20 @@ inline Vec<double> vlog(Vec<double> x) {
 }
 
 // W vectors of W numbers, rows to columns.
-template <int D, class T>
-inline void swap_corners(Vec<T>* x) {
-  Bits<T> low, high;
-  for (int j = 0; j < W; ++j) {
-    low[j] = j & D ? W + j - D : j;
-    high[j] = j & D ? W + j : j + D;
-  }
+template <class T>
+inline void swap_corners(Vec<T>* x, int d, Bits<T> low, Bits<T> high) {
   for (int i = 0; i < W; ++i) {
-    if (i & D) continue;
-    const Vec<T> a = x[i], b = x[i + D];
+    if (i & d) continue;
+    const Vec<T> a = x[i], b = x[i + d];
     x[i] = __builtin_shuffle(a, b, low);
-    x[i + D] = __builtin_shuffle(a, b, high);
+    x[i + d] = __builtin_shuffle(a, b, high);
   }
 }
 template <class T>
 inline void turn(Vec<T>* x) {
-  swap_corners<1, T>(x);
-  swap_corners<2, T>(x);
-  swap_corners<4, T>(x);
+  swap_corners<T>(x, 1, Bits<T>{0, 8, 2, 10, 4, 12, 6, 14}, Bits<T>{1, 9, 3, 11, 5, 13, 7, 15});
+  swap_corners<T>(x, 2, Bits<T>{0, 1, 8, 9, 4, 5, 12, 13}, Bits<T>{2, 3, 10, 11, 6, 7, 14, 15});
+  swap_corners<T>(x, 4, Bits<T>{0, 1, 2, 3, 8, 9, 10, 11}, Bits<T>{4, 5, 6, 7, 12, 13, 14, 15});
 }
 
 // Calls work(number of vectors B known to the compiler, first vector) for blocks of up to 8.
