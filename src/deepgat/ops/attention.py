@@ -27,8 +27,6 @@ from deepgat.ops.scores import (
 NONE, DOT, ADDITIVE = 0, 1, 2
 AS_IS, SOFTMAX, SIGMOID = 0, 1, 2
 LANES = 8
-FEW_HEADS = 4
-"""Up to so many heads the CPU's vectors hold channels of one head, beyond it one channel of many."""
 LISTS = (
     "ptr", "source", "pieces", "hubs",
     "source_ptr", "target_by_source", "by_source", "source_pieces", "source_hubs",
@@ -137,30 +135,35 @@ def attend_backward(
     raise _no_kernel(value)
 
 
-def lanes_of(heads: int) -> int:
-    """Heads in one vector of the CPU kernels: 1 with few heads, else 8 (see attention.cpp)."""
-    return 1 if heads <= FEW_HEADS else LANES
+def lanes_of(value: Tensor) -> int:
+    """Heads in one vector of the CPU kernels (see attention.cpp): 8, or 1 where heads are few.
+
+    Where 1 pays was measured: up to 2 heads, and up to 4 wide ones.
+    """
+    _, heads, channels = value.shape
+    return 1 if heads <= 2 or (heads <= 4 and channels >= 64) else LANES
 
 
-def cpu_room(like: Tensor, heads: int, channels: int, per_head: bool = False) -> Tensor:
+def cpu_room(value: Tensor, channels: int, per_head: bool = False) -> Tensor:
     """Empty room in the layout of the CPU kernels, [n, blocks, vectors, 8].
 
     With ``per_head`` one number per node and head, [n, blocks, lanes]. A block is 8 heads and a
     vector holds one channel of them; with few heads a block is one head and a vector holds 8 of
     its channels. Either is padded to whole vectors.
     """
-    n, lanes = like.size(0), lanes_of(heads)
+    lanes, (n, heads, _) = lanes_of(value), value.shape
     blocks = -(-heads // lanes)
     if per_head:
-        return like.new_empty(n, blocks, lanes)
-    return like.new_empty(n, blocks, channels if lanes > 1 else -(-channels // LANES), LANES)
+        return value.new_empty(n, blocks, lanes)
+    return value.new_empty(n, blocks, channels if lanes > 1 else -(-channels // LANES), LANES)
 
 
-def from_cpu_room(room: Tensor, heads: int, channels: int) -> Tensor:
+def from_cpu_room(room: Tensor, value: Tensor, channels: int) -> Tensor:
     """[n, H, channels]: a view of the room, unless there is more than one block of 8 heads."""
+    heads = value.size(1)
     if room.dim() == 3:  # one number per head
         return room.flatten(1)[:, :heads].unsqueeze(-1)
-    if lanes_of(heads) == 1:
+    if lanes_of(value) == 1:
         return room.flatten(2)[..., :channels]
     return room.transpose(2, 3).flatten(1, 2)[:, :heads]
 
@@ -173,7 +176,7 @@ def _(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     n, heads, _ = value.shape
     if value.device.type == "cpu":
-        return value.new_empty(value.shape), cpu_room(value, heads, 1, per_head=True)
+        return value.new_empty(value.shape), cpu_room(value, 1, per_head=True)
     sums = torch.float64 if value.dtype == torch.float64 else torch.float32
     return value.new_empty(value.shape), value.new_empty(n, heads, dtype=sums)
 
@@ -185,13 +188,11 @@ def _(
     slope: float, symmetric_normalization: bool, shared: bool, undirected: bool, dropout: float,
     want_scores: bool, want_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    heads = value.size(1)
-
     def room(like: Tensor) -> Tensor:
         if value.device.type != "cpu":
             return torch.empty_like(like, memory_format=torch.contiguous_format)
         per_head = kind == ADDITIVE and like is not value
-        return from_cpu_room(cpu_room(value, heads, like.size(2), per_head), heads, like.size(2))
+        return from_cpu_room(cpu_room(value, like.size(2), per_head), value, like.size(2))
 
     scores = kind != NONE and want_scores
     return (

@@ -90,6 +90,11 @@ def available() -> bool:
     return library() is not None
 
 
+def threads() -> int:
+    """How many threads a kernel uses: as many as torch. No bit of any result depends on it."""
+    return torch.get_num_threads()
+
+
 @cache
 def _function(name: str, dtype: torch.dtype) -> Any:
     """The copy of a kernel for this processor's instruction set."""
@@ -136,7 +141,7 @@ def _(
         lists, query, key, value, bias, seed, kind, activation, scale, slope,
         symmetric_normalization, shared, undirected, dropout,
     )  # fmt: skip
-    heads, channels = value.shape[1:]
+    channels = value.size(2)
     grad = grad.contiguous()
     few = call.problem.lanes == 1
     call.give(grad_out=grad, out=out, log_sum=log_sum)
@@ -161,7 +166,7 @@ def _(
     call.run("backward")
 
     def natural(name: str, channels: int) -> Tensor:
-        return from_cpu_room(grads[name], heads, channels) if name in grads else value.new_empty(0)
+        return from_cpu_room(grads[name], value, channels) if name in grads else value.new_empty(0)
 
     return (
         natural("grad_query", call.problem.score_channels),
@@ -211,8 +216,8 @@ class _Call:
             heads=heads,
             score_channels=0 if kind == NONE else query.size(2),
             channels=channels,
-            lanes=lanes_of(heads),
-            threads=torch.get_num_threads(),
+            lanes=lanes_of(value),
+            threads=threads(),
             seed=int(seed),
             scale=scale,
             slope=slope,
@@ -246,7 +251,7 @@ class _Call:
             setattr(self.problem, name, tensor.data_ptr())
 
     def room(self, channels: int, per_head: bool = False) -> Tensor:
-        return cpu_room(self.value, self.problem.heads, channels, per_head)
+        return cpu_room(self.value, channels, per_head)
 
     def lanes(self, x: Tensor, per_head: bool = False) -> Tensor:
         """[n, H, A] in the layout of the kernels; itself where it is so already."""
@@ -302,7 +307,7 @@ def _sparse_matmul(
         index.data_ptr(), None if position is None else position.data_ptr(),
         pieces.data_ptr(), hubs.data_ptr(), len(pieces), len(hubs), LONGEST, dense.size(1),
         values.data_ptr(), dense.data_ptr(), out.data_ptr(), parts.data_ptr(),
-        dropout, 0 if seed is None else int(seed), transposed, torch.get_num_threads(),
+        dropout, 0 if seed is None else int(seed), transposed, threads(),
     )  # fmt: skip
     _function("product", dense.dtype)(ctypes.byref(problem))
     return out
@@ -316,7 +321,7 @@ def _drop_entries(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
     _function("drop", x.dtype)(
         ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()),
         ctypes.c_int64(x.size(0)), ctypes.c_int64(x.size(1)),
-        ctypes.c_uint32(int(seed)), ctypes.c_double(dropout), torch.get_num_threads(),
+        ctypes.c_uint32(int(seed)), ctypes.c_double(dropout), threads(),
     )  # fmt: skip
     return out
 

@@ -427,15 +427,16 @@ struct Attention {
     const int64_t place = (v * p.heads + block * L) * p.channels;
     const T *from = static_cast<const T*>(p.grad_out) + place, *out = static_cast<const T*>(p.out) + place;
     T* to = static_cast<T*>(p.grad_lanes) + (grad[v] - static_cast<const T*>(p.grad_lanes));
-    if (to != from) {
-      read_in(from, to);
+    const bool scored = p.grad_query || p.grad_bias;
+    if (to != from) read_in(from, to);
+    if (to != from && scored) {
       read_in(out, room);
       out = room;
     }
     if (L == 1) {
-      if (p.row_dot) set(p.row_dot, v, dot(to, out, value_vectors));
+      if (scored) set(p.row_dot, v, dot(to, out, value_vectors));
     } else {
-      store(to + value_vectors * W, dot(to, out, value_vectors));
+      if (scored) store(to + value_vectors * W, dot(to, out, value_vectors));
       store(to + (value_vectors + 1) * W, load(static_cast<const T*>(p.log_sum) + (v * blocks + block) * W));
     }
   }
