@@ -16,11 +16,9 @@ FLAGS = [
     "-O3",
     "-fPIC",
     "-fopenmp",
-    # sums may be reordered; infinities and NaN keep their meaning
+    # infinities and NaN keep their meaning, and sums their order
     "-fno-math-errno",
     "-fno-trapping-math",
-    "-fno-signed-zeros",
-    "-fassociative-math",
     "-Wno-psabi",
 ]
 INSTRUCTION_SETS = {
@@ -58,7 +56,8 @@ setup(
     ext_modules=[
         Extension(
             "deepgat.ops._kernels",
-            ["src/deepgat/ops/kernels/attention.cpp"],
+            [f"src/deepgat/ops/kernels/{name}.cpp" for name in ("attention", "matmul")],
+            depends=["src/deepgat/ops/kernels/simd.h"],
             optional=True,
         )
     ]

@@ -22,7 +22,7 @@ from deepgat.ops.scores import (
     Uniform,
 )
 
-from graphs import AWKWARD, edges, graphs, random_edges, undirected
+from graphs import AWKWARD, edges, graphs, random_edges
 
 pytestmark = pytest.mark.skipif(
     not native.available(), reason="the native kernels are not built here: no compiler"
@@ -38,7 +38,9 @@ FORMS = (
     "edge score for all heads",
     "uniform",
 )
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 0.02}
+HEADS = [1, 2, 3, 4, 5, 8, 10]
+"""Few and many: the kernels lay them out differently."""
 
 
 def make_form(name: str, neighbors: Neighbors, heads: int, width: int, dtype: torch.dtype):
@@ -82,14 +84,19 @@ def assert_same(
     normalization: Normalization,
     dtype: torch.dtype,
     dropout: float = 0.0,
+    biased: bool = False,
 ) -> None:
     form, leaves = make_form(name, neighbors, heads, width, dtype)
+    bias = None
+    if biased:
+        bias = torch.randn(neighbors.num_edges, heads, dtype=dtype, requires_grad=True)
+        leaves.append(bias)
     value = torch.randn(neighbors.num_nodes, heads, channels, dtype=dtype, requires_grad=True)
     upstream = torch.randn_like(value)
     seed = torch.tensor([77])
     found = []
     for backend in (reference, attention):
-        out = backend.neighbor_attention(neighbors, value, form, normalization, dropout, seed)
+        out = backend.neighbor_attention(neighbors, value, form, normalization, dropout, seed, bias)
         found.append([out, *torch.autograd.grad(out, [value, *leaves], upstream)])
     scale = max(
         1.0, max(float(item.detach().abs().max()) if item.numel() else 0.0 for item in found[0])
@@ -121,24 +128,97 @@ def test_ragged_sizes(heads, width, channels, directed):
 @given(
     graph=graphs(),
     name=st.sampled_from(FORMS),
-    heads=st.sampled_from([1, 3, 8, 10]),
+    heads=st.sampled_from(HEADS),
     width=st.sampled_from([1, 5, 15]),
     channels=st.sampled_from([1, 7, 8]),
     normalization=st.sampled_from(Normalization),
     dtype=st.sampled_from([torch.float64, torch.float32]),
     dropout=st.sampled_from([0.0, 0.6]),
+    biased=st.booleans(),
 )
-def test_any_graph(graph, name, heads, width, channels, normalization, dtype, dropout):
+def test_any_graph(graph, name, heads, width, channels, normalization, dtype, dropout, biased):
     n, edge_index = graph
     neighbors = Neighbors.from_edge_index(edge_index, n)
-    assert_same(neighbors, name, heads, width, channels, normalization, dtype, dropout)
+    assert_same(neighbors, name, heads, width, channels, normalization, dtype, dropout, biased)
 
 
+def star(rays: int, into_the_hub: bool = True, out_of_it: bool = True) -> Neighbors:
+    """Node 0 listens to all others, or all others to it, or both."""
+    rim = torch.arange(1, rays + 1)
+    inward = torch.stack([rim, torch.zeros_like(rim)])
+    wanted = [inward] * into_the_hub + [inward.flip(0)] * out_of_it
+    return Neighbors.from_edge_index(torch.cat(wanted, 1), rays + 1)
+
+
+@pytest.mark.parametrize("heads", [1, 8])
 @pytest.mark.parametrize("normalization", Normalization)
-def test_a_hub_of_ten_thousand(normalization):
-    hub = undirected(torch.stack([torch.zeros(10_000, dtype=torch.long), torch.arange(1, 10_001)]))
-    neighbors = Neighbors.from_edge_index(hub, 10_001)
-    assert_same(neighbors, "dot shared", 8, 5, 8, normalization, torch.float64)
+@pytest.mark.parametrize("name", FORMS)
+def test_lists_that_are_cut(name, normalization, heads):
+    for neighbors in (star(1300), star(600, into_the_hub=False), star(600, out_of_it=False)):
+        assert len(neighbors.hubs) + len(neighbors.source_hubs) > 0
+        for biased in (False, True):
+            assert_same(
+                neighbors, name, heads, 3, 4, normalization, torch.float64, 0.3, biased=biased
+            )
+
+
+@pytest.mark.parametrize("heads", [1, 8])
+@pytest.mark.parametrize("normalization", Normalization)
+def test_a_hub_of_ten_thousand(normalization, heads):
+    neighbors = star(10_000)
+    for dtype in (torch.float64, torch.float32):
+        assert_same(neighbors, "dot shared", heads, 5, 8, normalization, dtype)
+
+
+def test_a_cut_list_whose_pieces_are_switched_off():
+    neighbors = star(1300)
+    score = torch.randn(neighbors.num_edges, 8)
+    score[:600] = -torch.inf  # the hub's first piece as a whole
+    value = torch.randn(1301, 8, 8)
+    out = attention.neighbor_attention(neighbors, value, EdgeScore(score))
+    torch.testing.assert_close(
+        out, reference.neighbor_attention(neighbors, value, EdgeScore(score)), rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("heads", [1, 8])
+@pytest.mark.parametrize("name", FORMS)
+def test_half_precision_is_computed_in_single(name, heads):
+    """The result is that of the rounded inputs, rounded once; gradients come back in bfloat16."""
+    neighbors = Neighbors.from_edge_index(random_edges(20, 60), 20)
+    form, leaves = make_form(name, neighbors, heads, 5, torch.bfloat16)
+    value = torch.randn(20, heads, 8, dtype=torch.bfloat16, requires_grad=True)
+    out = attention.neighbor_attention(neighbors, value, form)
+    exact_form, exact_leaves = make_form(name, neighbors, heads, 5, torch.float64)
+    for exact, leaf in zip(exact_leaves, leaves, strict=True):
+        exact.data.copy_(leaf.data)
+    exact_value = value.detach().double().requires_grad_()
+    exact_out = reference.neighbor_attention(neighbors, exact_value, exact_form)
+    upstream = torch.randn_like(value)
+    found = [out, *torch.autograd.grad(out, [value, *leaves], upstream)]
+    exact_inputs = [exact_value, *exact_leaves]
+    expected = [exact_out, *torch.autograd.grad(exact_out, exact_inputs, upstream.double())]
+    for got, right in zip(found, expected, strict=True):
+        assert got.dtype == torch.bfloat16
+        tolerance = TOLERANCE[torch.bfloat16] * max(1.0, float(right.detach().abs().max()))
+        torch.testing.assert_close(got.double(), right, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
+def test_every_copy_of_the_kernels(monkeypatch, capability):
+    order = ["default", "avx2", "avx512"]
+    here = torch.backends.cpu.get_cpu_capability().lower()
+    if here not in order or order.index(capability) > order.index(here):
+        pytest.skip(f"this processor has {here}")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability.upper())
+    native._function.cache_clear()
+    neighbors = star(600)
+    try:
+        for heads in (1, 8, 10):
+            for dtype in (torch.float64, torch.float32):
+                assert_same(neighbors, "classes", heads, 5, 8, Normalization.ROW, dtype, 0.5)
+    finally:
+        native._function.cache_clear()
 
 
 def test_no_nodes():
@@ -159,29 +239,31 @@ def test_huge_scores_stay_finite():
     torch.testing.assert_close(out, expected)
 
 
-def test_the_number_of_threads_changes_no_bit():
-    neighbors = Neighbors.from_edge_index(random_edges(500, 4000), 500)
+@pytest.mark.parametrize("normalization", Normalization)
+@pytest.mark.parametrize("heads", [1, 8])
+@pytest.mark.parametrize("name", FORMS)
+def test_the_number_of_threads_changes_no_bit(monkeypatch, name, heads, normalization):
+    pairs = [random_edges(1500, 4000), star(1400).edge_index]
+    neighbors = Neighbors.from_edge_index(torch.cat(pairs, 1), 1500)
+    form, leaves = make_form(name, neighbors, heads, 5, torch.float32)
+    value = torch.randn(1500, heads, 8, requires_grad=True)
+    upstream = torch.randn_like(value)
     found = []
-    before = torch.get_num_threads()
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            torch.manual_seed(0)
-            form, leaves = make_form("dot shared", neighbors, 8, 5, torch.float32)
-            value = torch.randn(500, 8, 8, requires_grad=True)
-            out = attention.neighbor_attention(neighbors, value, form)
-            found.append([out, *torch.autograd.grad(out.square().sum(), [value, *leaves])])
-    finally:
-        torch.set_num_threads(before)
-    for one, two in zip(*found, strict=True):
-        assert torch.equal(one, two)
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(native, "threads", lambda threads=threads: threads)
+        out = attention.neighbor_attention(neighbors, value, form, normalization)
+        found.append([out, *torch.autograd.grad(out, [value, *leaves], upstream)])
+    for again in found[1:]:
+        assert all(map(torch.equal, found[0], again))
 
 
-def operator_arguments(kind: int, activation: int, shared: bool, symmetric: bool):
+def operator_arguments(kind: int, activation: int, shared: bool, symmetric: bool, heads: int):
     torch.manual_seed(1)
     lists = Neighbors.from_edge_index(random_edges(6, 9), 6)
-    query, key, value = (torch.randn(6, 3, 4, dtype=torch.double) for _ in range(3))
-    bias = torch.randn(lists.num_edges, 3, dtype=torch.double) if kind == attention.NONE else None
+    width = 1 if kind == attention.ADDITIVE else 4
+    query, key = (torch.randn(6, heads, width, dtype=torch.double) for _ in range(2))
+    value = torch.randn(6, heads, 4, dtype=torch.double)
+    bias = None if shared else torch.randn(lists.num_edges, heads, dtype=torch.double)
     if shared:
         key = torch.empty(0, dtype=torch.double)
     for tensor in (query, key, value, *([] if bias is None else [bias])):
@@ -193,18 +275,29 @@ def operator_arguments(kind: int, activation: int, shared: bool, symmetric: bool
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize(("symmetric", "heads"), [(False, 1), (True, 10)])
 @pytest.mark.parametrize(
     ("kind", "activation", "shared"),
     [
         (attention.DOT, attention.AS_IS, False),
         (attention.DOT, attention.SOFTMAX, True),
+        (attention.ADDITIVE, attention.AS_IS, False),
         (attention.NONE, attention.AS_IS, False),
     ],
 )
-def test_registered_properly(kind, activation, shared, symmetric):
-    arguments = operator_arguments(kind, activation, shared, symmetric)
+def test_registered_properly(kind, activation, shared, symmetric, heads):
+    arguments = operator_arguments(kind, activation, shared, symmetric, heads)
     results = torch.library.opcheck(torch.ops.deepgat.attend.default, arguments)
+    assert set(results.values()) == {"SUCCESS"}
+    with torch.no_grad():
+        found = attention.attend(*arguments)
+        plain = [item.detach() if isinstance(item, Tensor) else item for item in arguments]
+        arguments = (torch.randn_like(found[0]), *found, *plain, True, not shared)
+        results = torch.library.opcheck(
+            torch.ops.deepgat.attend_backward.default,
+            arguments,
+            test_utils=("test_schema", "test_faketensor"),
+        )
     assert set(results.values()) == {"SUCCESS"}
 
 

@@ -102,7 +102,7 @@ def attend(
     undirected: bool,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
-    """(out [n, H, D], log Σ exp of every list [n, H or lanes that hold H]).
+    """(out [n, H, D], log Σ exp of every list [n, H], on the CPU in the layout of its kernels).
 
     ``shared``: query is the key too (``key`` is then empty); ``activation`` acts on it first.
     """
@@ -135,9 +135,37 @@ def attend_backward(
     raise _no_kernel(value)
 
 
-def stride_of(heads: int) -> int:
-    """Lanes that hold the heads on the CPU: the next multiple of 8."""
-    return -(-heads // LANES) * LANES
+def lanes_of(value: Tensor) -> int:
+    """Heads in one vector of the CPU kernels (see attention.cpp): 8, or 1 where heads are few.
+
+    Where 1 pays was measured: up to 2 heads, and up to 4 wide ones.
+    """
+    _, heads, channels = value.shape
+    return 1 if heads <= 2 or (heads <= 4 and channels >= 64) else LANES
+
+
+def cpu_room(value: Tensor, channels: int, per_head: bool = False) -> Tensor:
+    """Empty room in the layout of the CPU kernels, [n, blocks, vectors, 8].
+
+    With ``per_head`` one number per node and head, [n, blocks, lanes]. A block is 8 heads and a
+    vector holds one channel of them; with few heads a block is one head and a vector holds 8 of
+    its channels. Either is padded to whole vectors.
+    """
+    lanes, (n, heads, _) = lanes_of(value), value.shape
+    blocks = -(-heads // lanes)
+    if per_head:
+        return value.new_empty(n, blocks, lanes)
+    return value.new_empty(n, blocks, channels if lanes > 1 else -(-channels // LANES), LANES)
+
+
+def from_cpu_room(room: Tensor, value: Tensor, channels: int) -> Tensor:
+    """[n, H, channels]: a view of the room, unless there is more than one block of 8 heads."""
+    heads = value.size(1)
+    if room.dim() == 3:  # one number per head
+        return room.flatten(1)[:, :heads].unsqueeze(-1)
+    if lanes_of(value) == 1:
+        return room.flatten(2)[..., :channels]
+    return room.transpose(2, 3).flatten(1, 2)[:, :heads]
 
 
 @attend.register_fake
@@ -148,7 +176,7 @@ def _(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     n, heads, _ = value.shape
     if value.device.type == "cpu":
-        return value.new_empty(value.shape), value.new_empty(n, stride_of(heads))
+        return value.new_empty(value.shape), cpu_room(value, 1, per_head=True)
     sums = torch.float64 if value.dtype == torch.float64 else torch.float32
     return value.new_empty(value.shape), value.new_empty(n, heads, dtype=sums)
 
@@ -160,13 +188,11 @@ def _(
     slope: float, symmetric_normalization: bool, shared: bool, undirected: bool, dropout: float,
     want_scores: bool, want_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    n, heads, _ = value.shape
-
     def room(like: Tensor) -> Tensor:
         if value.device.type != "cpu":
             return torch.empty_like(like, memory_format=torch.contiguous_format)
-        lanes = value.new_empty(n, like.size(2), stride_of(heads))
-        return lanes[..., :heads].transpose(1, 2)
+        per_head = kind == ADDITIVE and like is not value
+        return from_cpu_room(cpu_room(value, like.size(2), per_head), value, like.size(2))
 
     scores = kind != NONE and want_scores
     return (

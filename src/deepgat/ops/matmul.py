@@ -14,8 +14,7 @@ from torch import Tensor
 from deepgat.ops import draws
 
 
-@torch.library.custom_op("deepgat::sparse_matmul", mutates_args=())
-def sparse_matmul(
+def define_sparse_matmul(
     ptr: Tensor,
     index: Tensor,
     position: Tensor | None,
@@ -45,6 +44,11 @@ def sparse_matmul(
     return csr @ dense
 
 
+sparse_matmul = torch.library.custom_op("deepgat::sparse_matmul", mutates_args=())(
+    define_sparse_matmul
+)
+
+
 @sparse_matmul.register_fake
 def _(
     ptr: Tensor, index: Tensor, position: Tensor | None, pieces: Tensor, hubs: Tensor,
@@ -53,12 +57,16 @@ def _(
     return dense.new_empty(ptr.numel() - 1, dense.size(1))
 
 
-@torch.library.custom_op("deepgat::drop_entries", mutates_args=())
-def drop_entries(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
+def define_drop_entries(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
     """x with a share of its entries zeroed and the rest divided by 1 − dropout: [n, m] → [n, m]."""
     row = torch.arange(x.size(0), device=x.device).unsqueeze(1)
     column = torch.arange(x.size(1), device=x.device)
     return x * draws.keep_entries(row, column, dropout, seed).to(x.dtype)
+
+
+drop_entries = torch.library.custom_op("deepgat::drop_entries", mutates_args=())(
+    define_drop_entries
+)
 
 
 @drop_entries.register_fake

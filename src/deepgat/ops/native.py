@@ -16,26 +16,58 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deepgat.ops.attention import LISTS, NONE, attend, attend_backward, stride_of
+from deepgat.ops import matmul
+from deepgat.ops.attention import (
+    ADDITIVE,
+    LANES,
+    LISTS,
+    NONE,
+    attend,
+    attend_backward,
+    cpu_room,
+    from_cpu_room,
+    lanes_of,
+)
+from deepgat.ops.pieces import LONGEST
 
 _BITS = {torch.float32: "f32", torch.float64: "f64"}
-_LISTS = ("ptr", "source", "source_ptr", "target_by_source", "by_source")
 _INTEGERS = (
-    "kind", "activation", "symmetric_normalization", "single_pass",
-    "heads", "stride", "score_channels", "channels", "threads",
+    "kind", "activation", "symmetric_normalization", "shared", "undirected",
+    "heads", "score_channels", "channels", "lanes", "threads",
 )  # fmt: skip
 _TENSORS = (
     "query", "key", "value", "bias", "activated", "out", "log_sum", "grad_out", "grad_lanes",
-    "grad_query", "grad_key", "grad_value", "grad_bias", "row_dot", "column_dot",
+    "grad_query", "grad_key", "grad_value", "grad_bias", "row_dot", "column_dot", "parts",
 )  # fmt: skip
+
+
+class _Lists(ctypes.Structure):
+    """``DeepgatLists`` of attention.cpp."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("index", "pieces", "hubs")),
+        *((name, ctypes.c_int64) for name in ("size", "num_pieces", "num_hubs")),
+    ]
+
+    def __init__(self, index: Tensor, pieces: Tensor, hubs: Tensor) -> None:
+        super().__init__(
+            index.data_ptr(),
+            pieces.data_ptr(),
+            hubs.data_ptr(),
+            len(index),
+            len(pieces),
+            len(hubs),
+        )
 
 
 class _Problem(ctypes.Structure):
     """``DeepgatProblem`` of attention.cpp, field by field."""
 
     _fields_ = [
-        ("nodes", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in _LISTS),
+        *((name, _Lists) for name in ("by_target", "by_source")),
+        ("edge_by_source", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("nodes", "longest")),
+        ("query_strides", ctypes.c_int64 * 3),
         *((name, ctypes.c_int32) for name in _INTEGERS),
         ("seed", ctypes.c_uint32),
         *((name, ctypes.c_double) for name in ("scale", "slope", "dropout")),
@@ -56,6 +88,11 @@ def library() -> ctypes.CDLL | None:
 
 def available() -> bool:
     return library() is not None
+
+
+def threads() -> int:
+    """How many threads a kernel uses: as many as torch. No bit of any result depends on it."""
+    return torch.get_num_threads()
 
 
 @cache
@@ -84,10 +121,10 @@ def _(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     call = _Call(
         lists, query, key, value, bias, seed, kind, activation, scale, slope,
-        symmetric_normalization, shared, dropout,
+        symmetric_normalization, shared, undirected, dropout,
     )  # fmt: skip
     out = value.new_empty(value.shape)
-    log_sum = value.new_empty(value.size(0), call.stride)
+    log_sum = call.room(1, per_head=True)
     call.give(out=out, log_sum=log_sum)
     call.run("forward")
     return out, log_sum
@@ -102,32 +139,41 @@ def _(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     call = _Call(
         lists, query, key, value, bias, seed, kind, activation, scale, slope,
-        symmetric_normalization, shared, dropout,
+        symmetric_normalization, shared, undirected, dropout,
     )  # fmt: skip
-    call.give(grad_out=grad.contiguous(), out=out, log_sum=log_sum)
-    call.give(grad_lanes=call.room(value), row_dot=torch.empty_like(log_sum))
-    if symmetric_normalization:
-        call.give(column_dot=torch.empty_like(log_sum))
-    grads = [value.new_empty(0) for _ in range(4)]
-    grads[2] = call.room(value)
-    call.give(grad_value=grads[2])
-    if kind != NONE and want_scores:
-        grads[0] = call.room(query)
-        if not shared:
-            grads[1] = call.room(query)
-        call.give(grad_query=grads[0], grad_key=grads[0] if shared else grads[1])
-        call.problem.single_pass = (
-            shared and undirected and bias is None and not symmetric_normalization
-        )
+    channels = value.size(2)
+    grad = grad.contiguous()
+    few = call.problem.lanes == 1
+    call.give(grad_out=grad, out=out, log_sum=log_sum)
+    if few:
+        call.give(grad_lanes=grad if channels % LANES == 0 else call.room(channels))
+    else:  # r_v and L_v stand beside G_v
+        call.give(grad_lanes=call.room(channels + 2))
+    want_scores, want_bias = want_scores and kind != NONE, want_bias and bias is not None
+    if (want_scores or want_bias) and few:
+        call.give(row_dot=call.room(1, per_head=True))
+    if (want_scores or want_bias) and symmetric_normalization:
+        call.give(column_dot=call.room(1, per_head=True))
+    grads = {"grad_value": call.room(channels)}
+    if want_scores:
+        for name in ("grad_query",) if shared else ("grad_query", "grad_key"):
+            grads[name] = call.room(query.size(2), per_head=kind == ADDITIVE)
+    call.give(**grads)
+    grad_bias = value.new_empty(0)
     if bias is not None and want_bias:
-        grads[3] = value.new_empty(bias.shape)
-        call.give(grad_bias=grads[3])
+        grad_bias = value.new_empty(bias.shape)
+        call.give(grad_bias=grad_bias)
     call.run("backward")
-    heads = value.size(1)
-    for index in range(3):  # lanes → [n, H, ·], a view
-        if grads[index].dim() == 3:
-            grads[index] = grads[index][..., :heads].transpose(1, 2)
-    return grads[0], grads[1], grads[2], grads[3]
+
+    def natural(name: str, channels: int) -> Tensor:
+        return from_cpu_room(grads[name], value, channels) if name in grads else value.new_empty(0)
+
+    return (
+        natural("grad_query", call.problem.score_channels),
+        natural("grad_key", call.problem.score_channels),
+        natural("grad_value", channels),
+        grad_bias,
+    )
 
 
 class _Call:
@@ -147,37 +193,56 @@ class _Call:
         slope: float,
         symmetric_normalization: bool,
         shared: bool,
+        undirected: bool,
         dropout: float,
     ) -> None:
         n, heads, channels = value.shape
-        self.dtype = value.dtype
-        self.stride = stride_of(heads)
+        named = dict(zip(LISTS, lists, strict=True))
+        self.value = value
         self.kept: list[Tensor] = []
         self.problem = _Problem(
+            by_target=_Lists(named["source"], named["pieces"], named["hubs"]),
+            by_source=_Lists(
+                named["target_by_source"], named["source_pieces"], named["source_hubs"]
+            ),
+            edge_by_source=named["by_source"].data_ptr(),
             nodes=n,
+            longest=LONGEST,
             kind=kind,
             activation=activation,
             symmetric_normalization=symmetric_normalization,
+            shared=shared,
+            undirected=undirected,
             heads=heads,
-            stride=self.stride,
+            score_channels=0 if kind == NONE else query.size(2),
             channels=channels,
+            lanes=lanes_of(value),
+            threads=threads(),
+            seed=int(seed),
             scale=scale,
             slope=slope,
             dropout=dropout,
-            seed=int(seed),
-            threads=torch.get_num_threads(),
         )
-        by_name = dict(zip(LISTS, lists, strict=True))
-        self.give(**{name: by_name[name] for name in _LISTS})
         self.give(value=self.lanes(value))
-        if kind != NONE:
-            self.problem.score_channels = query.size(2)
-            turned = self.lanes(query)
-            self.give(query=turned, key=turned if shared else self.lanes(key))
         if activation:
-            self.give(activated=self.room(query))
+            self.problem.query_strides = (ctypes.c_int64 * 3)(*query.stride())
+            self.give(query=query, activated=self.room(query.size(2)))
+        elif kind != NONE:
+            turned = self.lanes(query, per_head=kind == ADDITIVE)
+            self.give(query=turned)
+            self.give(key=turned if shared else self.lanes(key, per_head=kind == ADDITIVE))
         if bias is not None:
             self.give(bias=bias.contiguous())
+        slots = max(
+            (int(hubs[-1, 2]) for hubs in (named["hubs"], named["source_hubs"]) if len(hubs)),
+            default=0,
+        )
+        if slots:  # the longest record of attention.cpp
+            self.give(
+                parts=value.new_empty(
+                    slots * LANES * (2 * self.problem.score_channels + channels + 2)
+                )
+            )
 
     def give(self, **tensors: Tensor) -> None:
         """Put tensors into the structure."""
@@ -185,28 +250,82 @@ class _Call:
             self.kept.append(tensor)
             setattr(self.problem, name, tensor.data_ptr())
 
-    def room(self, like: Tensor) -> Tensor:
-        """Empty lanes for a tensor [n, H, A]: [n, A, stride]."""
-        n, _, channels = like.shape
-        return like.new_empty(n, channels, self.stride)
+    def room(self, channels: int, per_head: bool = False) -> Tensor:
+        return cpu_room(self.value, channels, per_head)
 
-    def lanes(self, x: Tensor) -> Tensor:
-        """[n, H, A] → [n, A, stride]: heads innermost, padded with zeros; a view where it is so."""
+    def lanes(self, x: Tensor, per_head: bool = False) -> Tensor:
+        """[n, H, A] in the layout of the kernels; itself where it is so already."""
         n, heads, channels = x.shape
-        turned = x.transpose(1, 2)
-        if heads == self.stride and turned.is_contiguous():
-            return turned
-        x, room = x.contiguous(), self.room(x)
-        _function("to_lanes", self.dtype)(
+        many = self.problem.lanes > 1
+        if per_head and not many:
+            return x.contiguous()
+        inner = x.transpose(1, 2) if many else x
+        if inner.size(2) % LANES == 0 and heads <= LANES and inner.is_contiguous():
+            return inner
+        room = self.room(channels)
+        _function("to_lanes", x.dtype)(
             ctypes.c_void_p(x.data_ptr()),
+            (ctypes.c_int64 * 3)(*x.stride()),
             ctypes.c_void_p(room.data_ptr()),
             ctypes.c_int64(n),
             heads,
             channels,
-            self.stride,
+            self.problem.lanes,
             self.problem.threads,
         )
         return room
 
     def run(self, name: str) -> None:
-        _function(name, self.dtype)(ctypes.byref(self.problem))
+        _function(name, self.value.dtype)(ctypes.byref(self.problem))
+
+
+class _Product(ctypes.Structure):
+    """``DeepgatProduct`` of matmul.cpp, field by field."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("index", "position", "pieces", "hubs")),
+        *((name, ctypes.c_int64) for name in ("num_pieces", "num_hubs", "longest", "columns")),
+        *((name, ctypes.c_void_p) for name in ("values", "dense", "out", "parts")),
+        ("dropout", ctypes.c_double),
+        ("seed", ctypes.c_uint32),
+        *((name, ctypes.c_int32) for name in ("transposed", "threads")),
+    ]
+
+
+def _sparse_matmul(
+    ptr: Tensor, index: Tensor, position: Tensor | None, pieces: Tensor, hubs: Tensor,
+    values: Tensor, dense: Tensor, seed: Tensor | None, dropout: float, transposed: bool,
+) -> Tensor:  # fmt: skip
+    if dense.dtype not in _BITS or values.dtype != dense.dtype:
+        return matmul.define_sparse_matmul(
+            ptr, index, position, pieces, hubs, values, dense, seed, dropout, transposed
+        )
+    values, dense = values.contiguous(), dense.contiguous()
+    out = dense.new_empty(ptr.numel() - 1, dense.size(1))
+    parts = dense.new_empty(int(hubs[-1, 2]) if len(hubs) else 0, dense.size(1))
+    problem = _Product(
+        index.data_ptr(), None if position is None else position.data_ptr(),
+        pieces.data_ptr(), hubs.data_ptr(), len(pieces), len(hubs), LONGEST, dense.size(1),
+        values.data_ptr(), dense.data_ptr(), out.data_ptr(), parts.data_ptr(),
+        dropout, 0 if seed is None else int(seed), transposed, threads(),
+    )  # fmt: skip
+    _function("product", dense.dtype)(ctypes.byref(problem))
+    return out
+
+
+def _drop_entries(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
+    if x.dtype not in _BITS:
+        return matmul.define_drop_entries(x, seed, dropout)
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    _function("drop", x.dtype)(
+        ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()),
+        ctypes.c_int64(x.size(0)), ctypes.c_int64(x.size(1)),
+        ctypes.c_uint32(int(seed)), ctypes.c_double(dropout), threads(),
+    )  # fmt: skip
+    return out
+
+
+if available():  # elsewhere their definition runs
+    matmul.sparse_matmul.register_kernel("cpu")(_sparse_matmul)
+    matmul.drop_entries.register_kernel("cpu")(_drop_entries)

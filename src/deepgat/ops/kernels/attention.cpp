@@ -4,508 +4,603 @@
 //   s_vu  = score + bias,   a_vu = exp(s_vu - L_v)            (row)
 //                           a_vu = exp(s_vu - (L_v + L_u)/2)  (symmetric),  L_v = log sum_u exp(s_vu)
 //   out_v = sum_u m_vu a_vu V_u,   m_vu the dropout mask, already divided by the keep probability.
-// Saved for the backward: L alone. With G = dOut, r_v = <G_v, out_v>:
+// Saved for the backward: L alone. With G = dOut, r_v = <G_v, out_v>, c_v = <dV_v, V_v>:
 //   row:        ds_vu = a_vu (m_vu <G_v, V_u> - r_v)
-//   symmetric:  ds_vu = m_vu a_vu <G_v, V_u> - exp(s_vu - L_v) (r_v + c_v)/2,  c_v = <dV_v, V_v>
-//   dV_u = sum_v m_vu a_vu G_v.
+//   symmetric:  ds_vu = m_vu a_vu <G_v, V_u> - exp(s_vu - L_v) (r_v + c_v)/2
+//   dV_u = sum_v m_vu a_vu G_v,   dQ_v = sum_u ds_vu K_u,   dK_u = sum_v ds_vu Q_v.
+// On an undirected graph the list of v holds both directions of each of its edges: "there" is
+// (v, u), "back" is (u, v), and one pass gives dQ_v, dK_v and dV_v.
 //
-// Heads are the SIMD lanes: per-node tensors are [n][channels][stride], the heads innermost and
-// padded with zeros to a multiple of W; a block of W heads is worked on at a time. Every output row
-// is summed by one thread in the order of its list, so the result does not depend on their number.
+// Layout. A per-node tensor of C channels is [n][blocks][vectors][W]. With many heads, L = W: a
+// block is W heads, a vector holds one channel of each of them. With few heads, L = 1: a block is
+// one head, a vector holds W of its channels. The last block or vector is padded with zeros.
+// Numbers per node and head (L_v, r_v, c_v, additive scores) are [n][blocks][L].
 //
-// One file, compiled once per instruction set (DEEPGAT_SUFFIX names the copy), plain C interface.
+// Work. A list is worked on in pieces; each step runs over the whole piece before the next begins,
+// numbers per edge staying in buffers of L numbers per entry. The parts of a list that was cut are
+// added in the order of their slots, so no bit of the result depends on the number of threads.
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <vector>
+#include "simd.h"
 
-#ifndef DEEPGAT_SUFFIX
-#define DEEPGAT_SUFFIX base
-#endif
-#define DEEPGAT_JOIN_(a, b) a##_##b
-#define DEEPGAT_JOIN(a, b) DEEPGAT_JOIN_(a, b)
-#define DEEPGAT_NAME(name) DEEPGAT_JOIN(name, DEEPGAT_SUFFIX)
-
-namespace {
-
-constexpr int W = 8;
-
-template <class T>
-struct VectorOf;
-template <>
-struct VectorOf<float> {
-  typedef float type __attribute__((vector_size(W * sizeof(float)), aligned(4)));
-  typedef int32_t bits __attribute__((vector_size(W * sizeof(int32_t))));
+extern "C" struct DeepgatLists {
+  const int32_t* index;   // [E] the other end of every entry
+  const int64_t* pieces;  // [P][4] (node, begin, end, slot)
+  const int64_t* hubs;    // [K][3] (node, first slot, end slot)
+  int64_t size, num_pieces, num_hubs;
 };
-template <>
-struct VectorOf<double> {
-  typedef double type __attribute__((vector_size(W * sizeof(double)), aligned(8)));
-  typedef int64_t bits __attribute__((vector_size(W * sizeof(int64_t))));
-};
-template <class T>
-using Vec = typename VectorOf<T>::type;
 
-template <class T>
-inline Vec<T> load(const T* p) {
-  return *reinterpret_cast<const Vec<T>*>(p);
-}
-template <class T>
-inline void store(T* p, Vec<T> x) {
-  *reinterpret_cast<Vec<T>*>(p) = x;
-}
-
-// exp to within 2 units in the last place; 0 below the range of normal numbers, so exp(-inf) = 0.
-inline Vec<float> vexp(Vec<float> x) {
-  typedef VectorOf<float>::bits Int;
-  const Int tiny = x < -87.0f;
-  Vec<float> y = tiny ? Vec<float>{} - 87.0f : x;
-  y = y > 88.0f ? Vec<float>{} + 88.0f : y;
-  const Vec<float> halves = y * 1.44269504088896341f + (y < 0.0f ? Vec<float>{} - 0.5f : Vec<float>{} + 0.5f);
-  const Int whole = __builtin_convertvector(halves, Int);  // rounds to nearest
-  const Vec<float> n = __builtin_convertvector(whole, Vec<float>);
-  Vec<float> r = y - n * 0.693359375f;
-  r = r + n * 2.12194440e-4f;
-  Vec<float> p = Vec<float>{} + 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  const Int power = (whole + 127) << 23;
-  Vec<float> scale;
-  std::memcpy(&scale, &power, sizeof scale);
-  p = p * scale;
-  return tiny ? Vec<float>{} : p;
-}
-inline Vec<double> vexp(Vec<double> x) {
-  for (int i = 0; i < W; ++i) x[i] = std::exp(x[i]);
-  return x;
-}
-template <class T>
-inline Vec<T> vlog(Vec<T> x) {
-  for (int i = 0; i < W; ++i) x[i] = std::log(x[i]);
-  return x;
-}
-template <class T>
-inline Vec<T> vmax(Vec<T> a, Vec<T> b) {
-  return a > b ? a : b;
-}
-
-}  // namespace
-
-// What one call works on. "lanes" is the layout [n][channels][stride]; unused pointers are null.
+// What one call works on. "lanes" is the layout above; unused pointers are null.
 extern "C" struct DeepgatProblem {
-  int64_t nodes;
-  const int64_t* ptr;               // [n+1] lists by target
-  const int32_t* source;            // [E]
-  const int64_t* source_ptr;        // [n+1] lists by source
-  const int32_t* target_by_source;  // [E] targets in the order of the lists by source
-  const int64_t* edge_by_source;    // [E] the edge that each of them is
-  int32_t kind;                     // 0: no score, 1: dot product, 2: additive
-  int32_t activation;               // on query before the score: 0 none, 1 softmax, 2 sigmoid
-  int32_t symmetric_normalization;
-  int32_t single_pass;              // s_vu = s_uv, no bias, row-normalised: one backward pass
-  int32_t heads, stride, score_channels, channels;
-  int32_t threads;
+  DeepgatLists by_target, by_source;
+  const int64_t* edge_by_source;  // [E] the edge that each entry of the lists by source is
+  int64_t nodes, longest;
+  int64_t query_strides[3];       // of node, head and channel, for the activation
+  int32_t kind;                   // 0: no score, 1: dot product, 2: additive
+  int32_t activation;             // on query before the score: 0 none, 1 softmax, 2 sigmoid
+  int32_t symmetric_normalization, shared, undirected;
+  int32_t heads, score_channels, channels, lanes, threads;
   uint32_t seed;
   double scale, slope, dropout;
-  const void *query, *key, *value;  // lanes
+  const void *query, *key, *value;  // lanes; key is query where they are shared
   const void* bias;                 // [E][heads]
   void* activated;                  // lanes: room for the activated query, which is then the key too
   void* out;                        // [n][heads][channels]
-  void* log_sum;                    // lanes, one channel
+  void* log_sum;                    // [n][blocks][L]
   const void* grad_out;             // [n][heads][channels]
-  void* grad_lanes;                 // lanes: room for grad_out
-  void *grad_query, *grad_key, *grad_value;  // lanes; grad_key may be grad_query: then they add up
+  void* grad_lanes;                 // L = 1: grad_out padded to lanes, or itself; L = W: room for
+                                    // records [n][blocks][G_v in lanes, r_v, L_v]
+  void *grad_query, *grad_key, *grad_value;  // lanes; grad_key is null where shared
   void* grad_bias;                  // [E][heads]
-  void *row_dot, *column_dot;       // lanes, one channel: room for r and c
+  void *row_dot, *column_dot;       // [n][blocks][L]: room for r, where L = 1, and c
+  void* parts;                      // room for the parts of the lists that were cut
 };
 
 namespace {
 
-// The dropout mask of (v, u, head): a hash, so forward and backward agree without storing it.
-inline uint32_t mix(uint32_t x) {
-  x ^= x >> 16;
-  x *= 0x7feb352dU;
-  x ^= x >> 15;
-  x *= 0x846ca68bU;
-  x ^= x >> 16;
-  return x;
-}
-template <class T>
-struct Dropout {
-  uint32_t seed, threshold;
-  T factor;
-  bool active;
-  explicit Dropout(const DeepgatProblem& p)
-      : seed(p.seed),
-        threshold(static_cast<uint32_t>(p.dropout * 4294967296.0)),
-        factor(static_cast<T>(1.0 / (1.0 - p.dropout))),
-        active(p.dropout > 0) {}
-  inline Vec<T> operator()(int64_t v, int64_t u, int first_head) const {
-    const uint32_t pair = mix(mix(seed ^ static_cast<uint32_t>(v)) + static_cast<uint32_t>(u));
-    Vec<T> m;
-    for (int i = 0; i < W; ++i) {
-      const uint32_t draw = mix(pair + 0x9e3779b9U * static_cast<uint32_t>(first_head + i + 1));
-      m[i] = draw >= threshold ? factor : T(0);
-    }
-    return m;
-  }
+// What one pass over the lists of a backward computes.
+struct Pass {
+  bool there, value, back;  // ds_vu; dV_v; ds_uv
+  bool adds, last;          // to what an earlier pass found for the scores; no later pass will
 };
 
-// One block of W heads, with D channels known to the compiler where D is not 0.
-template <class T, int KIND, int D>
-struct Block {
+template <class T, int L>
+struct Attention {
   typedef Vec<T> V;
   const DeepgatProblem& p;
-  const int first, S, A, channels, count;
+  const int block, blocks, value_vectors, score_vectors, count;
   const T scale, slope;
   const Dropout<T> mask;
-  const T *query, *key, *value, *bias, *grad, *logs, *r, *c;
+  const T* const bias;
+  struct Table {  // what belongs to node v begins at v
+    const T* base;
+    int64_t step;
+    const T* operator[](int64_t v) const { return base + v * step; }
+  };
+  Table query, key, value, grad, logs, r, c;
 
-  Block(const DeepgatProblem& problem, int block)
-      : p(problem), first(block * W), S(p.stride), A(p.score_channels), channels(D ? D : p.channels),
-        count(std::min<int>(W, p.heads - first)), scale(static_cast<T>(p.scale)),
-        slope(static_cast<T>(p.slope)), mask(p) {
-    query = at(p.activation ? p.activated : p.query);
-    key = at(p.activation ? p.activated : p.key);
-    value = at(p.value);
-    grad = at(p.grad_lanes);
-    logs = at(p.log_sum);
-    r = at(p.row_dot);
-    c = at(p.column_dot);
-    bias = static_cast<const T*>(p.bias);
+  Attention(const DeepgatProblem& problem, int block)
+      : p(problem), block(block), blocks(blocks_of(p)), value_vectors(vectors_of(p.channels)),
+        score_vectors(p.kind == 1 ? vectors_of(p.score_channels) : p.kind == 2),
+        count(L == 1 ? 1 : std::min<int>(W, p.heads - block * W)), scale(static_cast<T>(p.scale)),
+        slope(static_cast<T>(p.slope)), mask(p.seed, p.dropout), bias(static_cast<const T*>(p.bias)) {
+    const int width = p.kind == 2 ? L : score_vectors * W;
+    query = table(p.activation ? p.activated : p.query, width);
+    key = table(p.activation ? p.activated : p.key, width);
+    value = table(p.value, value_vectors * W);
+    logs = table(p.log_sum, L);
+    c = table(p.column_dot, L);
+    if (L == 1) {
+      grad = table(p.grad_lanes, value_vectors * W);
+      r = table(p.row_dot, L);
+    } else if (p.grad_lanes) {  // one place in memory for all that is read of a neighbour with G
+      grad = table(p.grad_lanes, (value_vectors + 2) * W);
+      r = {grad.base + value_vectors * W, grad.step};
+      logs = {r.base + W, grad.step};
+    }
   }
-  const T* at(const void* base) const { return base ? static_cast<const T*>(base) + first : nullptr; }
-  T* at(void* base) const { return base ? static_cast<T*>(base) + first : nullptr; }
-  inline int width() const { return D ? D : channels; }
+  Table table(const void* base, int width) const {
+    return {static_cast<const T*>(base) + block * width, int64_t(blocks) * width};
+  }
+  static int blocks_of(const DeepgatProblem& p) { return L == 1 ? p.heads : (p.heads + W - 1) / W; }
+  static int vectors_of(int channels) { return L == 1 ? (channels + W - 1) / W : channels; }
   template <class P>
-  inline P* scores_of(P* base, int64_t v) const { return base + v * A * S; }
-  template <class P>
-  inline P* values_of(P* base, int64_t v) const { return base + v * width() * S; }
-  template <class P>
-  inline P* one_of(P* base, int64_t v) const { return base + v * S; }
+  P* row(P* base, int vectors, int64_t v) const { return base + (v * blocks + block) * vectors * W; }
+  V own(const Table& from, int64_t v) const { return L == 1 ? all(*from[v]) : load(from[v]); }
+  void set(void* base, int64_t v, V x) const {
+    T* to = static_cast<T*>(base) + (v * blocks + block) * L;
+    if (L == 1) *to = x[0];
+    else store(to, x);
+  }
+  static V across(V x) { return L == 1 ? all(total<T>(x)) : x; }  // the sum over what L = 1 spread
 
-  // s before the bias and, for additive scores, the slope that its gradient is multiplied by.
-  inline V score(int64_t v, int64_t u, V* slope_there) const {
-    if (KIND == 1) {
-      const T *q = scores_of(query, v), *k = scores_of(key, u);
-      V s{};
-      for (int a = 0; a < A; ++a) s += load(q + a * S) * load(k + a * S);
-      return s * scale;
+  // A piece of the list of node v; a group is what one vector of numbers per entry holds.
+  struct Piece {
+    int64_t v, begin, size, groups;
+    const int32_t* index;  // with L = 1 padded by v to whole groups
+    const int32_t* ahead;  // entries whose turn will come
+  };
+  static constexpr int64_t AHEAD = 16;
+  struct Room {
+    std::vector<int32_t> index;
+    std::vector<T> buffer[6];
+    explicit Room(int64_t longest) : index(longest + W) {
+      for (auto& b : buffer) b.resize((longest + W) * L);
     }
-    if (KIND == 2) {
-      const V x = load(one_of(query, v)) + load(one_of(key, u));
-      const V f = x >= T(0) ? V{} + T(1) : V{} + slope;
-      if (slope_there) *slope_there = f;
-      return x * f;
+  };
+  Piece piece_of(const DeepgatLists& lists, const int64_t* piece, Room& room) const {
+    const int64_t size = piece[2] - piece[1];
+    const int32_t* index = lists.index + piece[1];
+    if (L == 1) {
+      std::copy_n(index, size, room.index.data());
+      std::fill_n(room.index.data() + size, W, static_cast<int32_t>(piece[0]));
+      index = room.index.data();
     }
-    return V{};
-  }
-  inline V with_bias(V s, int64_t edge) const {
-    if (!bias) return s;
-    const T* b = bias + edge * p.heads + first;
-    for (int i = 0; i < count; ++i) s[i] += b[i];
-    return s;
+    const int32_t* ahead = lists.index + piece[1] + (piece[2] + AHEAD <= lists.size ? AHEAD : 0);
+    return {piece[0], piece[1], size, L == 1 ? (size + W - 1) / W : size, index, ahead};
   }
 
-  // Forward: L_v and out_v. `weights` and `sums` are room for one list and one row.
-  void forward(int64_t v, std::vector<T>& weights, std::vector<T>& sums) const {
-    const int64_t begin = p.ptr[v], size = p.ptr[v + 1] - begin;
-    if (weights.size() < static_cast<size_t>(size) * W) weights.resize(size * W);
-    V top = V{} - std::numeric_limits<T>::infinity();
-    for (int64_t j = 0; j < size; ++j) {
-      const V s = with_bias(score(v, p.source[begin + j], nullptr), begin + j);
-      store(&weights[j * W], s);
-      top = vmax<T>(top, s);
+  // Numbers of a group of entries: per node, of the mask, of the bias.
+  V others(const Table& from, const Piece& x, int64_t g) const {
+    if (L == W) return load(from[x.index[g]]);
+    V found;
+    for (int i = 0; i < W; ++i) found[i] = *from[x.index[g * W + i]];
+    return found;
+  }
+  V draw(const Piece& x, int64_t g, bool back) const {
+    if (!mask.active) return all(T(1));
+    const uint32_t v = static_cast<uint32_t>(x.v);
+    constexpr uint32_t golden = 0x9e3779b9U;
+    if (L == W) {
+      const uint32_t u = static_cast<uint32_t>(x.index[g]);
+      const uint32_t pair = back ? mix(mix(mask.seed ^ u) + v) : mix(mix(mask.seed ^ v) + u);
+      return mask(mix(pair + golden * (COUNT + static_cast<uint32_t>(block * W + 1))));
     }
-    // in a list of nothing but -inf, shifting by it would give nan
-    top = top == -std::numeric_limits<T>::infinity() ? V{} : top;
-    V z{};
-    for (int64_t j = 0; j < size; ++j) {
-      const V e = vexp(load(&weights[j * W]) - top);
-      store(&weights[j * W], e);
+    Words u;
+    std::memcpy(&u, x.index + g * W, sizeof u);
+    const Words pair = back ? mix(mix(mask.seed ^ u) + v) : mix(mix(mask.seed ^ v) + u);
+    return mask(mix(pair + golden * static_cast<uint32_t>(block + 1)));
+  }
+  template <class F>
+  void each_bias(const Piece& x, int64_t g, bool back, F work) const {  // work(lane, place)
+    const int64_t first = x.begin + g * (W / L);
+    const int64_t entries = L == 1 ? std::min<int64_t>(W, x.size - g * W) : 1;
+    for (int64_t j = 0; j < entries; ++j) {
+      const int64_t edge = back ? p.edge_by_source[first + j] : first + j;
+      for (int i = 0; i < count; ++i) work(j + i, edge * p.heads + block * L + i);
+    }
+  }
+
+  // to_j (+)= <own, row_j>, times factor.
+  void dots(const T* mine, const Table& theirs, int vectors, const Piece& x, T factor, T* to) const {
+    constexpr int ENTRIES = W / L;
+    by_blocks(vectors, [&](auto B, int first) {
+      V own[B()];
+      for (int b = 0; b < B(); ++b) own[b] = load(mine + (first + b) * W) * factor;
+      const T* from = theirs.base + first * W;
+      const int64_t step = theirs.step, size = x.size, groups = x.groups;
+      const int32_t *index = x.index, *ahead = x.ahead;
+      for (int64_t g = 0; g < groups; ++g) {
+        V sum[ENTRIES];
+        for (int i = 0; i < ENTRIES; ++i) {
+          const int64_t j = g * ENTRIES + i;
+          const T* other = from + index[j] * step;
+          if (L == W || j < size) fetch_row<B()>(from + ahead[j] * step);
+          sum[i] = own[0] * load(other);
+          for (int b = 1; b < B(); ++b) sum[i] += own[b] * load(other + b * W);
+        }
+        const V found = L == 1 ? totals(sum) : sum[0];
+        store(to + g * W, first ? load(to + g * W) + found : found);
+      }
+    });
+  }
+  static V totals(const V* x) {  // the sum of each of W vectors
+    const Bits<T> even = {0, 2, 4, 6, 8, 10, 12, 14}, odd = {1, 3, 5, 7, 9, 11, 13, 15};
+    V four[4], two[2];
+    for (int i = 0; i < 4; ++i)
+      four[i] = __builtin_shuffle(x[2 * i], x[2 * i + 1], even) + __builtin_shuffle(x[2 * i], x[2 * i + 1], odd);
+    for (int i = 0; i < 2; ++i)
+      two[i] = __builtin_shuffle(four[2 * i], four[2 * i + 1], even) + __builtin_shuffle(four[2 * i], four[2 * i + 1], odd);
+    return __builtin_shuffle(two[0], two[1], even) + __builtin_shuffle(two[0], two[1], odd);
+  }
+  // to = sum_j w_j row_j.
+  void sums(const T* w, const Table& theirs, int vectors, const Piece& x, bool fetch, T* to) const {
+    by_blocks(vectors, [&](auto B, int first) {
+      V sum[B()] = {};
+      add_rows<B(), L>(sum, w, theirs.base + first * W, theirs.step, (B() - 1) * W, x.index, x.size,
+                       fetch ? x.ahead : nullptr);
+      for (int b = 0; b < B(); ++b) store(to + (first + b) * W, sum[b]);
+    });
+  }
+
+  // s of every entry and, for additive scores, the slope that its gradient is multiplied by.
+  void scores(const Piece& x, bool back, T* s, T* steep) const {
+    const Table &mine = back ? key : query, &theirs = back ? query : key;
+    if (p.kind == 1) {
+      dots(mine[x.v], theirs, score_vectors, x, scale, s);
+    } else {
+      for (int64_t g = 0; g < x.groups; ++g) {
+        V sum{};
+        if (p.kind == 2) {
+          sum = own(mine, x.v) + others(theirs, x, g);
+          const V there = sum >= T(0) ? all(T(1)) : all(slope);
+          if (steep) store(steep + g * W, there);
+          sum *= there;
+        }
+        store(s + g * W, sum);
+      }
+    }
+    if (bias)
+      for (int64_t g = 0; g < x.groups; ++g)
+        each_bias(x, g, back, [&](int64_t lane, int64_t place) { s[g * W + lane] += bias[place]; });
+    if (L == 1) std::fill_n(s + x.size, x.groups * W - x.size, -std::numeric_limits<T>::infinity());
+  }
+
+  // Forward. The record of a piece: its part of the sum, of which top was subtracted, top, and z.
+  static constexpr int TOP = 0, Z = W, SUM = 2 * W;
+  void softmax(const Piece& x, Room& room, bool with_values, T* to) const {
+    T* s = room.buffer[0].data();
+    scores(x, false, s, nullptr);
+    V top = all(-std::numeric_limits<T>::infinity()), z{};
+    for (int64_t g = 0; g < x.groups; ++g) top = vmax<T>(top, load(s + g * W));
+    if (L == 1) top = all(highest<T>(top));
+    const V shift = finite_or_0(top);
+    for (int64_t g = 0; g < x.groups; ++g) {
+      const V e = vexp(load(s + g * W) - shift);
       z += e;
+      store(s + g * W, with_values ? e * draw(x, g, false) : e);
     }
-    store(one_of(at(p.log_sum), v), top + vlog<T>(z));
-    if (!p.symmetric_normalization) sum_values(v, weights, sums, T(1) / z);
+    store(to + TOP, top);
+    store(to + Z, across(z));
+    if (with_values) sums(s, value, value_vectors, x, true, to + SUM);
+  }
+  // in a list of nothing but -inf, shifting by it would give nan
+  static V finite_or_0(V top) { return top == -std::numeric_limits<T>::infinity() ? V{} : top; }
+  void join_softmax(const T* parts, int64_t pieces, int64_t size, T* to) const {
+    V top = load(parts + TOP);
+    for (int64_t i = 1; i < pieces; ++i) top = vmax<T>(top, load(parts + i * size + TOP));
+    std::fill_n(to, size, T(0));
+    for (int64_t i = 0; i < pieces; ++i) {
+      const V factor = vexp(load(parts + i * size + TOP) - finite_or_0(top));
+      for (int64_t k = Z; k < size; k += W) store(to + k, load(to + k) + factor * load(parts + i * size + k));
+    }
+    store(to + TOP, top);
+  }
+  void finish_softmax(int64_t v, const T* from, bool with_values) const {
+    const V z = load(from + Z);
+    set(p.log_sum, v, load(from + TOP) + (L == 1 ? all(std::log(z[0])) : vlog(z)));
+    if (with_values) write_out(v, from + SUM, T(1) / z);
   }
   // The second half of it where the neighbours' sums L_u are needed first.
-  void forward_symmetric(int64_t v, std::vector<T>& weights, std::vector<T>& sums) const {
-    const int64_t begin = p.ptr[v], size = p.ptr[v + 1] - begin;
-    if (weights.size() < static_cast<size_t>(size) * W) weights.resize(size * W);
-    const V mine = load(one_of(logs, v));
-    for (int64_t j = 0; j < size; ++j) {
-      const int64_t u = p.source[begin + j];
-      const V s = with_bias(score(v, u, nullptr), begin + j);
-      store(&weights[j * W], vexp(s - (mine + load(one_of(logs, u))) * T(0.5)));
+  void symmetric(const Piece& x, Room& room, T* to) const {
+    T* s = room.buffer[0].data();
+    scores(x, false, s, nullptr);
+    const V mine = own(logs, x.v);
+    for (int64_t g = 0; g < x.groups; ++g) {
+      const V a = vexp(load(s + g * W) - (mine + others(logs, x, g)) * T(0.5));
+      store(s + g * W, a * draw(x, g, false));
     }
-    sum_values(v, weights, sums, V{} + T(1));
-  }
-  inline void sum_values(int64_t v, const std::vector<T>& weights, std::vector<T>& sums, V factor) const {
-    const int64_t begin = p.ptr[v], size = p.ptr[v + 1] - begin;
-    V fixed[D ? D : 1] = {};
-    if (!D) sums.assign(static_cast<size_t>(width()) * W, T(0));
-    for (int64_t j = 0; j < size; ++j) {
-      const int64_t u = p.source[begin + j];
-      V e = load(&weights[j * W]);
-      if (mask.active) e *= mask(v, u, first);
-      const T* from = values_of(value, u);
-      for (int d = 0; d < width(); ++d) {
-        if (D) fixed[D ? d : 0] += e * load(from + d * S);
-        else store(&sums[d * W], load(&sums[d * W]) + e * load(from + d * S));
-      }
-    }
-    T* out = static_cast<T*>(p.out) + (v * p.heads + first) * width();
-    for (int d = 0; d < width(); ++d) {
-      const V row = (D ? fixed[D ? d : 0] : load(&sums[D ? 0 : d * W])) * factor;
-      for (int i = 0; i < count; ++i) out[i * width() + d] = row[i];
-    }
+    sums(s, value, value_vectors, x, true, to);
   }
 
-  // Before the backward passes: the gradient's lanes, and r_v = <G_v, out_v>.
-  void prepare_backward(int64_t v) const {
-    const T* from = static_cast<const T*>(p.grad_out) + (v * p.heads + first) * width();
-    const T* out = static_cast<const T*>(p.out) + (v * p.heads + first) * width();
-    T* to = values_of(at(p.grad_lanes), v);
-    V total{};
-    for (int d = 0; d < width(); ++d) {
-      V g{}, o{};
-      for (int i = 0; i < count; ++i) {
-        g[i] = from[i * width() + d];
-        o[i] = out[i * width() + d];
+  // Backward.
+  void backward(const Piece& x, Room& room, const Pass& pass, T* to) const {
+    T *s = room.buffer[0].data(), *s_back = room.buffer[1].data();
+    T *ds = room.buffer[2].data(), *ds_back = room.buffer[3].data();
+    T *steep = room.buffer[4].data(), *steep_back = room.buffer[5].data();
+    const bool same = pass.there && p.shared && !bias;  // s_uv = s_vu
+    if (pass.there) {
+      scores(x, false, s, steep);
+      dots(grad[x.v], value, value_vectors, x, T(1), ds);
+    }
+    if (pass.value || pass.back) {
+      if (same) s_back = s;
+      else scores(x, true, s_back, steep_back);
+      if (pass.back) dots(value[x.v], grad, value_vectors, x, T(1), ds_back);
+      T* w = room.buffer[1].data();  // over s_back where that is not s itself
+      weigh_back(x, pass, s_back, ds_back, w);
+      if (pass.value) {
+        sums(w, grad, value_vectors, x, !pass.back, to);
+        to += value_vectors * W;
       }
-      store(to + d * S, g);
-      total += g * o;
     }
-    store(one_of(at(p.row_dot), v), total);
+    if (pass.there) weigh_there(x, s, ds);
+    if (pass.there && p.grad_bias) {
+      T* found = static_cast<T*>(p.grad_bias);
+      for (int64_t g = 0; g < x.groups; ++g)
+        each_bias(x, g, false, [&](int64_t lane, int64_t place) { found[place] = ds[g * W + lane]; });
+    }
+    if (!p.grad_query) return;
+    if (pass.there && pass.back && p.shared) {
+      for (int64_t g = 0; g < x.groups; ++g) store(ds + g * W, load(ds + g * W) + load(ds_back + g * W));
+      sum_scores(x, ds, nullptr, key, to);
+      return;
+    }
+    if (pass.there) sum_scores(x, ds, steep, key, to);
+    if (pass.back) sum_scores(x, ds_back, steep_back, query, to + (pass.there ? score_vectors * W : 0));
   }
-  inline V pull(const T* g, const T* x) const {  // <G_v, V_u>
-    V t{};
-    for (int d = 0; d < width(); ++d) t += load(g + d * S) * load(x + d * S);
-    return t;
-  }
-  inline V weight(V s, int64_t v, int64_t u) const {
-    const V mine = load(one_of(logs, v));
-    return vexp(p.symmetric_normalization ? s - (mine + load(one_of(logs, u))) * T(0.5) : s - mine);
-  }
-  inline V draw(int64_t v, int64_t u) const {
-    return mask.active ? mask(v, u, first) : V{} + T(1);
-  }
-  inline V score_gradient(V s, V a, V m, V pulled, int64_t v) const {
-    const V rv = load(one_of(r, v));
-    if (!p.symmetric_normalization) return a * (m * pulled - rv);
-    const V share = vexp(s - load(one_of(logs, v)));
-    return a * m * pulled - share * (rv + load(one_of(c, v))) * T(0.5);
-  }
-  inline void add_scores(T* to, V ds, V steep, const T* other) const {
-    if (KIND == 1) {
-      ds *= scale;
-      for (int a = 0; a < A; ++a) store(to + a * S, load(to + a * S) + ds * load(other + a * S));
-    } else if (KIND == 2) {
-      store(to, load(to) + ds * steep);
+  void weigh_there(const Piece& x, const T* s, T* ds) const {
+    const V log_v = own(logs, x.v), r_v = own(r, x.v);
+    const V share = p.symmetric_normalization ? (r_v + own(c, x.v)) * T(0.5) : r_v;
+    for (int64_t g = 0; g < x.groups; ++g) {
+      const V alone = vexp(load(s + g * W) - log_v), pull = draw(x, g, false) * load(ds + g * W);
+      if (!p.symmetric_normalization) {
+        store(ds + g * W, alone * (pull - share));
+      } else {
+        const V a = vexp(load(s + g * W) - (log_v + others(logs, x, g)) * T(0.5));
+        store(ds + g * W, a * pull - alone * share);
+      }
     }
   }
-  inline void clear(T* to, int rows) const {
-    for (int i = 0; i < rows; ++i) store(to + i * S, V{});
+  void weigh_back(const Piece& x, const Pass& pass, const T* s, T* ds, T* w) const {
+    const V log_v = own(logs, x.v);
+    for (int64_t g = 0; g < x.groups; ++g) {
+      if (L == W) __builtin_prefetch(r[x.ahead[g]]);
+      const V log_u = others(logs, x, g), score = load(s + g * W);
+      const V a = vexp(score - (p.symmetric_normalization ? (log_v + log_u) * T(0.5) : log_u));
+      const V kept = a * draw(x, g, true);
+      if (pass.value) store(w + g * W, kept);
+      if (!pass.back) continue;
+      V r_u = others(r, x, g), alone = a;
+      if (p.symmetric_normalization) {
+        r_u = (r_u + others(c, x, g)) * T(0.5);
+        alone = vexp(score - log_u);
+      }
+      store(ds + g * W, kept * load(ds + g * W) - alone * r_u);
+    }
+  }
+  void sum_scores(const Piece& x, const T* ds, const T* steep, const Table& theirs, T* to) const {
+    if (p.kind == 1) return sums(ds, theirs, score_vectors, x, false, to);
+    V sum{};
+    for (int64_t g = 0; g < x.groups; ++g) sum += load(ds + g * W) * load(steep + g * W);
+    store(to, across(sum));
+  }
+  int64_t record_of(const Pass& pass) const {
+    const bool both = pass.there && pass.back && !p.shared;
+    const int scored = p.grad_query && (pass.there || pass.back) ? (both ? 2 : 1) : 0;
+    return (int64_t(pass.value) * value_vectors + scored * score_vectors) * W;
+  }
+  void finish_backward(int64_t v, const Pass& pass, const T* from) const {
+    if (pass.value) {
+      T* to = row(static_cast<T*>(p.grad_value), value_vectors, v);
+      std::copy_n(from, value_vectors * W, to);
+      if (p.column_dot) set(p.column_dot, v, dot(to, value[v], value_vectors));
+      from += value_vectors * W;
+    }
+    if (!p.grad_query) return;
+    if (pass.there || (pass.back && p.shared)) {
+      finish_scores(v, pass, from, static_cast<T*>(p.grad_query));
+      from += score_vectors * W;
+    }
+    if (pass.back && !p.shared) finish_scores(v, pass, from, static_cast<T*>(p.grad_key));
+  }
+  void finish_scores(int64_t v, const Pass& pass, const T* from, T* base) const {
+    if (p.kind == 2) return set(base, v, load(from));
+    T* to = row(base, score_vectors, v);
+    for (int i = 0; i < score_vectors * W; i += W) {
+      const V found = load(from + i) * scale;
+      store(to + i, pass.adds ? load(to + i) + found : found);
+    }
+    if (p.activation && pass.last) deactivate(v, to);
+  }
+  V dot(const T* x, const T* y, int vectors) const {
+    V sum{};
+    for (int i = 0; i < vectors * W; i += W) sum += load(x + i) * load(y + i);
+    return across(sum);
   }
 
-  // dV_u, by the lists of source u; for the symmetric normalisation also c_u = <dV_u, V_u>.
-  void backward_value(int64_t u) const {
-    T* to = values_of(at(p.grad_value), u);
-    V fixed[D ? D : 1] = {};
-    if (!D) clear(to, width());
-    for (int64_t i = p.source_ptr[u]; i < p.source_ptr[u + 1]; ++i) {
-      const int64_t v = p.target_by_source[i];
-      const V s = with_bias(score(v, u, nullptr), bias ? p.edge_by_source[i] : 0);
-      V a = weight(s, v, u);
-      if (mask.active) a *= mask(v, u, first);
-      const T* g = values_of(grad, v);
-      for (int d = 0; d < width(); ++d) {
-        if (D) fixed[D ? d : 0] += a * load(g + d * S);
-        else store(to + d * S, load(to + d * S) + a * load(g + d * S));
+  // [heads][channels] of one node to lanes, and out of them.
+  bool whole_turns() const { return L == W && count == W && p.channels % W == 0; }
+  void read_in(const T* from, T* to) const {
+    if (L == 1) {
+      std::copy_n(from, p.channels, to);
+      std::fill_n(to + p.channels, value_vectors * W - p.channels, T(0));
+    } else if (whole_turns()) {
+      for (int d = 0; d < p.channels; d += W) {
+        V x[W];
+        for (int i = 0; i < W; ++i) x[i] = load(from + i * p.channels + d);
+        turn<T>(x);
+        for (int i = 0; i < W; ++i) store(to + (d + i) * W, x[i]);
       }
-    }
-    if (D) for (int d = 0; d < D; ++d) store(to + d * S, fixed[d]);
-    if (p.column_dot) store(one_of(at(p.column_dot), u), pull(to, values_of(value, u)));
-  }
-  // dQ_v and the gradient of the bias, by the lists of target v.
-  void backward_query(int64_t v) const {
-    T* to = p.grad_query ? scores_of(at(p.grad_query), v) : nullptr;
-    if (to) clear(to, A);
-    const T* g = values_of(grad, v);
-    for (int64_t j = p.ptr[v]; j < p.ptr[v + 1]; ++j) {
-      const int64_t u = p.source[j];
-      V steep{};
-      const V s = with_bias(score(v, u, &steep), j);
-      const V ds = score_gradient(s, weight(s, v, u), draw(v, u), pull(g, values_of(value, u)), v);
-      if (p.grad_bias) {
-        T* b = static_cast<T*>(p.grad_bias) + j * p.heads + first;
-        for (int i = 0; i < count; ++i) b[i] = ds[i];
-      }
-      if (to) add_scores(to, ds, steep, scores_of(key, u));
+    } else {
+      for (int d = 0; d < p.channels; ++d)
+        for (int i = 0; i < W; ++i) to[d * W + i] = i < count ? from[i * p.channels + d] : T(0);
     }
   }
-  // dK_u, by the lists of source u.
-  void backward_key(int64_t u) const {
-    T* to = scores_of(at(p.grad_key), u);
-    if (p.grad_key != p.grad_query) clear(to, A);
-    const T* x = values_of(value, u);
-    for (int64_t i = p.source_ptr[u]; i < p.source_ptr[u + 1]; ++i) {
-      const int64_t v = p.target_by_source[i];
-      V steep{};
-      const V s = with_bias(score(v, u, &steep), bias ? p.edge_by_source[i] : 0);
-      const V ds = score_gradient(s, weight(s, v, u), draw(v, u), pull(values_of(grad, v), x), v);
-      add_scores(to, ds, steep, scores_of(query, v));
+  void write_out(int64_t v, const T* from, V factor) const {
+    T* out = static_cast<T*>(p.out) + (v * p.heads + block * L) * p.channels;
+    if (L == 1) {
+      for (int d = 0; d < p.channels; ++d) out[d] = from[d] * factor[0];
+    } else if (whole_turns()) {
+      for (int d = 0; d < p.channels; d += W) {
+        V x[W];
+        for (int i = 0; i < W; ++i) x[i] = load(from + (d + i) * W) * factor;
+        turn<T>(x);
+        for (int i = 0; i < W; ++i) store(out + i * p.channels + d, x[i]);
+      }
+    } else {
+      for (int d = 0; d < p.channels; ++d)
+        for (int i = 0; i < count; ++i) out[i * p.channels + d] = from[d * W + i] * factor[i];
     }
   }
-  // Everything at once where s_vu = s_uv: v's own list holds both directions of every edge.
-  void backward_single_pass(int64_t v) const {
-    T *to = scores_of(at(p.grad_query), v), *to_value = values_of(at(p.grad_value), v);
-    clear(to, A);
-    V fixed[D ? D : 1] = {};
-    if (!D) clear(to_value, width());
-    const T *g = values_of(grad, v), *mine = values_of(value, v);
-    const V r_v = load(one_of(r, v)), log_v = load(one_of(logs, v));
-    for (int64_t j = p.ptr[v]; j < p.ptr[v + 1]; ++j) {
-      const int64_t u = p.source[j];
-      const V s = score(v, u, nullptr);
-      const V there = vexp(s - log_v), back = vexp(s - load(one_of(logs, u)));  // a_vu, a_uv
-      const V m_back = draw(u, v), dropped = back * m_back;
-      const T *g_u = values_of(grad, u), *theirs = values_of(value, u);
-      V pull_there{}, pull_back{};
-      for (int d = 0; d < width(); ++d) {
-        const V x = load(g_u + d * S);
-        pull_there += load(g + d * S) * load(theirs + d * S);
-        pull_back += x * load(mine + d * S);
-        if (D) fixed[D ? d : 0] += dropped * x;
-        else store(to_value + d * S, load(to_value + d * S) + dropped * x);
-      }
-      const V ds = there * (draw(v, u) * pull_there - r_v) +
-                   back * (m_back * pull_back - load(one_of(r, u)));
-      add_scores(to, ds, V{}, scores_of(key, u));
+  // The gradient in lanes, and r_v = <G_v, out_v>.
+  void prepare_backward(int64_t v, T* room) const {
+    const int64_t place = (v * p.heads + block * L) * p.channels;
+    const T *from = static_cast<const T*>(p.grad_out) + place, *out = static_cast<const T*>(p.out) + place;
+    T* to = static_cast<T*>(p.grad_lanes) + (grad[v] - static_cast<const T*>(p.grad_lanes));
+    const bool scored = p.grad_query || p.grad_bias;
+    if (to != from) read_in(from, to);
+    if (to != from && scored) {
+      read_in(out, room);
+      out = room;
     }
-    if (D) for (int d = 0; d < D; ++d) store(to_value + d * S, fixed[d]);
+    if (L == 1) {
+      if (scored) set(p.row_dot, v, dot(to, out, value_vectors));
+    } else {
+      if (scored) store(to + value_vectors * W, dot(to, out, value_vectors));
+      store(to + (value_vectors + 1) * W, load(static_cast<const T*>(p.log_sum) + (v * blocks + block) * W));
+    }
   }
 
   // softmax or sigmoid of one node's query, and the way back for its gradient, in place.
   void activate(int64_t v) const {
-    const T* x = scores_of(at(p.query), v);
-    T* y = scores_of(at(p.activated), v);
-    V top = V{} - std::numeric_limits<T>::infinity(), z{};
-    for (int a = 0; a < A; ++a) top = vmax<T>(top, load(x + a * S));
-    for (int a = 0; a < A; ++a) {
-      const V logit = load(x + a * S);
-      const V e = p.activation == 1 ? vexp(logit - top) : T(1) / (T(1) + vexp(-logit));
-      store(y + a * S, e);
+    const T* from = static_cast<const T*>(p.query) + v * p.query_strides[0] + block * L * p.query_strides[1];
+    T* y = row(static_cast<T*>(p.activated), score_vectors, v);
+    const bool as_it_is = L == W && count == W && p.query_strides[1] == 1;
+    const T low = -std::numeric_limits<T>::infinity();  // its softmax is 0
+    V top = all(low), z{};
+    for (int k = 0; k < score_vectors; ++k) {
+      V x = L == 1 ? all(low) : V{};
+      if (as_it_is) x = load(from + k * p.query_strides[2]);
+      else if (L == W) for (int i = 0; i < count; ++i) x[i] = from[i * p.query_strides[1] + k * p.query_strides[2]];
+      else for (int i = 0; i < std::min(W, p.score_channels - k * W); ++i) x[i] = from[(k * W + i) * p.query_strides[2]];
+      store(y + k * W, x);
+      top = vmax<T>(top, x);
+    }
+    if (L == 1) top = all(highest<T>(top));
+    for (int k = 0; k < score_vectors * W; k += W) {
+      const V x = load(y + k);
+      V e = p.activation == 1 ? vexp(x - finite_or_0(top)) : T(1) / (T(1) + vexp(-x));
+      e = x == low ? V{} : e;
+      store(y + k, e);
       z += e;
     }
-    if (p.activation == 1) for (int a = 0; a < A; ++a) store(y + a * S, load(y + a * S) / z);
+    z = across(z);
+    if (p.activation == 1) for (int k = 0; k < score_vectors * W; k += W) store(y + k, load(y + k) / z);
   }
-  void deactivate(int64_t v) const {
-    const T* y = scores_of(query, v);
-    T* to = scores_of(at(p.grad_query), v);
-    V inner{};
-    if (p.activation == 1) inner = dot(to, y);
-    for (int a = 0; a < A; ++a) {
-      const V prob = load(y + a * S), slope_there = p.activation == 1 ? prob : prob * (T(1) - prob);
-      store(to + a * S, slope_there * (load(to + a * S) - inner));
+  void deactivate(int64_t v, T* to) const {
+    const T* y = query[v];
+    const V inner = p.activation == 1 ? dot(to, y, score_vectors) : V{};
+    for (int k = 0; k < score_vectors * W; k += W) {
+      const V prob = load(y + k), slope_there = p.activation == 1 ? prob : prob * (T(1) - prob);
+      store(to + k, slope_there * (load(to + k) - inner));
     }
   }
-  inline V dot(const T* x, const T* y) const {
-    V t{};
-    for (int a = 0; a < A; ++a) t += load(x + a * S) * load(y + a * S);
-    return t;
+
+  // Drivers.
+  template <class Work, class Join, class Finish>
+  void over_lists(const DeepgatLists& lists, int64_t record, Work work, Join join, Finish finish) const {
+    T* parts = static_cast<T*>(p.parts);
+#pragma omp parallel num_threads(p.threads)
+    {
+      Room room(p.longest);
+      std::vector<T> mine(record);
+#pragma omp for schedule(dynamic, 32)
+      for (int64_t i = 0; i < lists.num_pieces; ++i) {
+        const int64_t *piece = lists.pieces + 4 * i, slot = piece[3];
+        T* to = slot < 0 ? mine.data() : parts + slot * record;
+        work(piece_of(lists, piece, room), room, to);
+        if (slot < 0) finish(piece[0], to);
+      }
+#pragma omp for schedule(dynamic, 1)
+      for (int64_t i = 0; i < lists.num_hubs; ++i) {
+        const int64_t* hub = lists.hubs + 3 * i;
+        join(parts + hub[1] * record, hub[2] - hub[1], record, mine.data());
+        finish(hub[0], mine.data());
+      }
+    }
+  }
+  static void add_up(const T* parts, int64_t pieces, int64_t size, T* to) {
+    std::copy_n(parts, size, to);
+    for (int64_t i = 1; i < pieces; ++i)
+      for (int64_t k = 0; k < size; ++k) to[k] += parts[i * size + k];
+  }
+  template <class F>
+  void over_nodes(F work) const {
+#pragma omp parallel for schedule(static) num_threads(p.threads)
+    for (int64_t v = 0; v < p.nodes; ++v) work(v);
+  }
+
+  void run_forward() const {
+    if (p.activation) over_nodes([&](int64_t v) { activate(v); });
+    const bool at_once = !p.symmetric_normalization;
+    over_lists(
+        p.by_target, SUM + (at_once ? value_vectors * W : 0),
+        [&](const Piece& x, Room& room, T* to) { softmax(x, room, at_once, to); },
+        [&](const T* parts, int64_t pieces, int64_t size, T* to) { join_softmax(parts, pieces, size, to); },
+        [&](int64_t v, const T* from) { finish_softmax(v, from, at_once); });
+    if (at_once) return;
+    over_lists(
+        p.by_target, value_vectors * W,
+        [&](const Piece& x, Room& room, T* to) { symmetric(x, room, to); }, add_up,
+        [&](int64_t v, const T* from) { write_out(v, from, all(T(1))); });
+  }
+  void run_pass(const DeepgatLists& lists, const Pass& pass) const {
+    over_lists(
+        lists, record_of(pass),
+        [&](const Piece& x, Room& room, T* to) { backward(x, room, pass, to); }, add_up,
+        [&](int64_t v, const T* from) { finish_backward(v, pass, from); });
+  }
+  void run_backward() const {
+    const bool scored = p.grad_query, there = scored || p.grad_bias;
+#pragma omp parallel num_threads(p.threads)
+    {
+      std::vector<T> room(value_vectors * W);
+#pragma omp for schedule(static)
+      for (int64_t v = 0; v < p.nodes; ++v) {
+        if (p.activation) activate(v);
+        prepare_backward(v, room.data());
+      }
+    }
+    if (p.undirected && !p.symmetric_normalization)
+      return run_pass(p.by_target, {there, true, scored, false, true});
+    const bool with_value = !p.symmetric_normalization;
+    if (!with_value) run_pass(p.by_source, {false, true, false, false, false});  // c comes first
+    if (p.undirected) {
+      if (there) run_pass(p.by_target, {there, false, scored, false, true});
+      return;
+    }
+    const bool from_source = with_value || scored, twice = p.shared && scored;
+    if (from_source) run_pass(p.by_source, {false, with_value, scored, false, !twice});
+    if (there) run_pass(p.by_target, {true, false, false, twice, true});
   }
 };
 
-template <class F>
-inline void over_nodes(const DeepgatProblem& p, F work) {
-#pragma omp parallel for schedule(dynamic, 64) num_threads(p.threads)
-  for (int64_t v = 0; v < p.nodes; ++v) work(v);
-}
-
-template <class T, int KIND, int D>
-void forward_block(const DeepgatProblem& p, int b) {
-  const Block<T, KIND, D> block(p, b);
-  if (p.activation) over_nodes(p, [&](int64_t v) { block.activate(v); });
-#pragma omp parallel num_threads(p.threads)
-  {
-    std::vector<T> weights, sums;
-#pragma omp for schedule(dynamic, 64)
-    for (int64_t v = 0; v < p.nodes; ++v) block.forward(v, weights, sums);
-    if (p.symmetric_normalization) {
-#pragma omp for schedule(dynamic, 64)
-      for (int64_t v = 0; v < p.nodes; ++v) block.forward_symmetric(v, weights, sums);
+template <class T>
+void run(const DeepgatProblem& p, bool forward) {
+  if (p.lanes == 1) {
+    for (int b = 0; b < Attention<T, 1>::blocks_of(p); ++b) {
+      const Attention<T, 1> work(p, b);
+      forward ? work.run_forward() : work.run_backward();
+    }
+  } else {
+    for (int b = 0; b < Attention<T, W>::blocks_of(p); ++b) {
+      const Attention<T, W> work(p, b);
+      forward ? work.run_forward() : work.run_backward();
     }
   }
 }
 
-template <class T, int KIND, int D>
-void backward_block(const DeepgatProblem& p, int b) {
-  const Block<T, KIND, D> block(p, b);
-  over_nodes(p, [&](int64_t v) {
-    if (p.activation) block.activate(v);
-    block.prepare_backward(v);
-  });
-  if (p.single_pass) {
-    over_nodes(p, [&](int64_t v) { block.backward_single_pass(v); });
-  } else {
-    over_nodes(p, [&](int64_t u) { block.backward_value(u); });
-    if (p.grad_query || p.grad_bias) over_nodes(p, [&](int64_t v) { block.backward_query(v); });
-    if (p.grad_key) over_nodes(p, [&](int64_t u) { block.backward_key(u); });
-  }
-  if (p.activation && p.grad_query) over_nodes(p, [&](int64_t v) { block.deactivate(v); });
-}
-
-template <class T, int KIND>
-void run_block(const DeepgatProblem& p, int b, bool forward) {
-  switch (p.channels) {
-    case 8:
-      return forward ? forward_block<T, KIND, 8>(p, b) : backward_block<T, KIND, 8>(p, b);
-    case 16:
-      return forward ? forward_block<T, KIND, 16>(p, b) : backward_block<T, KIND, 16>(p, b);
-    default:
-      return forward ? forward_block<T, KIND, 0>(p, b) : backward_block<T, KIND, 0>(p, b);
-  }
-}
-
+// A tensor [n][heads][channels] with any strides to lanes.
 template <class T>
-void run(const DeepgatProblem& p, bool forward) {
-  for (int b = 0; b * W < p.stride; ++b) {
-    if (p.kind == 1) run_block<T, 1>(p, b, forward);
-    else if (p.kind == 2) run_block<T, 2>(p, b, forward);
-    else run_block<T, 0>(p, b, forward);
-  }
-}
-
-// [n][heads][channels] -> [n][channels][stride], the heads padded with zeros.
-template <class T>
-void to_lanes(const T* from, T* to, int64_t n, int heads, int channels, int stride, int threads) {
+void to_lanes(const T* from, const int64_t* strides, T* to, int64_t n, int heads, int channels, int lanes, int threads) {
+  const int blocks = lanes == 1 ? heads : (heads + W - 1) / W;
+  const int vectors = lanes == 1 ? (channels + W - 1) / W : channels;
 #pragma omp parallel for schedule(static) num_threads(threads)
   for (int64_t v = 0; v < n; ++v)
-    for (int c = 0; c < channels; ++c)
-      for (int h = 0; h < stride; ++h)
-        to[(v * channels + c) * stride + h] = h < heads ? from[(v * heads + h) * channels + c] : T(0);
+    for (int b = 0; b < blocks; ++b)
+      for (int k = 0; k < vectors; ++k)
+        for (int i = 0; i < W; ++i) {
+          const int head = lanes == 1 ? b : b * W + i, channel = lanes == 1 ? k * W + i : k;
+          to[((v * blocks + b) * vectors + k) * W + i] =
+              head < heads && channel < channels
+                  ? from[v * strides[0] + head * strides[1] + channel * strides[2]]
+                  : T(0);
+        }
 }
 
 }  // namespace
 
-#define DEEPGAT_EXPORT(T, bits)                                                                  \
-  extern "C" void DEEPGAT_NAME(deepgat_forward_##bits)(const DeepgatProblem* p) {                \
-    run<T>(*p, true);                                                                            \
-  }                                                                                              \
-  extern "C" void DEEPGAT_NAME(deepgat_backward_##bits)(const DeepgatProblem* p) {               \
-    run<T>(*p, false);                                                                           \
-  }                                                                                              \
-  extern "C" void DEEPGAT_NAME(deepgat_to_lanes_##bits)(const T* from, T* to, int64_t n,         \
-                                                        int32_t heads, int32_t channels,         \
-                                                        int32_t stride, int32_t threads) {       \
-    to_lanes(from, to, n, heads, channels, stride, threads);                                     \
+#define DEEPGAT_EXPORT(T, bits)                                                                   \
+  extern "C" void DEEPGAT_NAME(deepgat_forward_##bits)(const DeepgatProblem* p) {                 \
+    run<T>(*p, true);                                                                             \
+  }                                                                                               \
+  extern "C" void DEEPGAT_NAME(deepgat_backward_##bits)(const DeepgatProblem* p) {                \
+    run<T>(*p, false);                                                                            \
+  }                                                                                               \
+  extern "C" void DEEPGAT_NAME(deepgat_to_lanes_##bits)(                                          \
+      const T* from, const int64_t* strides, T* to, int64_t n, int32_t heads, int32_t channels,   \
+      int32_t lanes, int32_t threads) {                                                           \
+    to_lanes(from, strides, to, n, heads, channels, lanes, threads);                              \
   }
 
 DEEPGAT_EXPORT(float, f32)

@@ -1,0 +1,217 @@
+// What the kernels share: vectors of W numbers, exp and log of them, sums of rows, dropout masks.
+//
+// Each .cpp is compiled once per instruction set; DEEPGAT_SUFFIX names the copy.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#ifndef DEEPGAT_SUFFIX
+#define DEEPGAT_SUFFIX base
+#endif
+#define DEEPGAT_JOIN_(a, b) a##_##b
+#define DEEPGAT_JOIN(a, b) DEEPGAT_JOIN_(a, b)
+#define DEEPGAT_NAME(name) DEEPGAT_JOIN(name, DEEPGAT_SUFFIX)
+
+namespace {
+
+constexpr int W = 8;
+
+template <class T>
+struct VectorOf;
+template <>
+struct VectorOf<float> {
+  typedef float type __attribute__((vector_size(W * sizeof(float)), aligned(4)));
+  typedef int32_t bits __attribute__((vector_size(W * sizeof(int32_t))));
+};
+template <>
+struct VectorOf<double> {
+  typedef double type __attribute__((vector_size(W * sizeof(double)), aligned(8)));
+  typedef int64_t bits __attribute__((vector_size(W * sizeof(int64_t))));
+};
+template <class T>
+using Vec = typename VectorOf<T>::type;
+template <class T>
+using Bits = typename VectorOf<T>::bits;
+typedef uint32_t Words __attribute__((vector_size(W * sizeof(uint32_t)), aligned(4)));
+constexpr Words COUNT = {0, 1, 2, 3, 4, 5, 6, 7};
+
+template <class T>
+inline Vec<T> load(const T* p) {
+  return *reinterpret_cast<const Vec<T>*>(p);
+}
+template <class T>
+inline void store(T* p, Vec<T> x) {
+  *reinterpret_cast<Vec<T>*>(p) = x;
+}
+template <class T>
+inline Vec<T> all(T x) {
+  return Vec<T>{} + x;
+}
+template <class T>
+inline Vec<T> vmax(Vec<T> a, Vec<T> b) {
+  return a > b ? a : b;
+}
+template <class T>
+inline T highest(Vec<T> x) {
+  T top = x[0];
+  for (int i = 1; i < W; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+template <class T>
+inline T total(Vec<T> x) {
+  return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+}
+
+// exp to within 2 units in the last place; 0 below the range of normal numbers, so exp(-inf) = 0.
+inline Vec<float> vexp(Vec<float> x) {
+  typedef Bits<float> Int;
+  const Int tiny = x < -87.0f;
+  Vec<float> y = tiny ? all(-87.0f) : x;
+  y = y > 88.0f ? all(88.0f) : y;
+  const Vec<float> halves = y * 1.44269504088896341f + (y < 0.0f ? all(-0.5f) : all(0.5f));
+  const Int whole = __builtin_convertvector(halves, Int);  // rounds to nearest
+  const Vec<float> n = __builtin_convertvector(whole, Vec<float>);
+  Vec<float> r = y - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  Vec<float> p = all(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const Int power = (whole + 127) << 23;
+  Vec<float> scale;
+  std::memcpy(&scale, &power, sizeof scale);
+  p = p * scale;
+  return tiny ? Vec<float>{} : p;
+}
+inline Vec<double> vexp(Vec<double> x) {
+  for (int i = 0; i < W; ++i) x[i] = std::exp(x[i]);
+  return x;
+}
+// log to within 2 units in the last place of normal numbers; log(0) = -inf.
+inline Vec<float> vlog(Vec<float> x) {
+  typedef Bits<float> Int;
+  Int bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const Int shifted = bits - 0x3f3504f3;  // so that the fraction lies in [sqrt(1/2), sqrt(2))
+  const Vec<float> n = __builtin_convertvector(shifted >> 23, Vec<float>);
+  bits = (shifted & 0x007fffff) + 0x3f3504f3;
+  Vec<float> f;
+  std::memcpy(&f, &bits, sizeof f);
+  f = f - 1.0f;
+  const Vec<float> square = f * f;
+  Vec<float> p = all(7.0376836292e-2f);
+  p = p * f - 1.1514610310e-1f;
+  p = p * f + 1.1676998740e-1f;
+  p = p * f - 1.2420140846e-1f;
+  p = p * f + 1.4249322787e-1f;
+  p = p * f - 1.6668057665e-1f;
+  p = p * f + 2.0000714765e-1f;
+  p = p * f - 2.4999993993e-1f;
+  p = p * f + 3.3333331174e-1f;
+  p = p * f * square - n * 2.12194440e-4f - 0.5f * square;
+  p = (f + p) + n * 0.693359375f;
+  p = x > 0.0f ? p : all(-std::numeric_limits<float>::infinity());
+  return x < std::numeric_limits<float>::infinity() ? p : x;  // and nan stays nan
+}
+inline Vec<double> vlog(Vec<double> x) {
+  for (int i = 0; i < W; ++i) x[i] = std::log(x[i]);
+  return x;
+}
+
+// W vectors of W numbers, rows to columns.
+template <class T>
+inline void swap_corners(Vec<T>* x, int d, Bits<T> low, Bits<T> high) {
+  for (int i = 0; i < W; ++i) {
+    if (i & d) continue;
+    const Vec<T> a = x[i], b = x[i + d];
+    x[i] = __builtin_shuffle(a, b, low);
+    x[i + d] = __builtin_shuffle(a, b, high);
+  }
+}
+template <class T>
+inline void turn(Vec<T>* x) {
+  swap_corners<T>(x, 1, Bits<T>{0, 8, 2, 10, 4, 12, 6, 14}, Bits<T>{1, 9, 3, 11, 5, 13, 7, 15});
+  swap_corners<T>(x, 2, Bits<T>{0, 1, 8, 9, 4, 5, 12, 13}, Bits<T>{2, 3, 10, 11, 6, 7, 14, 15});
+  swap_corners<T>(x, 4, Bits<T>{0, 1, 2, 3, 8, 9, 10, 11}, Bits<T>{4, 5, 6, 7, 12, 13, 14, 15});
+}
+
+// Calls work(number of vectors B known to the compiler, first vector) for blocks of up to 8.
+template <class F>
+inline void by_blocks(int vectors, F work) {
+  for (int first = 0; first < vectors; first += 8) {
+    switch (std::min(8, vectors - first)) {
+      case 1: work(std::integral_constant<int, 1>(), first); break;
+      case 2: work(std::integral_constant<int, 2>(), first); break;
+      case 3: work(std::integral_constant<int, 3>(), first); break;
+      case 4: work(std::integral_constant<int, 4>(), first); break;
+      case 5: work(std::integral_constant<int, 5>(), first); break;
+      case 6: work(std::integral_constant<int, 6>(), first); break;
+      case 7: work(std::integral_constant<int, 7>(), first); break;
+      default: work(std::integral_constant<int, 8>(), first);
+    }
+  }
+}
+
+// Asks for a row of B vectors that will be read soon.
+template <int B, class T>
+inline void fetch_row(const T* row) {
+  for (int i = 0; i < B * W; i += 64 / int(sizeof(T))) __builtin_prefetch(row + i);
+}
+
+// sum[b] += sum_j w_j row_j[b], b < B vectors, row_j = base + index_j * step. A weight is one number
+// or, with LANES = W, one per lane. The last vector begins at `last`, so that rows whose length is
+// no multiple of W can end with a vector that overlaps the one before.
+template <int B, int LANES, class T>
+inline void add_rows(Vec<T>* sum, const T* w, const T* base, int64_t step, int last,
+                     const int32_t* index, int64_t count, const int32_t* ahead) {
+  Vec<T> part[B];
+  for (int b = 0; b < B; ++b) part[b] = sum[b];
+  for (int64_t j = 0; j < count; ++j) {
+    const T* row = base + index[j] * step;
+    const Vec<T> x = LANES == 1 ? all(w[j]) : load(w + j * W);
+    if (ahead) fetch_row<B>(base + ahead[j] * step);
+    for (int b = 0; b < B - 1; ++b) part[b] += x * load(row + b * W);
+    part[B - 1] += x * load(row + last);
+  }
+  for (int b = 0; b < B; ++b) sum[b] = part[b];
+}
+
+// Dropout: a hash of (seed, row, column[, head]), so forward and backward agree and nothing is
+// stored. ops/draws.py is the definition.
+template <class U>
+inline U mix(U x) {
+  x ^= x >> 16;
+  x *= 0x7feb352dU;
+  x ^= x >> 15;
+  x *= 0x846ca68bU;
+  x ^= x >> 16;
+  return x;
+}
+template <class T>
+struct Dropout {
+  uint32_t seed, threshold;
+  T factor;
+  bool active;
+  Dropout(uint32_t seed, double share)
+      : seed(seed),
+        threshold(static_cast<uint32_t>(share * 4294967296.0)),
+        factor(static_cast<T>(1.0 / (1.0 - share))),
+        active(share > 0) {}
+  inline T operator()(uint32_t draw) const { return draw >= threshold ? factor : T(0); }
+  inline Vec<T> operator()(Words draw) const {
+    const Bits<T> kept = __builtin_convertvector(draw >= threshold, Bits<T>);
+    return kept ? all(factor) : Vec<T>{};
+  }
+};
+
+}  // namespace
