@@ -295,7 +295,7 @@ class NeighborAttention(nn.Module):
         if edge_attr is not None and self.edge_map is not None:
             if given is not None:
                 edge_attr = neighbors.in_order(given, edge_attr, mean=True, loops=0.0)
-            mapped = self.edge_map(edge_attr)
+            mapped = ops.linear(edge_attr, self.edge_map.weight)
             bias = mapped if bias is None else bias + mapped
         return bias
 

@@ -112,7 +112,7 @@ class LinearReadout(Readout):
         self.linear = nn.Linear(shape.width, shape.classes)
 
     def forward(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
-        return self.linear(ops.dropout(hidden[-1], self.dropout, self.training))
+        return _apply(self.linear, ops.dropout(hidden[-1], self.dropout, self.training))
 
     def predict(self, x: Features, label_features: Tensor | None) -> Tensor:
         """[n, 1, C]: the class logits of any layer's state."""
@@ -134,7 +134,8 @@ class JumpReadout(Readout):
         self.linear = nn.Linear(width, shape.classes)
 
     def forward(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
-        return self.linear(ops.dropout(self.jump(list(hidden)), self.dropout, self.training))
+        jumped = self.jump(list(hidden))
+        return _apply(self.linear, ops.dropout(jumped, self.dropout, self.training))
 
 
 class HopGate(Readout):
@@ -149,4 +150,9 @@ class HopGate(Readout):
 
     def forward(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
         hops = torch.stack([*hidden] if initial is None else [initial, *hidden], 1)
-        return (torch.sigmoid(self.gate(hops)) * hops).sum(1)
+        gate = torch.sigmoid(_apply(self.gate, hops.flatten(0, 1))).view(*hops.shape[:2], 1)
+        return (gate * hops).sum(1)
+
+
+def _apply(linear: nn.Linear, x: Tensor) -> Tensor:
+    return ops.linear(x, linear.weight, linear.bias)

@@ -47,13 +47,11 @@ class Layer(nn.Module):
     def _activate(self, out: Tensor) -> Tensor:
         """σ(norm(out))."""
         norm, activation = self.norm, self.activation
-        if (
-            isinstance(norm, nn.LayerNorm)
-            and isinstance(activation, nn.ELU)
-            and norm.bias is not None
-        ):
+        if not isinstance(norm, nn.LayerNorm) or norm.bias is None:
+            return activation(norm(out))
+        if isinstance(activation, nn.ELU):
             return ops.layer_norm_elu(out, norm.weight, norm.bias, norm.eps)
-        return activation(norm(out))
+        return activation(ops.layer_norm(out, norm.weight, norm.bias, norm.eps))
 
 
 Gate: TypeAlias = Callable[[Callable[[], Layer]], nn.Module]

@@ -120,7 +120,7 @@ class IdentityMap(Update):
 
     def before_activation(self, out: Tensor, inputs: LayerInputs) -> Tensor:
         beta = math.log(self.theta / inputs.number + 1)
-        return torch.addmm(out, out, self.weight, beta=1 - beta, alpha=beta)
+        return ops.identity_map(out, self.weight, beta)
 
 
 class Chain(Update):

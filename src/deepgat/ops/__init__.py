@@ -25,6 +25,7 @@ from deepgat.ops.scores import (
     ScoreForm,
     Uniform,
 )
+from deepgat.ops.steady import identity_map, layer_norm
 
 if torch.cuda.is_available():
     gpu.available()  # registers its kernels
@@ -46,6 +47,8 @@ __all__ = [
     "as_neighbors",
     "attention_weights",
     "dropout",
+    "identity_map",
+    "layer_norm",
     "layer_norm_elu",
     "linear",
     "neighbor_attention",

@@ -1,0 +1,80 @@
+"""Dense maps whose gradients have the same bits for any number of CPU threads.
+
+torch sums the gradients of a weight over the nodes in as many parts as there are threads. Here the
+parts are fixed by the number of nodes alone. On other devices these are torch's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+_ROWS, _MOST_PARTS = 64, 64
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b: [n, d], weight [m, d] → [n, m]."""
+    if x.device.type != "cpu" or x.dim() != 2 or not weight.requires_grad:
+        return F.linear(x, weight, bias)
+    return _Linear.apply(x, weight, bias)
+
+
+def identity_map(x: Tensor, weight: Tensor, beta: float) -> Tensor:
+    """x ((1 − β) I + β W): [n, m], weight [m, m] → [n, m]."""
+    if x.device.type != "cpu":
+        return torch.addmm(x, x, weight, beta=1 - beta, alpha=beta)
+    return (1 - beta) * x + beta * linear(x, weight.t())
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """γ (x − μ)/sqrt(σ² + ε) + β per row: [n, m] → [n, m]."""
+    if x.device.type != "cpu" or x.dim() != 2:
+        return F.layer_norm(x, weight.shape, weight, bias, eps)
+    return _LayerNorm.apply(x, weight, bias, eps)
+
+
+def transposed_product(x: Tensor, y: Tensor) -> Tensor:
+    """xᵀ y, the sum over the rows taken in fixed parts: [n, m], [n, d] → [m, d]."""
+    n = x.size(0)
+    parts = max(1, min(n // _ROWS, _MOST_PARTS))
+    rows = n // parts
+    whole = parts * rows
+    in_parts = [t[:whole].view(parts, rows, t.size(1)) for t in (x.contiguous(), y.contiguous())]
+    total = torch.bmm(in_parts[0].transpose(1, 2), in_parts[1]).sum(0)
+    return total if whole == n else total + x[whole:].t() @ y[whole:]
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        return (
+            grad @ weight if ctx.needs_input_grad[0] else None,
+            transposed_product(grad, x) if ctx.needs_input_grad[1] else None,
+            grad.sum(0) if ctx.needs_input_grad[2] else None,
+        )
+
+
+class _LayerNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        out, mean, scale = torch.native_layer_norm(x, weight.shape, weight, bias, eps)
+        ctx.save_for_backward(x, weight, bias, mean, scale)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, weight, bias, mean, scale = ctx.saved_tensors
+        grad = grad.contiguous()
+        dx, *_ = torch.ops.aten.native_layer_norm_backward(
+            grad, x, list(weight.shape), mean, scale, weight, bias, [True, False, False]
+        )
+        return dx, (grad * (x - mean) * scale).sum(0), grad.sum(0), None
