@@ -50,7 +50,7 @@ class Attend(torch.autograd.Function):
 
 @pytest.fixture(autouse=True)
 def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "attend", Attend.apply)
+    monkeypatch.setattr(attention, "_Attend", Attend)
 
 
 def lists_of(n: int, count: int, directed: bool, longest: int = 512) -> Neighbors:
@@ -152,7 +152,7 @@ def test_sparse_products(dropout, longest):
         )
         dense = torch.randn(x.size(0 if transposed else 1), 11, device=DEVICE, dtype=torch.float64)
         arguments = (*lists, x.values, dense, seed, dropout, transposed)
-        expected = matmul.sparse_matmul._init_fn(*arguments)
+        expected = matmul.define_sparse_matmul(*arguments)
         found = gpu_matmul.sparse_matmul(*arguments)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 

@@ -118,7 +118,7 @@ def test_the_number_of_threads_changes_no_bit_of_a_training():
     n, labels = 900, torch.arange(900) % 3
     hub = torch.stack([torch.zeros(n, dtype=torch.long), torch.arange(n)])
     edges = torch.cat([random_edges(n, 2000), hub, hub.flip(0)], 1)
-    neighbors, x = as_neighbors(edges, n), sparse(n, 12, 0.7, torch.float32)
+    neighbors, x = as_neighbors(edges, n), sparse(n, 12, 0.95, torch.float32)
     assert len(neighbors.hubs)
     assert len(x.column_hubs)
 

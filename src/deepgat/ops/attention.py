@@ -2,12 +2,13 @@
 
 Here are their signatures, the shapes for tracing and the autograd rule, so ``torch.compile`` and
 ``torch.export`` can see through them; the kernels behind them are registered per kind of device
-(``native.py`` for the CPU, ``triton_attention.py`` for GPUs).
+(``native.py`` for the CPU, ``gpu/attention.py`` for GPUs). In eager mode the same kernels run in
+a plain ``autograd.Function``, since a registered operator costs half a millisecond a call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -66,13 +67,14 @@ def neighbor_attention(
     query, key = (x if exact is None else x.to(exact) for x in (query, key))
     if bias is not None:
         bias = bias.expand(-1, value.size(1)).to(exact or bias.dtype)
-    out, _ = attend(
+    run = attend if torch.compiler.is_compiling() else _Attend.apply
+    out, _ = run(
         [getattr(neighbors, name) for name in LISTS],
         query,
         nothing if shared else key,
         value,
         bias,
-        torch.zeros(1, dtype=torch.int64, device=value.device) if seed is None else seed,
+        neighbors.ptr if seed is None else seed,
         kind,
         activation,
         scale,
@@ -105,6 +107,7 @@ def attend(
     """(out [n, H, D], log Σ exp of every list [n, H], on the CPU in the layout of its kernels).
 
     ``shared``: query is the key too (``key`` is then empty); ``activation`` acts on it first.
+    ``seed``'s first number draws the dropout mask; it is not read without dropout.
     """
     raise _no_kernel(value)
 
@@ -221,6 +224,44 @@ def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
 
 
 attend.register_autograd(_backward, setup_context=_setup_context)
+
+_KERNELS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+
+
+def register_kernels(
+    device: str, forward: Callable[..., Any], backward: Callable[..., Any]
+) -> None:
+    """Make these the kernels of both operators on one kind of device."""
+    attend.register_kernel(device)(forward)
+    attend_backward.register_kernel(device)(backward)
+    _KERNELS[device] = forward, backward
+
+
+class _Attend(torch.autograd.Function):
+    """``deepgat::attend`` without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, lists: list[Tensor], *inputs: Any) -> tuple[Tensor, Tensor]:
+        value = inputs[2]
+        if value.device.type not in _KERNELS:
+            raise _no_kernel(value)
+        run, ctx.run_backward = _KERNELS[value.device.type]
+        output = run(lists, *inputs)
+        ctx.save_for_backward(*output, *inputs[:5], *lists)
+        ctx.plain = inputs[5:]
+        ctx.mark_non_differentiable(output[1])
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
+        out, log_sum, query, key, value, bias, seed, *lists = ctx.saved_tensors
+        wanted = ctx.needs_input_grad
+        found = ctx.run_backward(
+            grad, out, log_sum, lists, query, key, value, bias, seed, *ctx.plain,
+            wanted[1] or wanted[2], wanted[4],
+        )  # fmt: skip
+        grads = (item if item.dim() > 1 else None for item in found)
+        return (None, *grads, None) + (None,) * len(ctx.plain)
 
 
 def _no_kernel(value: Tensor) -> RuntimeError:

@@ -22,11 +22,10 @@ from deepgat.ops.attention import (
     LANES,
     LISTS,
     NONE,
-    attend,
-    attend_backward,
     cpu_room,
     from_cpu_room,
     lanes_of,
+    register_kernels,
 )
 from deepgat.ops.pieces import LONGEST
 
@@ -113,8 +112,7 @@ def supports(value: Tensor) -> bool:
     return value.device.type == "cpu" and available()
 
 
-@attend.register_kernel("cpu")
-def _(
+def attention_forward(
     lists: Sequence[Tensor], query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None,
     seed: Tensor, kind: int, activation: int, scale: float, slope: float,
     symmetric_normalization: bool, shared: bool, undirected: bool, dropout: float,
@@ -130,8 +128,7 @@ def _(
     return out, log_sum
 
 
-@attend_backward.register_kernel("cpu")
-def _(
+def attention_backward(
     grad: Tensor, out: Tensor, log_sum: Tensor, lists: Sequence[Tensor], query: Tensor, key: Tensor,
     value: Tensor, bias: Tensor | None, seed: Tensor, kind: int, activation: int, scale: float,
     slope: float, symmetric_normalization: bool, shared: bool, undirected: bool, dropout: float,
@@ -176,6 +173,9 @@ def _(
     )
 
 
+register_kernels("cpu", attention_forward, attention_backward)
+
+
 class _Call:
     """One call of a kernel: the C structure and the tensors that must outlive it."""
 
@@ -218,7 +218,7 @@ class _Call:
             channels=channels,
             lanes=lanes_of(value),
             threads=threads(),
-            seed=int(seed),
+            seed=int(seed[0]) if dropout else 0,
             scale=scale,
             slope=slope,
             dropout=dropout,

@@ -10,9 +10,9 @@ import triton
 from torch import Tensor
 
 from deepgat.ops import draws
-from deepgat.ops.attention import LISTS, NONE, attend, attend_backward
+from deepgat.ops.attention import LISTS, NONE, register_kernels
 from deepgat.ops.gpu import attention_kernels as kernels
-from deepgat.ops.gpu.launch import Tiles, compute_type, two_floats
+from deepgat.ops.gpu.launch import compute_type, tiles_for, two_floats
 
 ROW, LOG_SUM, WEIGHTED = 0, 1, 2
 
@@ -32,7 +32,7 @@ class _Problem:
         self.kind, self.activation, self.shared = kind, activation, shared
         self.score_channels = query.size(2) if kind != NONE else 1
         """A; the activated query is padded to the tile's width."""
-        self.tiles = Tiles(
+        self.tiles = tiles_for(
             self.heads,
             self.channels,
             self.score_channels,
@@ -240,5 +240,4 @@ def _launch_backward(
             )  # fmt: skip
 
 
-attend.register_kernel("cuda")(forward)
-attend_backward.register_kernel("cuda")(backward)
+register_kernels("cuda", forward, backward)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,50 +17,38 @@ PER_WARP = 1024
 """Numbers of a tile that one warp holds: 32 in each thread."""
 
 
-@dataclass(frozen=True)
-class Tiles:
-    """How much of H heads of D channels, scored by A numbers, one program handles at a time."""
+class Tiles(NamedTuple):
+    """How much of the heads, channels and neighbours one program handles at a time."""
 
-    num_heads: int
-    num_channels: int
-    num_score_channels: int
-    mean_degree: float
+    edges: int
+    heads: int
+    score_channels: int
+    channels: int
+    head_blocks: int
+    """Programs that share the heads of a list."""
+    warps: int
 
-    @property
-    def channels(self) -> int:
-        return triton.next_power_of_2(self.num_channels)
 
-    @property
-    def score_channels(self) -> int:
-        return triton.next_power_of_2(self.num_score_channels)
+def tiles_for(heads: int, channels: int, score_channels: int, mean_degree: float) -> Tiles:
+    """Tiles for H heads of D channels, scored by A numbers, in lists of that many neighbours."""
+    return _tiles(heads, channels, score_channels, _power(max(1, int(mean_degree))), LARGEST)
 
-    @property
-    def widest(self) -> int:
-        return max(self.channels, self.score_channels)
 
-    @property
-    def heads(self) -> int:
-        """Heads of one program; the rest are other programs'."""
-        fitting = max(1, LARGEST // self.widest)
-        return min(triton.next_power_of_2(self.num_heads), fitting)
+@cache
+def _tiles(heads: int, channels: int, score_channels: int, usual: int, largest: int) -> Tiles:
+    """Measured on an H200: many heads at once do best with few neighbours at a time."""
+    channels, score_channels = _power(channels), _power(score_channels)
+    widest = max(channels, score_channels)
+    block = min(_power(heads), max(1, largest // widest))
+    fitting = max(1, largest // (block * widest))
+    edges = min(fitting, usual, 4 if block >= 4 else 16)
+    warps = min(8, max(1, edges * block * widest // PER_WARP))
+    return Tiles(edges, block, score_channels, channels, -(-heads // block), warps)
 
-    @property
-    def head_blocks(self) -> int:
-        return triton.cdiv(self.num_heads, self.heads)
 
-    @property
-    def edges(self) -> int:
-        """Neighbours at a time: as many as fit, but not many more than a list has.
-
-        Measured on an H200: many heads at once do best with few neighbours.
-        """
-        fitting = max(1, LARGEST // (self.heads * self.widest))
-        usual = triton.next_power_of_2(max(1, int(self.mean_degree)))
-        return max(1, min(fitting, usual, 4 if self.heads >= 4 else 16))
-
-    @property
-    def warps(self) -> int:
-        return min(8, max(1, self.edges * self.heads * self.widest // PER_WARP))
+def _power(x: int) -> int:
+    """The next power of two."""
+    return int(triton.next_power_of_2(x))
 
 
 def compute_type(x: Tensor) -> Any:

@@ -188,19 +188,10 @@ struct Attention {
           sum[i] = own[0] * load(other);
           for (int b = 1; b < B(); ++b) sum[i] += own[b] * load(other + b * W);
         }
-        const V found = L == 1 ? totals(sum) : sum[0];
+        const V found = L == 1 ? totals<T>(sum) : sum[0];
         store(to + g * W, first ? load(to + g * W) + found : found);
       }
     });
-  }
-  static V totals(const V* x) {  // the sum of each of W vectors
-    const Bits<T> even = {0, 2, 4, 6, 8, 10, 12, 14}, odd = {1, 3, 5, 7, 9, 11, 13, 15};
-    V four[4], two[2];
-    for (int i = 0; i < 4; ++i)
-      four[i] = __builtin_shuffle(x[2 * i], x[2 * i + 1], even) + __builtin_shuffle(x[2 * i], x[2 * i + 1], odd);
-    for (int i = 0; i < 2; ++i)
-      two[i] = __builtin_shuffle(four[2 * i], four[2 * i + 1], even) + __builtin_shuffle(four[2 * i], four[2 * i + 1], odd);
-    return __builtin_shuffle(two[0], two[1], even) + __builtin_shuffle(two[0], two[1], odd);
   }
   // to = sum_j w_j row_j.
   void sums(const T* w, const Table& theirs, int vectors, const Piece& x, bool fetch, T* to) const {

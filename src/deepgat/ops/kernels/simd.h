@@ -128,21 +128,41 @@ inline Vec<double> vlog(Vec<double> x) {
   return x;
 }
 
+// A vector of the given places of (a, b), a's being 0 ... W-1 and b's W ... 2W-1.
+#ifdef __clang__
+#define DEEPGAT_PICK(T, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define DEEPGAT_PICK(T, a, b, ...) __builtin_shuffle(a, b, Bits<T>{__VA_ARGS__})
+#endif
+
 // W vectors of W numbers, rows to columns.
 template <class T>
-inline void swap_corners(Vec<T>* x, int d, Bits<T> low, Bits<T> high) {
-  for (int i = 0; i < W; ++i) {
-    if (i & d) continue;
-    const Vec<T> a = x[i], b = x[i + d];
-    x[i] = __builtin_shuffle(a, b, low);
-    x[i + d] = __builtin_shuffle(a, b, high);
+inline void turn(Vec<T>* x) {
+  for (int i : {0, 2, 4, 6}) {
+    const Vec<T> a = x[i], b = x[i + 1];
+    x[i] = DEEPGAT_PICK(T, a, b, 0, 8, 2, 10, 4, 12, 6, 14);
+    x[i + 1] = DEEPGAT_PICK(T, a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+  for (int i : {0, 1, 4, 5}) {
+    const Vec<T> a = x[i], b = x[i + 2];
+    x[i] = DEEPGAT_PICK(T, a, b, 0, 1, 8, 9, 4, 5, 12, 13);
+    x[i + 2] = DEEPGAT_PICK(T, a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  for (int i : {0, 1, 2, 3}) {
+    const Vec<T> a = x[i], b = x[i + 4];
+    x[i] = DEEPGAT_PICK(T, a, b, 0, 1, 2, 3, 8, 9, 10, 11);
+    x[i + 4] = DEEPGAT_PICK(T, a, b, 4, 5, 6, 7, 12, 13, 14, 15);
   }
 }
+// The sums of a's neighbouring pairs, then of b's; and the sum of each of W vectors.
 template <class T>
-inline void turn(Vec<T>* x) {
-  swap_corners<T>(x, 1, Bits<T>{0, 8, 2, 10, 4, 12, 6, 14}, Bits<T>{1, 9, 3, 11, 5, 13, 7, 15});
-  swap_corners<T>(x, 2, Bits<T>{0, 1, 8, 9, 4, 5, 12, 13}, Bits<T>{2, 3, 10, 11, 6, 7, 14, 15});
-  swap_corners<T>(x, 4, Bits<T>{0, 1, 2, 3, 8, 9, 10, 11}, Bits<T>{4, 5, 6, 7, 12, 13, 14, 15});
+inline Vec<T> pairs(Vec<T> a, Vec<T> b) {
+  return DEEPGAT_PICK(T, a, b, 0, 2, 4, 6, 8, 10, 12, 14) + DEEPGAT_PICK(T, a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+}
+template <class T>
+inline Vec<T> totals(const Vec<T>* x) {
+  return pairs<T>(pairs<T>(pairs<T>(x[0], x[1]), pairs<T>(x[2], x[3])),
+                  pairs<T>(pairs<T>(x[4], x[5]), pairs<T>(x[6], x[7])));
 }
 
 // Calls work(number of vectors B known to the compiler, first vector) for blocks of up to 8.
