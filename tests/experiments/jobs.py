@@ -11,13 +11,13 @@ from deepgat.errors import UserError
 from deepgat.experiments import AnalysisSpec, DataSpec, RunSpec
 from deepgat.experiments.work import Made, OnEpoch
 from deepgat.nn import ModelSettings
-from deepgat.train import TrainSettings
+from deepgat.train import Epoch, TrainSettings
 
 LOG = "DEEPGAT_TEST_LOG"
 """Names a file to which every job that finishes its work adds a line with its signature."""
 
 FAILING, KILLED, WAITING = 1001, 1002, 1003
-"""Seeds of runs that fail, whose process is killed, and that wait to be killed."""
+"""Seeds of runs that fail, whose process is killed, and that go on for a minute."""
 
 
 def spec(seed: int = 0, layers: int = 2, dataset: str = "csbm", **analysis) -> RunSpec:
@@ -57,7 +57,10 @@ def fake(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
         os.kill(os.getpid(), signal.SIGKILL)
     if wanted.seed == WAITING:
         tell("waiting")
-        time.sleep(60)
+        for number in range(600):
+            time.sleep(0.1)
+            if on_epoch is not None:
+                on_epoch(Epoch(number, 0.0, 0.0, 0.0))
     tell(wanted.signature)
     return Made(record_of(wanted), arrays_of(wanted))
 

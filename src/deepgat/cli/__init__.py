@@ -12,7 +12,9 @@ from rich.markup import escape
 from deepgat.cli.datasets import datasets
 from deepgat.cli.demo import demo
 from deepgat.cli.evaluate import evaluate
+from deepgat.cli.run import run
 from deepgat.cli.show import ERR
+from deepgat.cli.store import store_app
 from deepgat.cli.train import train
 from deepgat.errors import UserError
 
@@ -28,6 +30,8 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(datasets)
 app.command()(demo)
+app.command()(run)
+app.add_typer(store_app)
 
 
 def main() -> None:

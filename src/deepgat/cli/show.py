@@ -34,7 +34,7 @@ def percent(share: float | None) -> str:
 
 def run_table(title: str, records: Sequence[Record]) -> Table:
     """A row per seed, and the mean with its 95% interval."""
-    table = _table(title)
+    table = simple_table(title)
     table.show_footer = len(records) > 1
     table.add_column("seed", "mean", justify="right")
     for part in PARTS:
@@ -56,9 +56,44 @@ def run_table(title: str, records: Sequence[Record]) -> Table:
     return table
 
 
+def records_table(title: str, records: Sequence[Record]) -> Table:
+    """A row per run of a store."""
+    table = simple_table(title)
+    for name in ("run", "dataset", "split", "model"):
+        table.add_column(name, no_wrap=True)
+    for name in ("L", "seed", "test", "val", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+
+    def order(record: Record) -> tuple[Any, ...]:
+        settings = record["model"]
+        return (
+            record["dataset"],
+            settings["model"],
+            settings["score"],
+            settings["layers"],
+            record["split"],
+            record["seed"],
+            record["signature"],
+        )
+
+    for record in sorted(records, key=order):
+        settings = record["model"]
+        table.add_row(
+            record["signature"][:8],
+            record["dataset"],
+            record["split"],
+            f"{settings['model']} {settings['score']}",
+            str(settings["layers"]),
+            str(record["seed"]),
+            *(percent(record["micro_f1"].get(part)) for part in ("test", "val")),
+            f"{record['wall_seconds']:.0f} s",
+        )
+    return table
+
+
 def score_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> Table:
     """A row per name with micro-F1 of each part."""
-    table = _table(title)
+    table = simple_table(title)
     table.add_column("model")
     for part in PARTS:
         table.add_column(part, justify="right")
@@ -69,7 +104,7 @@ def score_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> 
 
 def dataset_table(listings: Sequence[Listing], wide: bool) -> Table:
     """The catalogue: what there is, and what of it is at hand; with notes where there is room."""
-    table = _table("Datasets")
+    table = simple_table("Datasets")
     table.add_column("name", no_wrap=True)
     for name in ("nodes", "edges", "features", "classes"):
         table.add_column(name, justify="right")
@@ -92,7 +127,7 @@ def dataset_table(listings: Sequence[Listing], wide: bool) -> Table:
 def demo_table(points: Sequence[DepthPoint]) -> Table:
     """A row per depth, a column per model."""
     models = list(dict.fromkeys(point.model for point in points))
-    table = _table("Test micro-F1 (%)")
+    table = simple_table("Test micro-F1 (%)")
     table.add_column("layers", justify="right")
     for model in models:
         table.add_column(model, justify="right")
@@ -182,7 +217,7 @@ def epoch_progress(
         yield update
 
 
-def _table(title: str) -> Table:
+def simple_table(title: str) -> Table:
     """A table that fits 80 columns: rules above and below, none between."""
     return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
 

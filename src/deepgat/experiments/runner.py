@@ -29,6 +29,8 @@ from deepgat.experiments.work import Perform, perform
 from deepgat.experiments.worker import Broken, Busy, Done, Ready, Step, worker_main
 from deepgat.train import Epoch, choose_device
 
+START_METHOD = "spawn"
+"""How worker processes begin: a forked one could not use CUDA."""
 CPU_WORKERS, GPU_WORKERS = 8, 4
 """The most workers that are taken unasked."""
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -152,10 +154,10 @@ class _Worker:
     """A worker process, seen from the parent."""
 
     def __init__(self, store: Store, device: str, threads: int, perform: Perform) -> None:
-        context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
+        context = multiprocessing.get_context(START_METHOD)
         self.connection: Connection
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(
+        self.process = context.Process(  # type: ignore[attr-defined]
             target=worker_main,
             args=(theirs, store.folder, device, threads, perform),
             daemon=True,
@@ -166,6 +168,7 @@ class _Worker:
         theirs.close()  # so that the end of the process ends the connection
         self.spec: RunSpec | None = None
         self.ready = False
+        self.gone = False
 
     def give(self, spec: RunSpec) -> None:
         self.spec, self.ready = spec, False
@@ -210,20 +213,10 @@ class _Session:
 
     def run(self) -> None:
         self.pending = deque(self.missing)
-        threads = max(1, min(torch.get_num_threads(), cores() // self.count))
         next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
         try:
-            for _ in range(self.count):
-                self.workers.append(_Worker(self.store, self.device, threads, self.perform))
             while self.pending or self.elsewhere or any(w.spec for w in self.workers):
-                for index, worker in enumerate(self.workers):
-                    if not worker.process.is_alive() and not worker.connection.poll():
-                        self._bury(worker)
-                        self.workers[index] = _Worker(
-                            self.store, self.device, threads, self.perform
-                        )
-                    elif worker.ready and self.pending:
-                        self._hand_out(worker, self.pending.popleft())
+                self._keep_busy()
                 connections = [worker.connection for worker in self.workers]
                 for connection in wait(connections, timeout=SECONDS_BETWEEN_LOOKS):
                     self._listen(next(w for w in self.workers if w.connection is connection))
@@ -234,13 +227,26 @@ class _Session:
             for worker in self.workers:
                 worker.stop()
 
+    def _keep_busy(self) -> None:
+        """Bury dead workers, start those that are lacking, and hand out runs."""
+        for worker in list(self.workers):
+            if worker.gone:
+                self.workers.remove(worker)
+                self._bury(worker)
+        threads = max(1, min(torch.get_num_threads(), cores() // self.count))
+        idle = sum(worker.spec is None for worker in self.workers)
+        for _ in range(min(self.count - len(self.workers), len(self.pending) - idle)):
+            self.workers.append(_Worker(self.store, self.device, threads, self.perform))
+        for worker in self.workers:
+            if worker.ready and not worker.gone and self.pending:
+                self._hand_out(worker, self.pending.popleft())
+
     def _hand_out(self, worker: _Worker, spec: RunSpec) -> None:
         try:
             worker.give(spec)
         except (BrokenPipeError, ConnectionResetError):  # it died while idle: not this run's fault
-            worker.spec, worker.ready = None, True
+            worker.spec, worker.ready, worker.gone = None, True, True
             self.pending.appendleft(spec)
-            worker.process.join()
             return
         self.tell(Started(spec))
 
@@ -248,7 +254,7 @@ class _Session:
         try:
             message = worker.connection.recv()
         except (EOFError, ConnectionResetError):
-            worker.process.join()  # it is ending; the next round buries it
+            worker.gone = True  # all it had to say was heard
             return
         spec = worker.spec
         if isinstance(message, Ready):

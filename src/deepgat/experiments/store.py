@@ -331,7 +331,7 @@ def _make_store(folder: Path) -> None:
         strange = [
             n for n in names if n not in _OWN_FOLDERS and not n.lstrip(".").startswith(MARKER)
         ]
-        if strange:
+        if strange and not _is_store(folder):  # it may have become one since
             raise UserError(
                 f"{folder} holds other things and is not a store of runs: choose a new folder"
             )
