@@ -12,6 +12,7 @@ from rich.markup import escape
 from deepgat.cli.datasets import datasets
 from deepgat.cli.demo import demo
 from deepgat.cli.evaluate import evaluate
+from deepgat.cli.reproduce import reproduce
 from deepgat.cli.run import run
 from deepgat.cli.show import ERR
 from deepgat.cli.store import store_app
@@ -31,6 +32,7 @@ app.command()(evaluate)
 app.command()(datasets)
 app.command()(demo)
 app.command()(run)
+app.command()(reproduce)
 app.add_typer(store_app)
 
 

@@ -91,6 +91,17 @@ def records_table(title: str, records: Sequence[Record]) -> Table:
     return table
 
 
+def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Cells of text; numbers to the right."""
+    table = simple_table(title)
+    for index, name in enumerate(columns):
+        numbers = any(row[index][:1].isdigit() for row in rows)
+        table.add_column(name, justify="right" if numbers else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 def score_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> Table:
     """A row per name with micro-F1 of each part."""
     table = simple_table(title)

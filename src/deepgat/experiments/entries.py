@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from deepgat.errors import UserError
 from deepgat.experiments.spec import NOT_PART, SECTIONS, SIGNATURE_DIGITS, RunSpec, signature_of
-from deepgat.saving import to_json
+from deepgat.saving import to_json, write_through
 
 Record: TypeAlias = dict[str, Any]
 
@@ -119,14 +118,6 @@ def spec_values(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def spec_of(record: Mapping[str, Any]) -> RunSpec:
     """The spec of a record; settings younger than it have their defaults."""
     return RunSpec.from_dict(spec_values(record))
-
-
-def write_through(path: Path, content: bytes) -> None:
-    """Write a new file and wait until it is on the disk."""
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _checksum(record: Mapping[str, Any]) -> str:

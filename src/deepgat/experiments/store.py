@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
@@ -41,10 +40,9 @@ from deepgat.experiments.entries import (
     read_arrays,
     read_record,
     write_entry,
-    write_through,
 )
 from deepgat.experiments.spec import RunSpec
-from deepgat.saving import to_json
+from deepgat.saving import to_json, write_whole
 
 MARKER = "store.json"
 KIND = "deepgat store"
@@ -287,19 +285,6 @@ class Store:
 def now() -> str:
     """The time to the second, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file under another name, then rename it: readers see all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Not mkstemp: only the owner may read its files, but a store can be shared.
-    temporary = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        write_through(temporary, text.encode())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _is_store(folder: Path) -> bool:

@@ -31,8 +31,8 @@ from deepgat.experiments.entries import (
     write_entry,
 )
 from deepgat.experiments.spec import RESULTS_VERSION
-from deepgat.experiments.store import KIND, MARKER, Store, write_whole
-from deepgat.saving import to_json
+from deepgat.experiments.store import KIND, MARKER, Store
+from deepgat.saving import to_json, write_whole
 
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz")
 MEMBER = re.compile(f"[0-9a-f]{{2}}/({SIGNATURE.pattern})/({re.escape(RECORD)}|{ARRAYS})")
