@@ -319,6 +319,19 @@ def test_an_unforeseen_error_is_kept_in_a_line(store):
     assert attempt(store, spec(), "cpu", perform) == Broken("ZeroDivisionError: one two")
 
 
+def test_a_run_that_cannot_be_kept_has_failed(store, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("deepgat.experiments.store.write_entry", full)
+    result = attempt(store, spec(), "cpu", fake)
+    assert result == Broken("OSError: [Errno 28] No space left on device")
+    assert store.get(spec().signature) is None
+    monkeypatch.setattr("deepgat.experiments.store.write_whole", full)
+    with pytest.raises(UserError, match=r"cannot be written .No space left on device.: make room"):
+        attempt(store, spec(), "cpu", fake)
+
+
 def test_nothing_is_made_twice_nor_by_two(store, log):
     wanted = spec()
     with store.claim(wanted.signature):

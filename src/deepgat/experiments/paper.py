@@ -7,7 +7,7 @@ whatever some target needs, so that no target trains what another has trained.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from deepgat.analysis.structure import graph_statistics
@@ -185,9 +185,8 @@ def _specs(
                 analysis = AnalysisSpec(
                     MEASURES, attention="all" if compared and system != ORACLE else "none"
                 )
-                yield RunSpec(
-                    DataSpec(dataset, split), usual.model, usual.training, analysis
-                ).with_seed(seed)
+                schedule = replace(usual.training, seed=seed)
+                yield RunSpec(DataSpec(dataset, split), usual.model, schedule, analysis)
 
 
 def _ends(depths: Sequence[int]) -> tuple[int, ...]:

@@ -11,9 +11,8 @@ import hashlib
 import itertools
 import json
 import tomllib
-import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from deepgat.data import NodeDataset, load_graph, parse_split
 from deepgat.data.entries import find_entry
 from deepgat.errors import UserError, unknown_name
 from deepgat.experiments.measures import MEASURES
-from deepgat.experiments.values import from_table, to_toml, typed
+from deepgat.experiments.values import field_types, from_table, to_toml, typed
 from deepgat.nn import ModelSettings
 from deepgat.recipes import Recipe, recipe
 from deepgat.train import TrainSettings
@@ -88,7 +87,7 @@ class RunSpec:
 
     def __post_init__(self) -> None:
         for section, kind in SECTIONS.items():
-            given, hints = getattr(self, section), typing.get_type_hints(kind)
+            given, hints = getattr(self, section), field_types(kind)
             values = {
                 item.name: typed(
                     f"{section}.{item.name}", getattr(given, item.name), hints[item.name]
@@ -111,9 +110,6 @@ class RunSpec:
     @property
     def signature(self) -> str:
         return signature_of(self.to_dict())
-
-    def with_seed(self, seed: int) -> RunSpec:
-        return replace(self, training=replace(self.training, seed=seed))
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """The whole spec as plain values, section by section."""

@@ -191,7 +191,13 @@ class Store:
             **spec.to_dict(),
             **more,
         }
-        write_whole(self.folder / FAILED / f"{claim.signature}.json", to_json(record, indent=1))
+        try:
+            write_whole(self.folder / FAILED / f"{claim.signature}.json", to_json(record, indent=1))
+        except OSError as problem:
+            raise UserError(
+                f"the store {self.folder} cannot be written ({problem.strerror}): make room, or "
+                "choose another --store"
+            ) from problem
         return record
 
     def remove(self, signature: str) -> None:

@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
+from functools import cache
 from typing import Any, TypeVar
 
 from deepgat.errors import UserError, unknown_name
@@ -37,7 +38,7 @@ def from_table(kind: type[T], table: Any, where: str) -> T:
     """
     if not isinstance(table, Mapping):
         raise UserError(f"{where} is {table!r}: expected a table of settings, [{where}]")
-    hints = typing.get_type_hints(kind)
+    hints = field_types(kind)  # type: ignore[arg-type]
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     for name in table:
         if name not in known:
@@ -50,8 +51,16 @@ def from_table(kind: type[T], table: Any, where: str) -> T:
     return kind(**values)
 
 
+@cache
+def field_types(kind: type) -> Mapping[str, Any]:
+    """Field → type; kept, because working them out takes a millisecond."""
+    return typing.get_type_hints(kind)
+
+
 def typed(name: str, value: Any, hint: Any) -> Any:
     """The value in the type of its field: whole numbers become floats, lists become tuples."""
+    if type(value) is hint and hint in (str, bool):
+        return value
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
         if not isinstance(value, list | tuple):

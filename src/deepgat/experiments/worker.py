@@ -65,6 +65,7 @@ def attempt(
             return Done(found, made_here=False)
         try:
             made = perform(spec, device, send)
+            return Done(store.add(mine, made.record, made.arrays), made_here=True)
         except (KeyboardInterrupt, BrokenPipeError):
             raise
         except Exception as error:
@@ -78,7 +79,6 @@ def attempt(
                 hardware=hardware(device),
             )
             return Broken(text)
-        return Done(store.add(mine, made.record, made.arrays), made_here=True)
 
 
 class Send:
