@@ -1,12 +1,14 @@
 """The paper's targets: which runs they need, and what the tables make of them."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
+from deepgat.analysis import divergence_bound
 from deepgat.data.datasets import Listing
 from deepgat.errors import UserError
-from deepgat.experiments import paper
+from deepgat.experiments import lemmas, paper
 from deepgat.experiments.paper import (
     RATES,
     TARGETS,
@@ -17,11 +19,12 @@ from deepgat.experiments.paper import (
 )
 from deepgat.recipes import recipe
 from deepgat.report import targets
+from deepgat.report.attention import attention_drifts
 from deepgat.report.paper import degradation_table, depth_tables, nearest_tables, table1, table2
 from deepgat.report.published import DEEPGAT_PAPER, TABLE1
 from deepgat.report.scores import best_depth, best_on_validation, curves, mean_score
 
-from jobs import graded_record
+from jobs import graded, graded_record
 
 
 def records(target: str, plan: paper.Plan) -> list[dict]:
@@ -208,6 +211,58 @@ def test_nearest_neighbor():
     assert train.columns[-1] == "oracle sum"
     assert train.rows[0][1].startswith("9.5 ± ")
     assert train.rows[0][1].endswith("[4.7]")
+
+
+@pytest.mark.parametrize("plan", [AUTHORS, HONEST], ids=["authors", "honest"])
+def test_attention(plan, tmp_path):
+    """Uniform attention in the deep network, tilted in the other: the numbers by hand."""
+    specs = target_specs("attention-kl", plan)
+    made = {spec.signature: graded(spec, "cpu", None) for spec in specs}
+
+    def arrays(signature: str) -> dict:
+        return made[signature].arrays
+
+    found = [item.record for item in made.values()]
+    drifts = attention_drifts(found, arrays, plan.protocol)
+    assert [drift.name for drift in drifts] == ["DeepGAT DP", "DeepGAT SD", "GAT DP", "GAT SD"]
+    for drift in drifts:
+        runs = 1 if plan is AUTHORS else 3
+        assert drift.runs == runs
+        assert list(drift.divergence) == list(range(1, 16))
+        tilted = 0.25 * math.log(0.75) * 2 + 0.5 * math.log(1.5)
+        expected = [0, tilted, tilted, 0] * runs
+        assert drift.divergence[15] == pytest.approx(expected, abs=1e-4)
+        assert drift.uniform == pytest.approx(drift.divergence[15])
+    widths = {"authors": math.sqrt(8), "honest": 15}  # per-head width 8, or dim(q) = C
+    assert drifts[0].bounds[15] == pytest.approx(0.4745, abs=1e-4)
+    scaled = divergence_bound(1 / widths[plan.protocol])
+    assert drifts[1].bounds[1] == pytest.approx(scaled)
+    assert drifts[1].bounds[15] == pytest.approx(
+        divergence_bound(1 / math.sqrt(15)) if plan is AUTHORS else scaled
+    )
+    assert drifts[2].bounds[15] is None
+    page = targets.attention_page(found, arrays, plan.protocol)
+    last, layers = page.tables
+    assert last.rows[0][:2] == ["cs", "DeepGAT DP"]
+    assert last.rows[0][7] == "0.474"
+    assert len(layers.rows) == 16
+    written = targets.write_page(page, tmp_path)
+    assert tmp_path / "attention-kl-cs.png" in written
+    assert attention_drifts(found, lambda signature: None, plan.protocol) == []
+
+
+def test_lemmas(tmp_path, monkeypatch):
+    monkeypatch.setattr(lemmas, "QUICK_DRAWS", 500)
+    checks = list(lemmas.check_lemmas(quick=True))
+    page = targets.lemma_page(checks)
+    (table,) = page.tables
+    assert len(table.rows) == 4
+    assert {row[6] for row in table.rows} == {"yes"}  # the formulas hold
+    regular = [row[7] for row in table.rows if row[1].startswith("regular")]
+    hubs = {row[0]: row[7] for row in table.rows if row[1].startswith("with hubs")}
+    assert regular == ["yes", "yes"]
+    assert hubs["Lemma 1 (GCN)"] == "no"  # path counts are not the weights where degrees differ
+    assert tmp_path / "lemmas.png" in targets.write_page(page, tmp_path)
 
 
 def test_table_1_prints_the_difference():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from deepgat.cli.run import (
 from deepgat.cli.show import ERR, OUT, plain_table
 from deepgat.errors import UserError
 from deepgat.experiments import Outcome, Record, RunSpec, Store, read_records, write_records
+from deepgat.experiments.lemmas import check_lemmas
 from deepgat.experiments.paper import (
     TRAINED,
     Plan,
@@ -29,6 +31,11 @@ from deepgat.experiments.paper import (
     target_specs,
 )
 from deepgat.saving import to_json, write_whole
+
+
+QUICK_NOTE = (
+    "--quick: small graphs, narrow models, short training; not to be compared with the paper."
+)
 
 
 def reproduce(
@@ -104,12 +111,19 @@ def reproduce(
     if records is None and specs:
         outcome = run_with_view(specs, Store(store), workers, device, retry_failed, quiet)
     for name in names:
-        _show(name, plan, outcome, out, store if records is None else None)
+        _show(name, plan, outcome, out, _folder(store, records))
     if specs:
         write_records(out / "records.jsonl", outcome.records.values())
     write_whole(out / "plan.json", to_json(plan_values(plan), indent=1))
     OUT.print(f"tables, figures and records: {out}", soft_wrap=True)
     tell_failures(specs, outcome)
+
+
+def _folder(store: Path, records: Path | None) -> Path | None:
+    """The store that has the arrays, if any has."""
+    if records is None:
+        return store
+    return records if records.is_dir() else None
 
 
 def _known(specs: list[RunSpec], source: Path) -> Outcome:
@@ -129,8 +143,19 @@ def _show(name: str, plan: Plan, outcome: Outcome, out: Path, store: Path | None
 
     if name == "table1":
         page = targets.table1_page(dataset_statistics(plan.table1_datasets))
+    elif name == "lemmas":
+        page = targets.lemma_page(list(check_lemmas(plan.quick)))
+    elif name == "attention-kl":
+        records = _records_of(name, plan, outcome)
+        if store is None:
+            ERR.print("attention-kl: records alone have no attention, only a store has")
+            return
+        page = targets.attention_page(records, Store(store).arrays, plan.protocol)
     else:
         page = targets.trained_page(name, _records_of(name, plan, outcome), plan.protocol)
+    if plan.quick:
+        tables = [replace(table, notes=[*table.notes, QUICK_NOTE]) for table in page.tables]
+        page = replace(page, tables=tables)
     for table in page.tables:
         OUT.print(plain_table(table.title, table.columns, table.rows))
         for note in table.notes:

@@ -10,8 +10,15 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from deepgat.report import paper
+from deepgat.report.attention import (
+    Arrays,
+    attention_drifts,
+    attention_figures,
+    attention_tables,
+)
 from deepgat.report.figures import save_figure
 from deepgat.report.layout import Table
+from deepgat.report.lemmas import Checked, lemma_figures, lemma_table
 from deepgat.report.paper_figures import degradation_figure, depth_figures, nearest_figures
 from deepgat.report.scores import Record
 from deepgat.saving import write_whole
@@ -46,6 +53,16 @@ def trained_page(target: str, records: Sequence[Record], protocol: str) -> Page:
             prototypes = "train+val" if protocol == "authors" else "train"
             return Page(target, paper.nearest_tables(records), nearest_figures(records, prototypes))
     raise AssertionError(target)
+
+
+def attention_page(records: Sequence[Record], arrays: Arrays, protocol: str) -> Page:
+    """The page of attention-kl, which needs the runs' arrays besides their records."""
+    drifts = attention_drifts(records, arrays, protocol)
+    return Page("attention-kl", attention_tables(drifts, protocol), attention_figures(drifts))
+
+
+def lemma_page(checks: Sequence[Checked]) -> Page:
+    return Page("lemmas", [lemma_table(checks)], lemma_figures(checks))
 
 
 def write_page(page: Page, folder: Path) -> list[Path]:
