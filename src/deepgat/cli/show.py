@@ -34,7 +34,7 @@ def percent(share: float | None) -> str:
 
 def run_table(title: str, records: Sequence[Record]) -> Table:
     """A row per seed, and the mean with its 95% interval."""
-    table = simple_table(title)
+    table = _table(title)
     table.show_footer = len(records) > 1
     table.add_column("seed", "mean", justify="right")
     for part in PARTS:
@@ -58,7 +58,7 @@ def run_table(title: str, records: Sequence[Record]) -> Table:
 
 def records_table(title: str, records: Sequence[Record]) -> Table:
     """A row per run of a store."""
-    table = simple_table(title)
+    table = _table(title)
     for name in ("run", "dataset", "split", "model"):
         table.add_column(name, no_wrap=True)
     for name in ("L", "seed", "test", "val", "time"):
@@ -93,7 +93,7 @@ def records_table(title: str, records: Sequence[Record]) -> Table:
 
 def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Cells of text; numbers to the right."""
-    table = simple_table(title)
+    table = _table(title)
     for index, name in enumerate(columns):
         numbers = any(row[index][:1].isdigit() for row in rows)
         table.add_column(name, justify="right" if numbers else "left")
@@ -104,7 +104,7 @@ def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 def score_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> Table:
     """A row per name with micro-F1 of each part."""
-    table = simple_table(title)
+    table = _table(title)
     table.add_column("model")
     for part in PARTS:
         table.add_column(part, justify="right")
@@ -115,7 +115,7 @@ def score_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> 
 
 def dataset_table(listings: Sequence[Listing], wide: bool) -> Table:
     """The catalogue: what there is, and what of it is at hand; with notes where there is room."""
-    table = simple_table("Datasets")
+    table = _table("Datasets")
     table.add_column("name", no_wrap=True)
     for name in ("nodes", "edges", "features", "classes"):
         table.add_column(name, justify="right")
@@ -138,7 +138,7 @@ def dataset_table(listings: Sequence[Listing], wide: bool) -> Table:
 def demo_table(points: Sequence[DepthPoint]) -> Table:
     """A row per depth, a column per model."""
     models = list(dict.fromkeys(point.model for point in points))
-    table = simple_table("Test micro-F1 (%)")
+    table = _table("Test micro-F1 (%)")
     table.add_column("layers", justify="right")
     for model in models:
         table.add_column(model, justify="right")
@@ -228,7 +228,7 @@ def epoch_progress(
         yield update
 
 
-def simple_table(title: str) -> Table:
+def _table(title: str) -> Table:
     """A table that fits 80 columns: rules above and below, none between."""
     return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
 

@@ -6,13 +6,14 @@ import time
 from collections import deque
 from types import TracebackType
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from deepgat.cli.show import ERR, percent, simple_table
+from deepgat.cli.show import ERR, percent
 from deepgat.experiments import Event, RunSpec
 from deepgat.experiments.runner import Failed, Finished, Planned, Started, Stepped
 from deepgat.train import Epoch
@@ -101,7 +102,7 @@ class RunsView:
         return Group(self.bar, self._table())
 
     def _table(self) -> Table:
-        table = simple_table("")
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
         table.add_column("run", no_wrap=True)
         table.add_column("", no_wrap=True, overflow="ellipsis")
         for spec, text in self.latest:
