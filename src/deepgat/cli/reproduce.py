@@ -32,7 +32,6 @@ from deepgat.experiments.paper import (
 )
 from deepgat.saving import to_json, write_whole
 
-
 QUICK_NOTE = (
     "--quick: small graphs, narrow models, short training; not to be compared with the paper."
 )
