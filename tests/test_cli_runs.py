@@ -59,10 +59,9 @@ def job(wanted: RunSpec, device: str, on_epoch: object):
 
 
 def write_specs(path: Path, *seeds: int) -> Path:
-    path.write_text(
-        f'[data]\ndataset = "csbm"\n[model]\nhidden = 2\nheads = 1\n[training]\nepochs = 2\n'
-        f"[sweep]\ntraining.seed = {list(seeds)}\n"
-    )
+    """The runs that ``spec(seed=…)`` makes, in full but for the seeds."""
+    lines = [line for line in spec().to_toml().splitlines() if not line.startswith("seed")]
+    path.write_text("\n".join([*lines, "[sweep]", f"training.seed = {list(seeds)}"]))
     return path
 
 

@@ -112,7 +112,7 @@ def test_one_number_has_one_signature():
     one = RunSpec.from_toml('[data]\ndataset = "csbm"\n[training]\nlr = 1')
     other = RunSpec.from_toml('[data]\ndataset = "CSBM"\nsplit = "authors"\n[training]\nlr = 1.0')
     assert one.signature == other.signature
-    assert RunSpec(DataSpec("csbm"), training=TrainSettings(lr=1)) == one
+    assert RunSpec(DataSpec("csbm"), one.model, replace(one.training, lr=1)) == one
 
 
 @pytest.mark.parametrize(
@@ -194,6 +194,13 @@ def test_a_sweep_is_every_combination_once():
         for seed in (0, 1, 2)
     }
     assert {spec.training.epochs for spec in found} == {7}
+
+
+def test_without_a_preset_the_usual_recipe_supplies_what_is_not_named():
+    one = RunSpec.from_toml('[data]\ndataset = "cs"\n[model]\nlayers = 15')
+    assert one.recipe == recipe(dataset="cs", layers=15)
+    plain = RunSpec.from_toml('preset = "none"\n[data]\ndataset = "cs"\n[model]\nlayers = 15')
+    assert plain == RunSpec(DataSpec("cs"), ModelSettings(layers=15))
 
 
 def test_a_preset_supplies_what_is_not_named():

@@ -20,7 +20,7 @@ from deepgat.data import NodeDataset, load_graph, parse_split
 from deepgat.data.entries import find_entry
 from deepgat.errors import UserError, unknown_name
 from deepgat.experiments.measures import MEASURES
-from deepgat.experiments.values import field_types, from_table, to_toml, typed
+from deepgat.experiments.values import checked_values, field_types, from_table, to_toml, typed
 from deepgat.nn import ModelSettings
 from deepgat.recipes import Recipe, recipe
 from deepgat.train import TrainSettings
@@ -34,6 +34,8 @@ KEEP = ("none", "last", "all")
 NOT_PART = {"training": ("device",)}
 """Fields of the sections that do not belong to the run itself."""
 PRESET, SWEEP = "preset", "sweep"
+NO_PRESET = "none"
+"""In a file: settings that are not named have their plain defaults, not those of a recipe."""
 
 
 @dataclass(frozen=True)
@@ -123,18 +125,7 @@ class RunSpec:
     @staticmethod
     def from_dict(tables: Mapping[str, Any]) -> RunSpec:
         """The spec of plain values; settings that are not named have their defaults."""
-        for section in tables:
-            if section not in SECTIONS:
-                raise unknown_name("section", section, SECTIONS)
-        if "data" not in tables:
-            raise UserError("the section [data] is missing: it names the dataset of the run")
-        for section, names in NOT_PART.items():
-            for name in names:
-                if name in (tables.get(section) or {}):
-                    raise UserError(
-                        f"{section}.{name} is no part of a run, which is the same everywhere: "
-                        f"give it as --{name} instead"
-                    )
+        _refuse_strangers(tables)
         parts: dict[str, Any] = {
             section: from_table(SECTIONS[section], table, section)
             for section, table in tables.items()
@@ -142,7 +133,8 @@ class RunSpec:
         return RunSpec(**parts)
 
     def to_toml(self) -> str:
-        return to_toml(self.to_dict())
+        """All of the run, as a file for ``deepgat run``; nothing is left to a recipe."""
+        return f'{PRESET} = "{NO_PRESET}"\n\n' + to_toml(self.to_dict())
 
     @staticmethod
     def from_toml(text: str) -> RunSpec:
@@ -185,10 +177,10 @@ def read_specs(path: Path) -> list[RunSpec]:
 def specs_from_toml(text: str) -> list[RunSpec]:
     """The runs that a TOML text describes.
 
-    Its sections are those of :class:`RunSpec`. Two things more may stand in it: ``preset``, whose
-    recipe for the model and the dataset supplies every setting that is not named, and a section
-    ``[sweep]`` of dotted names with lists of values, as in ``training.seed = [0, 1, 2]``; there
-    is one run for every combination.
+    Its sections are those of :class:`RunSpec`; settings that it does not name are those of the
+    recipe for its model and dataset. Two things more may stand in it: ``preset``, whose recipe
+    that is ("none": plain defaults instead), and a section ``[sweep]`` of dotted names with lists of values, as in
+    ``training.seed = [0, 1, 2]``; there is one run for every combination.
     """
     try:
         tables = tomllib.loads(text)
@@ -208,7 +200,7 @@ def specs_from_toml(text: str) -> list[RunSpec]:
         whole = {name: dict(table) for name, table in tables.items()}
         for (section, name), value in point.items():
             whole.setdefault(section, {})[name] = value
-        spec = RunSpec.from_dict(whole if preset is None else _with_recipe(whole, preset))
+        spec = RunSpec.from_dict(whole) if preset == NO_PRESET else _from_recipe(whole, preset)
         found[spec] = None  # once each, in order
     return list(found)
 
@@ -241,22 +233,34 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
             yield f"{above}{name}", value
 
 
-def _with_recipe(tables: Mapping[str, dict[str, Any]], preset: str) -> dict[str, Any]:
-    """The tables with the settings of the preset's recipe where they name none."""
-    named = tables.get("model", {})
-    kinds = {"model": str, "score": str, "layers": int}
-    given = {
-        name: typed(f"model.{name}", named[name], kind)
-        for name, kind in kinds.items()
-        if name in named
-    }
-    dataset = typed("data.dataset", tables.get("data", {}).get("dataset", ""), str)
-    usual = recipe(preset, dataset=dataset, **given)
-    training = {**asdict(usual.training), **tables.get("training", {})}
-    for name in NOT_PART["training"]:
-        if name not in tables.get("training", {}):
-            del training[name]
-    return {**tables, "model": {**asdict(usual.model), **named}, "training": training}
+def _from_recipe(tables: Mapping[str, Any], preset: str | None) -> RunSpec:
+    """The run of a file: what its tables leave out is the recipe's."""
+    _refuse_strangers(tables)
+    data = from_table(DataSpec, tables["data"], "data")
+    usual = recipe(
+        **({} if preset is None else {"preset": preset}),
+        dataset=data.dataset,
+        training=checked_values(TrainSettings, tables.get("training", {}), "training"),
+        **checked_values(ModelSettings, tables.get("model", {}), "model"),
+    )
+    analysis = from_table(AnalysisSpec, tables.get("analysis", {}), "analysis")
+    return RunSpec(data, usual.model, usual.training, analysis)
+
+
+def _refuse_strangers(tables: Mapping[str, Any]) -> None:
+    """Refuse unknown sections, a missing dataset, and what is no part of a run."""
+    for section in tables:
+        if section not in SECTIONS:
+            raise unknown_name("section", section, SECTIONS)
+    if "data" not in tables:
+        raise UserError("the section [data] is missing: it names the dataset of the run")
+    for section, names in NOT_PART.items():
+        for name in names:
+            if name in (tables.get(section) or {}):
+                raise UserError(
+                    f"{section}.{name} is no part of a run, which is the same everywhere: "
+                    f"give it as --{name} instead"
+                )
 
 
 def _default(kind: type, name: str) -> Any:

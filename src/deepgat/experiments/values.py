@@ -36,19 +36,24 @@ def from_table(kind: type[T], table: Any, where: str) -> T:
         table: name → value; fields left out keep their default.
         where: what to call the table in an error, such as "model".
     """
+    values = checked_values(kind, table, where)
+    for item in fields(kind):  # type: ignore[arg-type]
+        required = item.default is MISSING and item.default_factory is MISSING
+        if required and item.name not in values:
+            word = _word(field_types(kind)[item.name])  # type: ignore[arg-type]
+            raise UserError(f"{where}.{item.name} is missing: expected {word}")
+    return kind(**values)
+
+
+def checked_values(kind: type, table: Any, where: str) -> dict[str, Any]:
+    """The values of a table, each in the type of its field; unknown names are refused."""
     if not isinstance(table, Mapping):
         raise UserError(f"{where} is {table!r}: expected a table of settings, [{where}]")
-    hints = field_types(kind)  # type: ignore[arg-type]
-    known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    hints = field_types(kind)
     for name in table:
-        if name not in known:
-            raise unknown_name(f"{where} setting", str(name), known)
-    for name, item in known.items():
-        required = item.default is MISSING and item.default_factory is MISSING
-        if required and name not in table:
-            raise UserError(f"{where}.{name} is missing: expected {_word(hints[name])}")
-    values = {name: typed(f"{where}.{name}", value, hints[name]) for name, value in table.items()}
-    return kind(**values)
+        if name not in hints:
+            raise unknown_name(f"{where} setting", str(name), hints)
+    return {name: typed(f"{where}.{name}", value, hints[name]) for name, value in table.items()}
 
 
 @cache
