@@ -203,7 +203,7 @@ def test_the_forecast_learns_from_what_finished():
 def test_a_real_run_is_recorded_in_full(tmp_path):
     wanted = spec(
         layers=2,
-        measures=("nearest-neighbor", "layer-scores"),
+        measures=("nearest-neighbor", "layer-scores", "over-smoothing"),
         representations="last",
         attention="all",
     )
@@ -222,6 +222,10 @@ def test_a_real_run_is_recorded_in_full(tmp_path):
     assert 0 <= nearest["train"]["bayes_lower"] <= nearest["train"]["error"] <= 1
     scores = record["measures"]["layer-scores"]
     assert scores["test"]["2"] == pytest.approx(record["micro_f1"]["test"])
+    (layers,) = record["measures"]["over-smoothing"]
+    assert [row["layer"] for row in layers] == [0, 1, 2]
+    assert layers[2]["energy"] > 0
+    assert 0 < layers[2]["same_class_attention"] <= 1
     shapes = {name: list(value.shape) for name, value in made.arrays.items()}
     edges = int(made.arrays["attention.ptr"][-1])
     assert shapes == {

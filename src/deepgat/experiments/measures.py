@@ -7,11 +7,17 @@ them, and its name in :data:`MEASURES`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from deepgat.analysis import bayes_error_bounds, micro_f1, nearest_neighbor_error
+from deepgat.analysis import (
+    bayes_error_bounds,
+    micro_f1,
+    nearest_neighbor_error,
+    over_smoothing_profile,
+)
 from deepgat.data import NodeDataset
 from deepgat.errors import UserError
 from deepgat.nn import LayerOutputs
@@ -73,7 +79,26 @@ def layer_scores(trained: Trained) -> dict[str, dict[str, float]] | None:
     return found
 
 
+def over_smoothing(trained: Trained) -> list[list[dict[str, Any]]]:
+    """Energies, distances, ranks and attention of every layer, graph by graph.
+
+    Attention is looked at where the run keeps it (``analysis.attention``).
+    """
+    return [
+        [
+            asdict(row)
+            for row in over_smoothing_profile(
+                outputs, neighbors, graph.y, graph.test_mask if graph.test_mask.any() else None
+            )
+        ]
+        for outputs, neighbors, graph in zip(
+            trained.outputs, trained.neighbors, trained.dataset.graphs, strict=True
+        )
+    ]
+
+
 MEASURES: Mapping[str, Measure] = {
     "nearest-neighbor": nearest_neighbor,
     "layer-scores": layer_scores,
+    "over-smoothing": over_smoothing,
 }

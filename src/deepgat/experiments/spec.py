@@ -179,8 +179,8 @@ def specs_from_toml(text: str) -> list[RunSpec]:
 
     Its sections are those of :class:`RunSpec`; settings that it does not name are those of the
     recipe for its model and dataset. Two things more may stand in it: ``preset``, whose recipe
-    that is ("none": plain defaults instead), and a section ``[sweep]`` of dotted names with lists of values, as in
-    ``training.seed = [0, 1, 2]``; there is one run for every combination.
+    that is ("none": plain defaults instead), and a section ``[sweep]`` of dotted names with lists
+    of values, as in ``training.seed = [0, 1, 2]``; there is one run for every combination.
     """
     try:
         tables = tomllib.loads(text)
