@@ -259,7 +259,7 @@ def test_lemmas(tmp_path, monkeypatch):
     assert len(table.rows) == 4
     assert {row[6] for row in table.rows} == {"yes"}  # the formulas hold
     regular = [row[7] for row in table.rows if row[1].startswith("regular")]
-    hubs = {row[0]: row[7] for row in table.rows if row[1].startswith("with hubs")}
+    hubs = {row[0]: row[7] for row in table.rows if row[1].startswith("hubs")}
     assert regular == ["yes", "yes"]
     assert hubs["Lemma 1 (GCN)"] == "no"  # path counts are not the weights where degrees differ
     assert tmp_path / "lemmas.png" in targets.write_page(page, tmp_path)

@@ -96,7 +96,7 @@ def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     table = _table(title)
     for index, name in enumerate(columns):
         numbers = any(row[index][:1].isdigit() for row in rows)
-        table.add_column(name, justify="right" if numbers else "left")
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=not numbers)
     for row in rows:
         table.add_row(*row)
     return table

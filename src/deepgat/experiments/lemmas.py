@@ -30,8 +30,8 @@ class Checked:
 def lemma_graphs() -> dict[str, tuple[Data, bool]]:
     """Graphs of two classes: one where all nodes look alike, one with hubs."""
     return {
-        "regular, 100 nodes": (class_regular_graph(50, 2), True),
-        "with hubs, 200 nodes": (csbm_graph(200, 2, 2, degree=6, hubs=4, hub_degree=60), False),
+        "regular, n = 100": (class_regular_graph(50, 2), True),
+        "hubs, n = 200": (csbm_graph(200, 2, 2, degree=6, hubs=4, hub_degree=60), False),
     }
 
 

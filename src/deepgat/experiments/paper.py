@@ -50,7 +50,7 @@ ATTENTION_REPEATS = 3
 """How many repetitions keep their attention, which is large."""
 MEASURES = ("layer-scores", "nearest-neighbor")
 QUICK_MODEL = {"heads": 4}
-QUICK_TRAINING = {"epochs": 60, "patience": 20}
+QUICK_TRAINING = {"epochs": 50, "patience": 20}
 
 
 @dataclass(frozen=True)

@@ -150,9 +150,9 @@ def attention_tables(drifts: Sequence[Drift], protocol: str) -> list[Table]:
                 drift.dataset,
                 drift.name,
                 str(drift.layers),
-                *(f"{value:.3f}" for value in np.percentile(last, (25, 50, 75, 95))),
-                "–" if bound is None else f"{bound:.3f}",
-                f"{np.median(drift.uniform):.3f}",
+                *(_three(value) for value in np.percentile(last, (25, 50, 75, 95))),
+                "–" if bound is None else _three(bound),
+                _three(float(np.median(drift.uniform))),
                 str(drift.runs),
             ]
         )
@@ -194,7 +194,12 @@ def _median(values: np.ndarray | None) -> str:
     if values is None:
         return "–"
     low, middle, high = np.percentile(values, (25, 50, 75))
-    return f"{middle:.3f} [{low:.3f}, {high:.3f}]"
+    return f"{_three(middle)} [{_three(low)}, {_three(high)}]"
+
+
+def _three(value: float) -> str:
+    """Three digits; what rounds to zero has no sign."""
+    return f"{round(value, 3) + 0.0:.3f}"
 
 
 # ------------------------------------------------------------------------------- figures

@@ -62,10 +62,11 @@ def lemma_figures(checks: Sequence[Checked]) -> dict[str, Figure]:
     for axes, item in zip(panels, checks, strict=True):
         check = item.check
         layers = range(1, len(check.concentration) + 1)
-        ends = {"fewest neighbours": 0, "most neighbours": -1}
+        alone = check.degree <= 1  # whose covariance never changes
+        fewest = check.degree.masked_fill(alone, int(check.degree.max()) + 1).argmin()
+        ends = {"fewest neighbours": fewest, "most neighbours": check.degree.argmax()}
         for index, (name, place) in enumerate(ends.items()):
-            color = COLORS[index]
-            node = int(check.degree.argsort()[place])
+            color, node = COLORS[index], int(place)
             spread = check.empirical.covariance[:, node].diagonal(dim1=-2, dim2=-1).sum(-1)
             exact = check.exact.covariance[:, node].diagonal(dim1=-2, dim2=-1).sum(-1)
             paths = check.path_count.covariance[:, node].diagonal(dim1=-2, dim2=-1).sum(-1)

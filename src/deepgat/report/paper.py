@@ -107,8 +107,8 @@ def table2(records: Iterable[Record], protocol: str) -> Table:
                 f"{last.mean - printed.deepest:+.1f}" if printed and same_depth else NONE,
             ]
         )
-    columns = ["dataset", "system", "best (L)", "published", "diff.", "diff. at that L",
-               "max L", "published", "diff."]  # fmt: skip
+    columns = ["dataset", "system", "best (L)", "paper", "diff.", "diff. at its L",
+               "max L", "paper", "diff."]  # fmt: skip
     notes = [INTERVAL, CHOSEN[protocol]]
     title = f"Table 2: test micro-F1 (%), {protocol} protocol"
     return Table("table2", title, columns, rows, notes)
