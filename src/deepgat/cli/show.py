@@ -96,7 +96,9 @@ def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     table = _table(title)
     for index, name in enumerate(columns):
         numbers = any(row[index][:1].isdigit() for row in rows)
-        table.add_column(name, justify="right" if numbers else "left", no_wrap=not numbers)
+        short = not numbers and max((len(row[index]) for row in rows), default=0) <= 14
+        whole = index < 2 and short  # names are not broken where there is room for them
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=whole)
     for row in rows:
         table.add_row(*row)
     return table

@@ -103,7 +103,8 @@ class RunsView:
 
     def _table(self) -> Table:
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        table.add_column("run", no_wrap=True)
+        names = [describe(spec) for spec in (*self.running, *(spec for spec, _ in self.latest))]
+        table.add_column("run", no_wrap=True, min_width=min(60, max(map(len, names), default=0)))
         table.add_column("", no_wrap=True, overflow="ellipsis")
         for spec, text in self.latest:
             table.add_row(escape(describe(spec)), escape(text), style="dim")
