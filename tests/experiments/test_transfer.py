@@ -147,7 +147,7 @@ def link(kind: bytes) -> tarfile.TarInfo:
         link(tarfile.CHRTYPE),
         link(tarfile.DIRTYPE),
     ],
-    ids=str,
+    ids=lambda member: str(member[0]) if isinstance(member, tuple) else repr(member.type),
 )
 def test_a_hostile_tar_is_refused_as_a_whole(store, other, tmp_path, member):
     (signature,) = keep(store, 0)
