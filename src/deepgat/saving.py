@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -128,6 +129,27 @@ def write_predictions(path: Path, dataset: NodeDataset, evaluation: Evaluation) 
 def to_json(value: Any, indent: int | None = None) -> str:
     """JSON text with a newline; numbers that JSON has no word for become null."""
     return json.dumps(_plain(value), indent=indent) + "\n"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file under another name, then rename it: readers see all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not mkstemp: only the owner may read its files, but what is written here can be shared.
+    temporary = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        write_through(temporary, text.encode())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_through(path: Path, content: bytes) -> None:
+    """Write a new file and wait until it is on the disk."""
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager

@@ -14,7 +14,10 @@ from deepgat.cli.datasets import datasets
 from deepgat.cli.demo import demo
 from deepgat.cli.evaluate import evaluate
 from deepgat.cli.models import models
+from deepgat.cli.reproduce import reproduce
+from deepgat.cli.run import run
 from deepgat.cli.show import ERR
+from deepgat.cli.store import store_app
 from deepgat.cli.train import train
 from deepgat.errors import UserError
 
@@ -32,6 +35,9 @@ app.command()(datasets)
 app.command()(models)
 app.command()(demo)
 app.command()(bench)
+app.command()(run)
+app.command()(reproduce)
+app.add_typer(store_app)
 
 
 def main() -> None:

@@ -14,17 +14,22 @@ OWN_OPTIONS = ("model", "score", "layers")
 
 
 def parse_seeds(text: str) -> list[int]:
+    """The numbers of --seeds."""
+    return parse_numbers(text, "--seeds")
+
+
+def parse_numbers(text: str, option: str) -> list[int]:
     """ "0-4,7" → [0, 1, 2, 3, 4, 7]."""
-    seeds: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
         if match is None:
-            raise UserError(f"--seeds {text!r}: expected numbers and ranges such as 0-4 or 0,3,7")
+            raise UserError(f"{option} {text!r}: expected numbers and ranges such as 0-4 or 0,3,7")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first >= 10_000:
-            raise UserError(f"--seeds {text!r}: {part.strip()!r} is not a range of seeds")
-        seeds.extend(range(first, last + 1))
-    return list(dict.fromkeys(seeds))
+            raise UserError(f"{option} {text!r}: {part.strip()!r} is not a range of {option[2:]}")
+        numbers.extend(range(first, last + 1))
+    return list(dict.fromkeys(numbers))
 
 
 def parse_choices(texts: Sequence[str]) -> dict[str, Any]:

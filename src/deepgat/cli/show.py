@@ -57,6 +57,54 @@ def run_table(title: str, records: Sequence[Record]) -> Table:
     return table
 
 
+def records_table(title: str, records: Sequence[Record]) -> Table:
+    """A row per run of a store."""
+    table = _table(title)
+    for name in ("run", "dataset", "split", "model"):
+        table.add_column(name, no_wrap=True)
+    for name in ("L", "seed", "test", "val", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+
+    def order(record: Record) -> tuple[Any, ...]:
+        settings = record["model"]
+        return (
+            record["dataset"],
+            settings["model"],
+            settings["score"],
+            settings["layers"],
+            record["split"],
+            record["seed"],
+            record["signature"],
+        )
+
+    for record in sorted(records, key=order):
+        settings = record["model"]
+        table.add_row(
+            record["signature"][:8],
+            record["dataset"],
+            record["split"],
+            f"{settings['model']} {settings['score']}",
+            str(settings["layers"]),
+            str(record["seed"]),
+            *(percent(record["micro_f1"].get(part)) for part in ("test", "val")),
+            f"{record['wall_seconds']:.0f} s",
+        )
+    return table
+
+
+def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Cells of text; numbers to the right."""
+    table = _table(title)
+    for index, name in enumerate(columns):
+        numbers = any(row[index][:1].isdigit() for row in rows)
+        short = not numbers and max((len(row[index]) for row in rows), default=0) <= 14
+        whole = index < 2 and short  # names are not broken where there is room for them
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=whole)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 def score_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> Table:
     """A row per name with micro-F1 of each part."""
     table = _table(title)

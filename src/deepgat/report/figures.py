@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 # Okabe and Ito's palette: told apart with any colour vision, and in grey by the markers.
@@ -15,11 +16,17 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 def depth_figure(
-    curves: Mapping[str, Mapping[int, float]], title: str, chance: float | None = None
+    curves: Mapping[str, Mapping[int, float]],
+    title: str,
+    chance: float | None = None,
+    half_widths: Mapping[str, Mapping[int, float]] | None = None,
+    published: Mapping[str, Mapping[int, float]] | None = None,
 ) -> Figure:
-    """Micro-F1 against the number of layers, a line per model: {model: {L: share}}."""
-    figure = Figure(figsize=(6.4, 4.0), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
+    """Micro-F1 against the number of layers, a line per model: {model: {L: share}}.
+
+    With the half-widths of intervals as bars, and published numbers as hollow markers.
+    """
+    figure, axes = new_axes()
     for index, (name, curve) in enumerate(curves.items()):
         depths = sorted(curve)
         scores = [100 * curve[depth] for depth in depths]
@@ -32,6 +39,20 @@ def depth_figure(
             linewidth=2,
             label=name,
         )
+        if half_widths is not None:
+            bars = [100 * half_widths[name][depth] for depth in depths]
+            axes.errorbar(depths, scores, yerr=bars, color=color, linewidth=1, capsize=2)
+        if published is not None and published.get(name):
+            axes.plot(
+                list(published[name]),
+                [100 * share for share in published[name].values()],
+                linestyle="",
+                marker=MARKERS[index % len(MARKERS)],
+                markersize=11,
+                markerfacecolor="none",
+                markeredgecolor=color,
+                label=f"{name}, published",
+            )
         axes.annotate(
             f"{scores[-1]:.1f}",
             (depths[-1], scores[-1]),
@@ -47,12 +68,19 @@ def depth_figure(
     axes.set_xlabel("number of layers L")
     axes.set_ylabel("test micro-F1 (%)")
     axes.set_title(title, loc="left", fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="0.92")
-    axes.set_axisbelow(True)
     axes.margins(x=0.08)
     axes.legend(frameon=False, loc="center left")
     return figure
+
+
+def new_axes(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:
+    """An empty figure in the house style."""
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="0.92")
+    axes.set_axisbelow(True)
+    return figure, axes
 
 
 def save_figure(figure: Figure, path: Path) -> Path:

@@ -1,0 +1,168 @@
+"""``deepgat reproduce``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deepgat.cli.parsing import parse_numbers
+from deepgat.cli.run import (
+    STORE,
+    RetryOption,
+    StoreOption,
+    WorkersOption,
+    run_with_view,
+    tell_failures,
+)
+from deepgat.cli.show import ERR, OUT, plain_table
+from deepgat.errors import UserError
+from deepgat.experiments import Outcome, Record, RunSpec, Store, read_records, write_records
+from deepgat.experiments.lemmas import check_lemmas
+from deepgat.experiments.paper import (
+    TRAINED,
+    Plan,
+    dataset_statistics,
+    make_plan,
+    plan_values,
+    target_names,
+    target_specs,
+)
+from deepgat.saving import to_json, write_whole
+
+QUICK_NOTE = (
+    "--quick: small graphs, narrow models, short training; not to be compared with the paper."
+)
+
+
+def reproduce(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="table1, degradation, depth, table2, attention-kl, nearest-neighbor, lemmas, "
+            "or all.",
+        ),
+    ],
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="authors: their settings, split and choices. honest: the paper's equations, "
+            "random splits, everything chosen on validation nodes."
+        ),
+    ] = "authors",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small graphs, few depths and seeds: minutes.")
+    ] = False,
+    datasets: Annotated[
+        str | None,
+        typer.Option(help="Names with commas; left out, those of the paper that are at hand."),
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Depths, e.g. 2,4,8 or 1-15; left out, the paper's.")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds of the weights, e.g. 0-4; left out, 0-4 or 0-1.")
+    ] = None,
+    splits: Annotated[
+        int | None, typer.Option(help="How many random splits (honest protocol).")
+    ] = None,
+    store: StoreOption = STORE,
+    records: Annotated[
+        Path | None,
+        typer.Option(help="Show these records (.jsonl, or a store) instead; nothing is run."),
+    ] = None,
+    workers: WorkersOption = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    retry_failed: RetryOption = False,
+    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path(
+        "reproduction"
+    ),
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
+) -> None:
+    """Reproduce a table or figure of the paper; the published numbers stand beside ours.
+
+    Makes the runs that are missing from the store, then prints the tables and writes them (as
+    Markdown and CSV) with the figures into a folder. Ctrl-C stops; the same command goes on where
+    it stopped.
+
+    Example: deepgat reproduce all --quick
+    """
+    names = target_names(target)
+    plan = make_plan(
+        protocol,
+        quick=quick,
+        datasets=None if datasets is None else [part.strip() for part in datasets.split(",")],
+        layers=None if layers is None else parse_numbers(layers, "--layers"),
+        seeds=None if seeds is None else parse_numbers(seeds, "--seeds"),
+        splits=splits,
+    )
+    if not plan.datasets and any(name in TRAINED for name in names):
+        raise UserError(
+            "none of the paper's datasets is at hand: see deepgat datasets, name some with "
+            "--datasets, or try --quick"
+        )
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file: --out expects a folder")
+    specs = target_specs(target, plan)
+    outcome = _known(specs, records) if records else Outcome()
+    if records is None and specs:
+        outcome = run_with_view(specs, Store(store), workers, device, retry_failed, quiet)
+    for name in names:
+        _show(name, plan, outcome, out, _folder(store, records))
+    if specs:
+        write_records(out / "records.jsonl", outcome.records.values())
+    write_whole(out / "plan.json", to_json(plan_values(plan), indent=1))
+    OUT.print(f"tables, figures and records: {out}", soft_wrap=True)
+    tell_failures(specs, outcome)
+
+
+def _folder(store: Path, records: Path | None) -> Path | None:
+    """The store that has the arrays, if any has."""
+    if records is None:
+        return store
+    return records if records.is_dir() else None
+
+
+def _known(specs: list[RunSpec], source: Path) -> Outcome:
+    """The runs of the plan that are among some records."""
+    wanted = {spec.signature for spec in specs}
+    outcome = Outcome({r["signature"]: r for r in read_records(source) if r["signature"] in wanted})
+    if specs and not outcome.records:
+        raise UserError(f"{source} has no run of this plan: see deepgat store ls --store for its")
+    if missing := len(wanted) - len(outcome.records):
+        ERR.print(f"{missing} of {len(wanted)} runs are not in {source}", markup=False)
+    return outcome
+
+
+def _show(name: str, plan: Plan, outcome: Outcome, out: Path, store: Path | None) -> None:
+    """Print a target's tables and write its files."""
+    from deepgat.report import targets  # here: it loads a plotting library
+
+    if name == "table1":
+        page = targets.table1_page(dataset_statistics(plan.table1_datasets))
+    elif name == "lemmas":
+        page = targets.lemma_page(list(check_lemmas(plan.quick)))
+    elif name == "attention-kl":
+        records = _records_of(name, plan, outcome)
+        if store is None:
+            ERR.print("attention-kl: records alone have no attention, only a store has")
+            return
+        page = targets.attention_page(records, Store(store).arrays, plan.protocol)
+    else:
+        page = targets.trained_page(name, _records_of(name, plan, outcome), plan.protocol)
+    if plan.quick:
+        tables = [replace(table, notes=[*table.notes, QUICK_NOTE]) for table in page.tables]
+        page = replace(page, tables=tables)
+    for table in page.tables:
+        OUT.print(plain_table(table.title, table.columns, table.rows))
+        for note in table.notes:
+            OUT.print(note)
+        OUT.print()
+    targets.write_page(page, out)
+
+
+def _records_of(name: str, plan: Plan, outcome: Outcome) -> list[Record]:
+    signatures = [spec.signature for spec in target_specs(name, plan)]
+    return [outcome.records[s] for s in signatures if s in outcome.records]

@@ -1,0 +1,42 @@
+"""A table as a value, and the texts it becomes."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text under column names; rows as long as the columns."""
+
+    name: str
+    """For a file: "table2"."""
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)
+
+    def markdown(self) -> str:
+        lines = [
+            f"**{self.title}**",
+            "",
+            _row(self.columns),
+            _row(["---"] * len(self.columns)),
+            *(_row(row) for row in self.rows),
+        ]
+        for note in self.notes:
+            lines += ["", note]
+        return "\n".join(lines) + "\n"
+
+    def csv(self) -> str:
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(self.rows)
+        return file.getvalue()
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

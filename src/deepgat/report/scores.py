@@ -1,0 +1,121 @@
+"""Records into scores: repetitions grouped, what was to be chosen chosen, means with intervals.
+
+Two protocols. Under ``authors`` nothing is chosen in a repetition, and the best depth is the one
+with the best mean *test* score, as in the paper. Under ``honest`` the best of several candidates
+(learning rates, and depths where the best depth is asked for) is chosen in every repetition by
+itself, on validation nodes; test scores are only ever averaged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from deepgat.analysis import confidence_interval
+
+Record = Mapping[str, Any]
+
+
+class Cell(NamedTuple):
+    """One system on one dataset at one depth."""
+
+    dataset: str
+    model: str
+    score: str
+    layers: int
+
+    @property
+    def system(self) -> tuple[str, str]:
+        return (self.model, self.score)
+
+
+class Score(NamedTuple):
+    """A mean over repetitions in %, with the half-width of its 95% interval (NaN of one)."""
+
+    mean: float
+    half_width: float
+    repeats: int
+    layers: str = ""
+    """The depth or depths it is of, where depths were chosen."""
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f}" + (
+            "" if math.isnan(self.half_width) else f" ± {self.half_width:.1f}"
+        )
+
+
+Curve = dict[int, list[Record]]
+"""Depth → its repetitions, one record each."""
+
+
+def system_name(model: str, score: str) -> str:
+    names = {"deepgat": "DeepGAT", "gat": "GAT", "gcn": "GCN", "oracle": "oracle"}
+    return f"{names.get(model, model)} {score.upper() if len(score) == 2 else score}"
+
+
+def curves(records: Iterable[Record]) -> dict[tuple[str, str, str], Curve]:
+    """(dataset, model, score) → curve; of several candidates the best on validation."""
+    candidates: dict[Cell, dict[tuple[str, int], list[Record]]] = {}
+    for record in records:
+        settings = record["model"]
+        cell = Cell(record["dataset"], settings["model"], settings["score"], settings["layers"])
+        repeat = (record["split"], record["seed"])
+        candidates.setdefault(cell, {}).setdefault(repeat, []).append(record)
+    found: dict[tuple[str, str, str], Curve] = {}
+    for cell in sorted(candidates):
+        repeats = candidates[cell]
+        curve = found.setdefault((cell.dataset, *cell.system), {})
+        curve[cell.layers] = [best_on_validation(repeats[key]) for key in sorted(repeats)]
+    return found
+
+
+def best_on_validation(candidates: Sequence[Record]) -> Record:
+    """Of the highest validation micro-F1; of equals the lowest loss there, then the shallowest."""
+    return min(
+        candidates,
+        key=lambda r: (-r["micro_f1"]["val"], _or_inf(r["loss"]["val"]), r["model"]["layers"]),
+    )
+
+
+def mean_score(values: Sequence[tuple[str, float]], layers: str = "") -> Score:
+    """The mean of (split, value), values in %.
+
+    Seeds of one split are not independent draws of the data: with several splits the interval is
+    over the means of the splits, with one split over its seeds.
+    """
+    by_split: dict[str, list[float]] = {}
+    for split, value in values:
+        by_split.setdefault(split, []).append(value)
+    means = [fmean(group) for group in by_split.values()]
+    units = means if len(means) > 1 else next(iter(by_split.values()))
+    mean, half = confidence_interval(units)
+    return Score(mean, half, len(values), layers)
+
+
+def score_on_test(records: Sequence[Record], layers: str = "") -> Score:
+    return mean_score([(r["split"], 100 * r["micro_f1"]["test"]) for r in records], layers)
+
+
+def best_depth(curve: Curve, protocol: str) -> Score:
+    """The score at the best depth, chosen by the rules of the protocol."""
+    if protocol == "authors":
+        scores = {layers: score_on_test(records, str(layers)) for layers, records in curve.items()}
+        return max(scores.values(), key=lambda score: score.mean)
+    repeats: dict[tuple[str, int], list[Record]] = {}
+    for records in curve.values():
+        for record in records:
+            repeats.setdefault((record["split"], record["seed"]), []).append(record)
+    chosen = [best_on_validation(group) for group in repeats.values()]
+    depths = Counter(record["model"]["layers"] for record in chosen)
+    return score_on_test(chosen, ",".join(str(layers) for layers in sorted(depths)))
+
+
+def deepest(curve: Curve) -> Score:
+    return score_on_test(curve[max(curve)], str(max(curve)))
+
+
+def _or_inf(value: float | None) -> float:
+    return math.inf if value is None else value

@@ -1,0 +1,8 @@
+"""Tests in this folder, and the worker processes they start, import the helper module beside it."""
+
+import sys
+from pathlib import Path
+
+HERE = str(Path(__file__).parent)
+if HERE not in sys.path:
+    sys.path.insert(0, HERE)

@@ -1,0 +1,109 @@
+"""Runs that take no time, for tests of what happens around them; importable by worker processes."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import torch
+
+from deepgat.errors import UserError
+from deepgat.experiments import AnalysisSpec, DataSpec, RunSpec
+from deepgat.experiments.work import Made, OnEpoch
+from deepgat.nn import ModelSettings
+from deepgat.train import Epoch, TrainSettings
+
+LOG = "DEEPGAT_TEST_LOG"
+"""Names a file to which every job that finishes its work adds a line with its signature."""
+
+FAILING, KILLED, WAITING = 1001, 1002, 1003
+"""Seeds of runs that fail, whose process is killed, and that go on for a minute."""
+
+
+def spec(seed: int = 0, layers: int = 2, dataset: str = "csbm", **analysis) -> RunSpec:
+    return RunSpec(
+        DataSpec(dataset),
+        ModelSettings(layers=layers, hidden=2, heads=1),
+        TrainSettings(seed=seed, epochs=2),
+        AnalysisSpec(**analysis),
+    )
+
+
+def record_of(wanted: RunSpec, **more) -> dict:
+    """What a run would record."""
+    return {
+        "signature": wanted.signature,
+        "results_version": 1,
+        "dataset": wanted.data.dataset,
+        "split": wanted.data.split,
+        "seed": wanted.seed,
+        "micro_f1": {"val": 0.5, "test": wanted.seed / 10_000},
+        "loss": {"val": 1.0, "test": 1.0},
+        "best_epoch": 1,
+        "epochs": 2,
+        "stopped": "patience",
+        "seconds": 0.01,
+        "wall_seconds": 0.01,
+        "versions": {"python": "3"},
+        "hardware": "none",
+        "measures": {},
+        **wanted.to_dict(),
+        **more,
+    }
+
+
+def graded_record(wanted: RunSpec) -> dict:
+    """A record whose scores follow from the spec: GAT falls with depth, DeepGAT does not."""
+    lost = 0.05 * wanted.model.layers if wanted.model.model == "gat" else 0.0
+    share = 0.9 - lost + 0.01 * wanted.seed
+    error = {"error": 1 - share, "bayes_lower": (1 - share) / 2, "bayes_upper": 1 - share}
+    return record_of(
+        wanted,
+        micro_f1={"train": 1.0, "val": share - 0.02, "test": share},
+        measures={"nearest-neighbor": {"train": error, "train+val": error}},
+    )
+
+
+def graded(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
+    """A run at once, with those scores; where attention is kept, uniform on a path of nodes."""
+    arrays = arrays_of(wanted)
+    if wanted.analysis.attention != "none":
+        degree = torch.tensor([2, 3, 3, 2])
+        arrays["attention.ptr"] = torch.cat([torch.zeros(1), degree.cumsum(0)]).int()
+        uniform = (1 / degree.float()).repeat_interleave(degree)
+        tilted = torch.tensor([0.5, 0.5, 0.25, 0.5, 0.25, 0.25, 0.5, 0.25, 0.5, 0.5])
+        layers = wanted.model.layers
+        arrays |= {f"attention.{layer}": uniform.clone() for layer in range(1, layers)}
+        arrays[f"attention.{layers}"] = tilted if layers == 2 else uniform.clone()
+    return Made(graded_record(wanted), arrays)
+
+
+def arrays_of(wanted: RunSpec) -> dict[str, torch.Tensor]:
+    return {"curve.loss": torch.arange(8) + float(wanted.seed)}
+
+
+def fake(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
+    """A run at once, unless its seed says otherwise."""
+    if wanted.seed == FAILING:
+        raise UserError("the loss became nan")
+    if wanted.seed == KILLED:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if wanted.seed == WAITING:
+        tell("waiting")
+        for number in range(600):
+            time.sleep(0.1)
+            if on_epoch is not None:
+                on_epoch(Epoch(number, 0.0, 0.0, 0.0))
+    tell(wanted.signature)
+    return Made(record_of(wanted), arrays_of(wanted))
+
+
+def tell(line: str) -> None:
+    if path := os.environ.get(LOG):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(descriptor, f"{line}\n".encode())
+        os.close(descriptor)
+
+
+def told(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []

@@ -1,0 +1,266 @@
+"""The runner: what is missing, several at a time, whatever happens to one of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deepgat.errors import UserError
+from deepgat.experiments import RunSpec, Store, run_all, runner, spec_of
+from deepgat.experiments.costs import Forecast, in_order, work_of
+from deepgat.experiments.runner import Event, Failed, Finished, Planned, Started, Stepped
+from deepgat.experiments.work import Made, OnEpoch, perform
+
+from jobs import FAILING, KILLED, LOG, WAITING, fake, record_of, spec, told
+
+
+@pytest.fixture
+def quick_workers(monkeypatch) -> None:
+    """Workers forked from the tests, which are there at once."""
+    monkeypatch.setattr(runner, "START_METHOD", "fork")
+    monkeypatch.setattr(runner, "SECONDS_BETWEEN_LOOKS", 0.05)
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv(LOG, str(tmp_path / "log"))
+    return tmp_path / "log"
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    for _ in range(1200):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not happen")
+
+
+def signatures(specs: list[RunSpec]) -> set[str]:
+    return {item.signature for item in specs}
+
+
+@pytest.mark.usefixtures("quick_workers")
+class TestRunner:
+    def test_makes_what_is_missing_and_nothing_else(self, store, log):
+        specs = [spec(seed=seed) for seed in range(6)]
+        first = run_all(specs[:3], store, workers=2, device="cpu", perform=fake)
+        events: list[Event] = []
+        again = [*specs, specs[0]]  # named twice, made once
+        second = run_all(
+            again, store, workers=2, device="cpu", perform=fake, on_event=events.append
+        )
+        assert (first.made, second.made) == (3, 3)
+        assert second.failed == {}
+        assert set(second.records) == signatures(specs)
+        assert Counter(told(log)) == Counter(signatures(specs))
+        planned = events[0]
+        assert isinstance(planned, Planned)
+        assert set(planned.present) == signatures(specs[:3])
+        assert len(planned.specs) == 6
+        kinds = Counter(type(event) for event in events)
+        assert kinds[Started] == kinds[Finished] == 3
+        assert events[-1].seconds_left == 0
+
+    def test_a_failure_is_recorded_and_stops_nothing(self, store, log):
+        specs = [spec(seed=seed) for seed in (0, 1, FAILING, KILLED, 2, 3)]
+        events: list[Event] = []
+        outcome = run_all(
+            specs, store, workers=2, device="cpu", perform=fake, on_event=events.append
+        )
+        bad = {spec(seed=FAILING).signature, spec(seed=KILLED).signature}
+        assert outcome.made == 4
+        assert set(outcome.records) == signatures(specs) - bad
+        assert outcome.failed[spec(seed=FAILING).signature] == "the loss became nan"
+        killed = outcome.failed[spec(seed=KILLED).signature]
+        assert "was ended by signal SIGKILL: out of memory" in killed
+        assert {e.spec.signature: e.error for e in events if isinstance(e, Failed)} == (
+            outcome.failed
+        )
+        assert {name: f["error"] for name, f in store.failures().items()} == outcome.failed
+
+        events.clear()
+        later = run_all(specs, store, workers=1, device="cpu", perform=fake, on_event=events.append)
+        assert later.failed == outcome.failed  # told again, not tried again
+        assert [type(event) for event in events] == [Planned]
+        healed = run_all(specs, store, workers=1, device="cpu", perform=heal, retry_failed=True)
+        assert healed.made == 2
+        assert healed.failed == {}
+        assert store.failures() == {}
+
+    def test_ctrl_c_keeps_what_finished_and_stops_the_rest(self, store, log):
+        specs = [spec(seed=0), spec(seed=WAITING)]
+
+        def interrupt(event: Event) -> None:
+            if isinstance(event, Stepped):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with pytest.raises(KeyboardInterrupt):
+            run_all(specs, store, workers=1, device="cpu", perform=fake, on_event=interrupt)
+        assert told(log) == [specs[0].signature, "waiting"]
+        assert store.signatures() == [specs[0].signature]
+        assert store.failures() == {}
+        assert not store.is_claimed(specs[1].signature)  # its worker is gone
+        assert store.verify() == (1, [])
+
+    def test_runs_of_another_process_are_waited_for(self, store, log):
+        """One is finished elsewhere, one given up and taken over, one fails elsewhere."""
+        finished, given_up, fails, free = specs = [spec(seed=seed) for seed in range(4)]
+        claims = {item.seed: store.claim(item.signature) for item in specs[:3]}
+        events: list[Event] = []
+
+        def elsewhere(event: Event) -> None:
+            events.append(event)
+            if isinstance(event, Finished) and event.spec == free:
+                store.add(claims[0], record_of(finished), {})
+                store.fail(claims[2], fails, "it broke there", "")
+                for claim in claims.values():
+                    claim.release()
+
+        outcome = run_all(specs, store, workers=1, device="cpu", perform=fake, on_event=elsewhere)
+        assert told(log) == [free.signature, given_up.signature]
+        assert outcome.made == 2
+        assert set(outcome.records) == signatures([finished, given_up, free])
+        assert outcome.failed == {fails.signature: "it broke there"}
+        made_here = {e.spec: e.made_here for e in events if isinstance(e, Finished)}
+        assert made_here == {finished: False, given_up: True, free: True}
+
+    def test_two_runners_share_one_store(self, store, log):
+        specs = [spec(seed=seed) for seed in range(30)]
+        other = runner.multiprocessing.get_context("fork").Process(
+            target=run_all,
+            args=(specs, store),
+            kwargs={"workers": 2, "device": "cpu", "perform": fake},
+        )
+        other.start()
+        outcome = run_all(specs, store, workers=2, device="cpu", perform=fake)
+        other.join()
+        assert other.exitcode == 0
+        assert set(outcome.records) == signatures(specs)
+        assert Counter(told(log)) == Counter(signatures(specs))
+
+    def test_a_worker_that_cannot_begin_is_no_failed_run(self, store, monkeypatch):
+        monkeypatch.setattr(runner, "worker_main", sys.exit)
+        with pytest.raises(RuntimeError, match="a worker process ended at its start"):
+            run_all([spec()], store, workers=1, device="cpu", perform=fake)
+        assert store.failures() == {}
+
+
+def heal(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
+    """Whatever the seed says, it works now."""
+    return Made(record_of(wanted), {})
+
+
+def test_mistakes(store):
+    with pytest.raises(UserError, match="workers is 0: expected 1 or more"):
+        run_all([spec()], store, workers=0)
+    with pytest.raises(UserError, match="the device 'gpu' cannot be used here"):
+        run_all([spec()], store, device="gpu")
+    assert run_all([], store).records == {}
+
+
+def test_the_order_fills_the_table_then_repeats_it():
+    specs = [
+        spec(seed=seed, layers=layers, dataset=dataset)
+        for dataset in ("cs", "csbm")
+        for seed in (1, 0)
+        for layers in (8, 2)
+    ]
+    found = [(s.data.dataset, s.seed, s.model.layers) for s in in_order([*specs, *specs])]
+    assert found == [
+        (dataset, seed, layers)
+        for dataset in ("csbm", "cs")
+        for seed in (0, 1)
+        for layers in (2, 8)
+    ]
+
+
+def test_the_forecast_learns_from_what_finished():
+    forecast = Forecast()
+    assert forecast.seconds([spec()]) is None
+    forecast.learn(spec(layers=2), 10.0)
+    assert forecast.seconds([spec(layers=4)]) == pytest.approx(20.0)
+    assert forecast.seconds([spec(layers=2)] * 4, workers=2) == pytest.approx(20.0)
+    assert forecast.seconds([spec(layers=2)], workers=8) == pytest.approx(10.0)
+    other = spec(layers=2, dataset="cs")
+    assert forecast.seconds([other]) == pytest.approx(10 * work_of(other) / work_of(spec()))
+    forecast.learn(other, 3.0)
+    assert forecast.seconds([other]) == pytest.approx(3.0)
+    assert forecast.seconds([]) == 0
+
+
+def test_a_real_run_is_recorded_in_full(tmp_path):
+    wanted = spec(
+        layers=2,
+        measures=("nearest-neighbor", "layer-scores", "over-smoothing"),
+        representations="last",
+        attention="all",
+    )
+    made = perform(wanted, "cpu", None)
+    again = perform(wanted, "cpu", None)
+    record = json.loads(json.dumps(made.record))
+    assert spec_of(record) == wanted
+    assert record["signature"] == wanted.signature
+    assert record["micro_f1"] == again.record["micro_f1"]
+    assert record["wall_seconds"] >= record["seconds"] > 0
+    assert record["peak_memory"]["bytes"] > 50e6
+    assert record["peak_memory"]["of"] == "resident memory of the process"
+    assert record["versions"]["torch"]
+    assert record["hardware"]
+    nearest = record["measures"]["nearest-neighbor"]
+    assert 0 <= nearest["train"]["bayes_lower"] <= nearest["train"]["error"] <= 1
+    scores = record["measures"]["layer-scores"]
+    assert scores["test"]["2"] == pytest.approx(record["micro_f1"]["test"])
+    (layers,) = record["measures"]["over-smoothing"]
+    assert [row["layer"] for row in layers] == [0, 1, 2]
+    assert layers[2]["energy"] > 0
+    assert 0 < layers[2]["same_class_attention"] <= 1
+    shapes = {name: list(value.shape) for name, value in made.arrays.items()}
+    edges = int(made.arrays["attention.ptr"][-1])
+    assert shapes == {
+        "attention.1": [edges],
+        "attention.2": [edges],
+        "attention.ptr": [2001],
+        "curve.loss": [2],
+        "curve.val_f1": [2],
+        "curve.val_loss": [2],
+        "hidden.2": [2000, 5],
+    }
+    total = made.arrays["attention.2"].sum()
+    assert float(total) == pytest.approx(2000, rel=1e-4)  # weights into every node sum to 1
+
+
+def test_killed_for_real_and_resumed(tmp_path):
+    """``deepgat run`` killed with its worker at work: the worker ends, nothing is half there."""
+    (tmp_path / "runs.toml").write_text(
+        '[data]\ndataset = "csbm"\n[model]\nhidden = 2\nheads = 1\nlayers = 1\n'
+        "[training]\npatience = 1000000\n[sweep]\ntraining.epochs = [1, 1000000]\n"
+    )
+    command = [sys.executable, "-m", "deepgat", "run", "runs.toml", "--store", "store"]
+    process = subprocess.Popen([*command, "--workers", "1", "--device", "cpu"], cwd=tmp_path)
+    try:
+        wait_until((tmp_path / "store" / "store.json").exists)
+        store = Store(tmp_path / "store")
+        wait_until(store.signatures)
+        claims = store.folder / "claims"
+        done = store.signatures()
+        wait_until(lambda: any(path.name not in done for path in claims.iterdir()))
+    finally:
+        process.kill()
+        process.wait()
+    (claimed,) = {path.name for path in claims.iterdir()} - set(done)
+    wait_until(lambda: not store.is_claimed(claimed))
+    assert store.signatures() == done
+    assert store.failures() == {}
+    assert store.verify() == (1, [])

@@ -1,0 +1,229 @@
+"""A run as one value: what it accepts, how it is written, and what its signature depends on."""
+
+import json
+import tomllib
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepgat.data.entries import ENTRIES
+from deepgat.errors import UserError
+from deepgat.experiments import AnalysisSpec, DataSpec, RunSpec, read_specs
+from deepgat.experiments.measures import MEASURES
+from deepgat.experiments.spec import KEEP, SECTIONS, signature_of, specs_from_toml
+from deepgat.experiments.values import to_toml
+from deepgat.nn import ModelSettings
+from deepgat.nn.settings import NORMS, SCORES
+from deepgat.recipes import recipe
+from deepgat.train import MONITORS, TrainSettings
+
+positive = st.floats(1e-12, 1e6, allow_nan=False)
+systems = st.sampled_from([(model, score) for model, known in SCORES.items() for score in known])
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> RunSpec:
+    model, score = draw(systems)
+    return RunSpec(
+        DataSpec(
+            draw(st.sampled_from(sorted(ENTRIES))),
+            draw(st.sampled_from(["", "random", "random:7", "authors", "fractions:0.5/.25:3"])),
+            draw(st.booleans()),
+        ),
+        ModelSettings(
+            model=model,
+            score=score,
+            layers=draw(st.integers(1, 200)),
+            dropout=draw(st.floats(0, 1, exclude_max=True)),
+            norm=draw(st.sampled_from(sorted(NORMS))),
+            bias=draw(st.booleans()),
+        ),
+        TrainSettings(
+            lr=draw(positive),
+            weight_decay=draw(positive),
+            monitor=draw(st.sampled_from(MONITORS)),
+            seed=draw(st.integers(0, 2**63 - 1)),
+        ),
+        AnalysisSpec(
+            tuple(draw(st.lists(st.sampled_from(sorted(MEASURES))))),
+            draw(st.sampled_from(KEEP)),
+            draw(st.sampled_from(KEEP)),
+        ),
+    )
+
+
+@given(specs())
+def test_toml_and_back(spec):
+    text = spec.to_toml()
+    again = RunSpec.from_toml(text)
+    assert again == spec
+    assert again.signature == spec.signature
+    assert again.to_toml() == text
+    assert RunSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+@given(specs(), specs())
+def test_equal_signatures_mean_equal_specs(one, other):
+    assert (one.signature == other.signature) == (one == other)
+
+
+@given(st.text() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.booleans())
+def test_every_plain_value_survives_toml(value):
+    try:
+        text = to_toml({"table": {"name": value, "many": [value, value]}})
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate is no text
+        return
+    assert tomllib.loads(text) == {"table": {"name": value, "many": [value, value]}}
+
+
+@pytest.mark.parametrize("section", list(SECTIONS))
+def test_every_setting_counts(section):
+    """The signature is over the whole spec: changing any one value changes it."""
+    spec = RunSpec(DataSpec("csbm"))
+    plain = spec.to_dict()
+    for name, value in plain[section].items():
+        changed = {**plain, section: {**plain[section], name: f"not {value!r}"}}
+        assert signature_of(changed) != spec.signature, name
+        without = {key: item for key, item in plain[section].items() if key != name}
+        assert signature_of({**plain, section: without}) != spec.signature, name
+    assert signature_of(plain, results_version=2) != spec.signature
+
+
+def test_every_field_is_written():
+    plain = RunSpec(DataSpec("csbm")).to_dict()
+    for section, kind in SECTIONS.items():
+        named = {item.name for item in fields(kind)} - {"device"}
+        assert set(plain[section]) == named
+
+
+def test_the_device_is_no_part_of_a_run():
+    spec = RunSpec(DataSpec("csbm"))
+    elsewhere = replace(spec, training=TrainSettings(device="cpu"))
+    assert elsewhere == spec
+    assert elsewhere.signature == spec.signature
+    with pytest.raises(UserError, match=r"training\.device is no part of a run.*--device"):
+        RunSpec.from_toml('[data]\ndataset = "csbm"\n[training]\ndevice = "cpu"')
+
+
+def test_one_number_has_one_signature():
+    one = RunSpec.from_toml('[data]\ndataset = "csbm"\n[training]\nlr = 1')
+    other = RunSpec.from_toml('[data]\ndataset = "CSBM"\nsplit = "authors"\n[training]\nlr = 1.0')
+    assert one.signature == other.signature
+    assert RunSpec(DataSpec("csbm"), one.model, replace(one.training, lr=1)) == one
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", r"the section \[data\] is missing"),
+        ("[data]", r"data\.dataset is missing: expected a text"),
+        ("[dta]", "unknown section 'dta': did you mean 'data'?"),
+        ("data = 3", r"data is 3: expected a table of settings, \[data\]"),
+        ('[data]\ndatset = "cs"', "unknown data setting 'datset': did you mean 'dataset'?"),
+        ('[data]\ndataset = "coraa"', "unknown dataset 'coraa': did you mean 'cora'?"),
+        ("[data]\ndataset = 3", r"data\.dataset is 3: expected a text"),
+        ("@split = 'rnd'", "unknown split 'rnd'"),
+        ("@[model]\nlayer = 3", "unknown model setting 'layer': did you mean 'layers'?"),
+        ("@[model]\nlayers = 3.5", r"model\.layers is 3\.5: expected a whole number"),
+        ("@[model]\nlayers = true", r"model\.layers is True: expected a whole number"),
+        ("@[model]\nbias = 1", r"model\.bias is 1: expected true or false"),
+        ("@[model]\nnorm = 'layers'", "unknown norm 'layers': did you mean 'layer'?"),
+        ("@[training]\nlr = 'fast'", r"training\.lr is 'fast': expected a number"),
+        ("@[training]\nlr = inf", r"training\.lr is not finite: expected a number"),
+        ("@[training]\nlr = 0", r"lr is 0\.0: expected a number above 0"),
+        ("@[training]\nepoch = 3", "unknown training setting 'epoch': did you mean 'epochs'?"),
+        ("@[training]\nepochs = 2012-12-21", r"training\.epochs is .*: expected a whole number"),
+        ("@[training]\nseed = -1", r"training\.seed is -1: expected 0 or more"),
+        ("@[analysis]\nmeasures = ['nearest']", "unknown measure 'nearest'"),
+        ("@[analysis]\nmeasures = 'all'", r"analysis\.measures is 'all': expected a list"),
+        ("@[analysis]\nattention = 'al'", "unknown choice for attention 'al': did you mean 'all'?"),
+        ("@[model\n", "not a TOML text"),
+        ("preset = 'papr'\n@", "unknown preset 'papr': did you mean 'paper'?"),
+        ("preset = 3\n@", "preset is 3: expected a text"),
+        ("preset = 'paper'\n@[model]\nmodel = []", r"model\.model is \[\]: expected a text"),
+        ("sweep = 3\n@", r"sweep is 3: expected a section"),
+        ("@[sweep]\nseed = [1]", "unknown setting in .sweep. 'seed'"),
+        ("@[sweep]\n'training.sed' = [1]", "unknown training setting 'sed': did you mean 'seed'?"),
+        ("@[sweep]\ntraining.seed = 1", "expected a list of values"),
+        ("@[sweep]\ntraining.seed = []", "expected a list of values"),
+        ("@[sweep]\ntraining.seed = ['a']", r"training\.seed is 'a': expected a whole number"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(text, sentence, tmp_path):
+    path = tmp_path / "runs.toml"
+    path.write_text(text.replace("@", '[data]\ndataset = "csbm"\n'))
+    with pytest.raises(UserError, match=sentence) as raised:
+        read_specs(path)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_is_none(tmp_path):
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    for name in ("missing", "bytes", "."):
+        with pytest.raises(UserError, match="cannot be read: expected a TOML file"):
+            read_specs(tmp_path / name)
+
+
+def test_wrong_types_are_refused_without_a_file_too():
+    with pytest.raises(UserError, match=r"epochs is 2\.5: expected"):
+        RunSpec(DataSpec("csbm"), training=TrainSettings(epochs=2.5))  # type: ignore[arg-type]
+
+
+def test_a_sweep_is_every_combination_once():
+    found = specs_from_toml(
+        """
+        [data]
+        dataset = "csbm"
+        [training]
+        epochs = 7
+        [sweep]
+        "data.split" = ["random:0", "random:0:20/30", "random:1"]
+        model.layers = [1, 2]
+        training.seed = [0, 1, 2]
+        """
+    )
+    assert len(found) == 2 * 2 * 3  # two of the splits are the same
+    assert {(s.data.split, s.model.layers, s.seed) for s in found} == {
+        (f"random:{split}:20/30", layers, seed)
+        for split in (0, 1)
+        for layers in (1, 2)
+        for seed in (0, 1, 2)
+    }
+    assert {spec.training.epochs for spec in found} == {7}
+
+
+def test_without_a_preset_the_usual_recipe_supplies_what_is_not_named():
+    one = RunSpec.from_toml('[data]\ndataset = "cs"\n[model]\nlayers = 15')
+    assert one.recipe == recipe(dataset="cs", layers=15)
+    plain = RunSpec.from_toml('preset = "none"\n[data]\ndataset = "cs"\n[model]\nlayers = 15')
+    assert plain == RunSpec(DataSpec("cs"), ModelSettings(layers=15))
+
+
+def test_a_preset_supplies_what_is_not_named():
+    (spec, deep) = specs_from_toml(
+        """
+        preset = "authors"
+        [data]
+        dataset = "cs"
+        [model]
+        model = "gat"
+        score = "sd"
+        heads = 3
+        [training]
+        epochs = 5
+        [sweep]
+        model.layers = [2, 15]
+        """
+    )
+    usual = recipe("authors", "gat", score="sd", dataset="cs", layers=2)
+    assert spec.model == replace(usual.model, heads=3)
+    assert spec.training == replace(usual.training, epochs=5)
+    assert deep.model.layers == 15
+    paper = 'preset = "paper"\n[data]\ndataset = "cs"\n[sweep]\nmodel.layers = [2, 15]'
+    for found in specs_from_toml(paper):  # whose step depends on the depth
+        usual = recipe("paper", dataset="cs", layers=found.model.layers)
+        assert found.recipe == usual

@@ -1,0 +1,213 @@
+"""Runs from store to store: complete, checked, and never by a hostile path."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from deepgat.errors import UserError
+from deepgat.experiments import (
+    Store,
+    export_runs,
+    import_runs,
+    read_records,
+    spec_of,
+    write_records,
+)
+from deepgat.experiments.entries import ARRAYS, RECORD, write_entry
+from deepgat.experiments.spec import signature_of
+
+from jobs import arrays_of, record_of, spec
+
+
+def keep(store: Store, *seeds: int) -> list[str]:
+    for seed in seeds:
+        wanted = spec(seed=seed)
+        with store.claim(wanted.signature) as mine:
+            store.add(mine, record_of(wanted), arrays_of(wanted))
+    return sorted(spec(seed=seed).signature for seed in seeds)
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def other(tmp_path) -> Store:
+    return Store(tmp_path / "other")
+
+
+@pytest.mark.parametrize("name", ["runs.tar", "runs.tar.gz", "runs.tgz", "folder"])
+def test_out_and_in_again(store, other, tmp_path, name):
+    signatures = keep(store, 0, 1, 2)
+    target = tmp_path / "out" / name
+    assert export_runs(store, target) == 3
+    assert import_runs(other, target) == (signatures, [], {}, [])
+    assert list(other.records()) == list(store.records())
+    for signature in signatures:
+        assert torch.equal(*(s.arrays(signature)["curve.loss"] for s in (store, other)))
+    assert import_runs(other, target) == ([], signatures, {}, [])
+    assert other.verify() == (3, [])
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {name}
+
+
+def test_some_runs_only(store, other, tmp_path):
+    signatures = keep(store, 0, 1)
+    assert export_runs(store, tmp_path / "runs.tar", signatures[:1]) == 1
+    assert import_runs(other, tmp_path / "runs.tar").added == signatures[:1]
+
+
+def test_records_alone_read_like_a_store(store, tmp_path):
+    keep(store, 0, 1)
+    path = tmp_path / "runs.jsonl"
+    assert export_runs(store, path) == 2
+    assert read_records(path) == read_records(store.folder) == list(store.records())
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], lines[1].replace("0.5", "0.9")]))
+    with pytest.raises(UserError, match=r"runs\.jsonl, line 2, is damaged: .* was changed"):
+        read_records(path)
+    with pytest.raises(UserError, match=r"cannot be read: expected a store, or a \.jsonl file"):
+        read_records(tmp_path / "none.jsonl")
+    write_records(path, [])
+    assert read_records(path) == []
+
+
+def test_a_good_entry_is_never_replaced_and_a_damaged_one_is(store, other, tmp_path):
+    (signature,) = keep(store, 0)
+    export_runs(store, tmp_path / "runs.tar")
+    wanted = spec(seed=0)
+    with other.claim(signature) as mine:
+        ours = other.add(mine, record_of(wanted, note="ours"), arrays_of(wanted))
+    assert import_runs(other, tmp_path / "runs.tar").present == [signature]
+    assert other.get(signature) == ours
+    (other.path(signature) / RECORD).write_text("{}")
+    with pytest.warns(UserWarning, match="was damaged"):
+        assert import_runs(other, tmp_path / "runs.tar").added == [signature]
+    assert other.get(signature) == store.get(signature)
+
+
+def test_a_run_in_the_making_is_left_to_its_maker(store, other):
+    (signature,) = keep(store, 0)
+    with other.claim(signature):
+        assert import_runs(other, store.folder) == ([], [], {}, [signature])
+
+
+def test_damaged_entries_are_left_out_and_named(store, other, tmp_path):
+    first, second, third = keep(store, 0, 1, 2)
+    export_runs(store, tmp_path / "runs.tar")
+    content = bytearray((tmp_path / "runs.tar").read_bytes())
+    with tarfile.open(tmp_path / "runs.tar") as tar:
+        member = tar.getmember(f"{second[:2]}/{second}/{ARRAYS}")
+    content[member.offset_data + member.size - 1] ^= 1
+    (tmp_path / "runs.tar").write_bytes(content)
+    result = import_runs(other, tmp_path / "runs.tar")
+    assert result.added == [first, third]
+    assert result.damaged == {second: f"{ARRAYS} was changed after it was written"}
+    assert not list((other.folder / "tmp").iterdir())
+    (store.path(third) / ARRAYS).unlink()
+    assert "no file" in import_runs(Store(tmp_path / "third"), store.folder).damaged[third]
+
+
+def tar_of(path: Path, *members: tuple[str, bytes] | tarfile.TarInfo) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for member in members:
+            if isinstance(member, tarfile.TarInfo):
+                tar.addfile(member)
+                continue
+            header = tarfile.TarInfo(member[0])
+            header.size = len(member[1])
+            tar.addfile(header, io.BytesIO(member[1]))
+    return path
+
+
+def link(kind: bytes) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(f"ab/{'ab' * 8}/{RECORD}")
+    member.type, member.linkname = kind, "/etc/passwd"
+    return member
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        ("../evil", b"x"),
+        ("/tmp/evil", b"x"),
+        (f"ab/../ab/{'ab' * 8}/{RECORD}", b"x"),
+        (f"ab/{'ab' * 8}/../{RECORD}", b"x"),
+        (f"ab/{'ab' * 8}/{RECORD}/", b"x"),
+        (f"cd/{'ab' * 8}/{RECORD}", b"x"),
+        (f"ab/{'AB' * 8}/{RECORD}", b"x"),
+        (f"ab/{'ab' * 8}/model.py", b"x"),
+        (f"failed/{'ab' * 8}.json", b"x"),
+        link(tarfile.SYMTYPE),
+        link(tarfile.LNKTYPE),
+        link(tarfile.CHRTYPE),
+        link(tarfile.DIRTYPE),
+    ],
+    ids=lambda member: str(member[0]) if isinstance(member, tuple) else repr(member.type),
+)
+def test_a_hostile_tar_is_refused_as_a_whole(store, other, tmp_path, member):
+    (signature,) = keep(store, 0)
+    good = [
+        (f"{signature[:2]}/{signature}/{name}", (store.path(signature) / name).read_bytes())
+        for name in (RECORD, ARRAYS)
+    ]
+    before = sorted(tmp_path.rglob("*"))
+    path = tar_of(tmp_path / "runs.tar", *good, member)
+    with pytest.raises(UserError, match=r"which no store does.*nothing was imported"):
+        import_runs(other, path)
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, path])
+
+
+def test_a_tar_that_is_none(other, store, tmp_path):
+    keep(store, 0)
+    export_runs(store, tmp_path / "runs.tar.gz")
+    cut = tmp_path / "cut.tar.gz"
+    cut.write_bytes((tmp_path / "runs.tar.gz").read_bytes()[:300])
+    (tmp_path / "text").write_text("hello")
+    for path in (tmp_path / "none.tar", tmp_path / "text", cut):
+        with pytest.raises(UserError, match=r"cannot be read|is damaged"):
+            import_runs(other, path)
+    assert other.signatures() == []
+
+
+def test_a_store_is_not_its_own_copy(store, tmp_path):
+    keep(store, 0)
+    for move in (export_runs, import_runs):
+        with pytest.raises(UserError, match="is the store itself"):
+            move(store, store.folder)
+    with pytest.raises(UserError, match="an ending that is not known"):
+        export_runs(store, tmp_path / "runs.zip")
+
+
+def test_runs_older_than_a_setting_are_signed_anew(tmp_path, other):
+    """A store written before ``undirected`` existed: its runs are found under today's name."""
+    wanted = spec(seed=4)
+    plain = wanted.to_dict()
+    del plain["data"]["undirected"]
+    old = signature_of(plain)
+    folder = Store(tmp_path / "old").path(old)
+    folder.mkdir(parents=True)
+    write_entry(folder, {**record_of(wanted), **plain, "signature": old}, arrays_of(wanted))
+    assert import_runs(other, tmp_path / "old").added == [wanted.signature]
+    found = other.get(wanted.signature)
+    assert spec_of(found) == wanted
+    assert found["micro_f1"] == record_of(wanted)["micro_f1"]
+    assert other.verify() == (1, [])
+    assert import_runs(other, tmp_path / "old").present == [wanted.signature]
+
+
+def test_runs_of_other_results_keep_their_name(tmp_path, other):
+    """Numbers that the code of today would not give are kept, but never taken for today's."""
+    wanted = spec(seed=4)
+    old = signature_of(wanted.to_dict(), results_version=0)
+    folder = Store(tmp_path / "old").path(old)
+    folder.mkdir(parents=True)
+    record = {**record_of(wanted), "signature": old, "results_version": 0}
+    write_entry(folder, record, arrays_of(wanted))
+    assert import_runs(other, tmp_path / "old").added == [old]
+    assert other.get(wanted.signature) is None
+    assert json.loads((other.path(old) / RECORD).read_text())["results_version"] == 0

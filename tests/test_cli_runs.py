@@ -1,0 +1,274 @@
+"""The commands for runs: deepgat run, store and reproduce."""
+
+import functools
+import json
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from deepgat.cli import main
+from deepgat.cli import run as run_module
+from deepgat.cli.show import OUT
+from deepgat.cli.watch import RunsView, duration
+from deepgat.experiments import RunSpec, Store, run_all, runner
+from deepgat.experiments.entries import ARRAYS
+from deepgat.experiments.runner import Failed, Finished, Planned, Started, Stepped
+from deepgat.train import Epoch
+
+sys.path.insert(0, str(Path(__file__).parent / "experiments"))
+from jobs import FAILING, WAITING, fake, graded, graded_record, spec
+
+RUN = sys.modules["deepgat.cli.run"]  # the package's name is the command's
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path) -> Run:
+    """Calls main() in a folder of its own; runs take no time and are made by forked workers."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(OUT, "width", 200)
+    monkeypatch.setattr(runner, "START_METHOD", "fork")
+    monkeypatch.setattr(RUN, "run_all", functools.partial(run_all, perform=job))
+
+    def call(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["deepgat", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        out, err = capsys.readouterr()
+        return Result(exit_.value.code or 0, out, err)
+
+    return call
+
+
+def job(wanted: RunSpec, device: str, on_epoch: object):
+    return (fake if wanted.seed in (FAILING, WAITING) else graded)(wanted, device, on_epoch)
+
+
+def write_specs(path: Path, *seeds: int) -> Path:
+    """The runs that ``spec(seed=…)`` makes, in full but for the seeds."""
+    lines = [line for line in spec().to_toml().splitlines() if not line.startswith("seed")]
+    path.write_text("\n".join([*lines, "[sweep]", f"training.seed = {list(seeds)}"]))
+    return path
+
+
+def assert_sentence(result: Result, *parts: str) -> None:
+    assert result.code == 2
+    assert result.out == ""
+    lines = result.err.splitlines()
+    assert len(lines) == 1, result.err
+    assert lines[0].startswith("error: ")
+    for part in parts:
+        assert part in lines[0]
+
+
+# ------------------------------------------------------------------------------- run
+
+
+def test_run_makes_what_is_missing(run):
+    path = write_specs(Path("runs.toml"), 0, 1)
+    first = run("run", path, "--device", "cpu", "--workers", 2)
+    assert first.code == 0
+    assert "micro-F1 (%) of 2 runs in deepgat-runs" in first.out
+    assert "2 runs, 0 of them already in the store" in first.err
+    again = run("run", path, "--device", "cpu", "--json")
+    assert "2 runs, 2 of them already in the store" in again.err
+    records = [json.loads(line) for line in again.out.splitlines()]
+    assert {record["signature"] for record in records} == {
+        spec(seed=seed).signature for seed in (0, 1)
+    }
+    assert run("run", path, "--quiet").err == ""
+
+
+def test_a_failed_run_is_told_and_the_exit_code_is_1(run):
+    path = write_specs(Path("runs.toml"), 0, FAILING)
+    for _ in range(2):
+        result = run("run", path, "--device", "cpu", "--workers", 1)
+        assert result.code == 1
+        assert "micro-F1 (%) of 1 runs" in result.out
+        assert "the loss became nan" in result.err
+        assert "1 of 2 runs failed" in result.err
+    listed = run("store", "ls", "--failed")
+    assert listed.code == 0
+    assert "the loss became nan" in listed.out
+    signature = spec(seed=FAILING).signature
+    shown = run("store", "show", signature)
+    assert "# failed: the loss became nan" in shown.out
+    assert "UserError" in shown.out
+    retried = run("run", path, "--device", "cpu", "--retry-failed")
+    assert "0 of them" not in retried.err
+    assert retried.code == 1
+
+
+def test_ctrl_c_exits_with_130(run, monkeypatch):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RUN, "run_all", interrupted)
+    result = run("run", write_specs(Path("runs.toml"), 0))
+    assert result.code == 130
+    assert "the same command goes on from there" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("run none.toml", "none.toml cannot be read: expected a TOML file"),
+        ("run runs.toml --store runs.toml", "runs.toml is a file"),
+        ("run runs.toml --workers 0", "workers is 0: expected 1 or more"),
+        ("run runs.toml --device gpu", "the device 'gpu' cannot be used here"),
+        ("store ls", "deepgat-runs is not a store of runs: it has no store.json"),
+        ("store show abc --store .", ". is not a store of runs"),
+        ("store export x.tar", "is not a store of runs"),
+        ("store import none.tar", "none.tar cannot be read: expected a store, or a tar file"),
+        ("reproduce tabel1", "unknown target 'tabel1': did you mean 'table1'?"),
+        ("reproduce depth --protocol x", "unknown protocol 'x'"),
+        ("reproduce depth --datasets coraa", "unknown dataset 'coraa': did you mean 'cora'?"),
+        ("reproduce depth --layers x", "--layers 'x': expected numbers and ranges"),
+        ("reproduce depth --layers 0 --datasets cs", "layers is [0]: expected numbers from 1 on"),
+        ("reproduce depth --seeds 3-1", "--seeds '3-1': '3-1' is not a range of seeds"),
+        ("reproduce depth --splits 0", "splits is 0: expected 1 or more"),
+        ("reproduce depth --datasets cs --out runs.toml", "runs.toml is a file: --out expects"),
+        ("reproduce depth --datasets cs --records x.jsonl", "x.jsonl cannot be read"),
+        ("reproduce attention-kl --datasets cs --layers 3", "compares with 2 layers"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_exit_code_2(run, arguments, sentence):
+    write_specs(Path("runs.toml"), 0)
+    assert_sentence(run(*arguments.split()), sentence)
+
+
+def test_a_mistake_in_a_file_names_the_file(run):
+    Path("runs.toml").write_text('[data]\ndataset = "csbm"\n[modl]\n')
+    assert_sentence(run("run", "runs.toml"), "runs.toml: unknown section 'modl'", "'model'")
+
+
+# ------------------------------------------------------------------------------- store
+
+
+@pytest.fixture
+def two_runs(run) -> list[str]:
+    run("run", write_specs(Path("runs.toml"), 0, 1), "--device", "cpu")
+    return sorted(spec(seed=seed).signature for seed in (0, 1))
+
+
+def test_ls_and_show(run, two_runs):
+    listed = run("store", "ls")
+    assert all(signature[:8] in listed.out for signature in two_runs)
+    assert run("store", "ls", "--dataset", "cora", "--json").out == ""
+    assert len(run("store", "ls", "--model", "deepgat", "--json").out.splitlines()) == 2
+    shown = run("store", "show", two_runs[0][:8])
+    Path("again.toml").write_text(shown.out)
+    assert "1 runs, 1 of them already" in run("run", "again.toml").err  # it is its own spec
+    assert json.loads(run("store", "show", two_runs[0], "--json").out)["signature"] == two_runs[0]
+    assert_sentence(run("store", "show", "zzz"), "no run begins with 'zzz'")
+
+
+def test_rm(run, two_runs):
+    assert run("store", "rm", two_runs[0][:10]).out == f"removed {two_runs[0]}\n"
+    assert Store("deepgat-runs").signatures() == two_runs[1:]
+
+
+def test_export_import_and_verify(run, two_runs):
+    assert run("store", "export", "runs.tar").out == "2 runs in runs.tar\n"
+    assert run("store", "export", "runs.jsonl", two_runs[0]).out == "1 runs in runs.jsonl\n"
+    with tarfile.open("runs.tar") as tar:
+        assert len(tar.getnames()) == 5
+    for added in (2, 0):
+        result = run("store", "import", "runs.tar", "--store", "other")
+        assert result.out == f"runs.tar: {added} added, {2 - added} were here already\n"
+    assert run("store", "verify", "--store", "other").out == "2 runs are whole, 0 damaged\n"
+    harmed = Store("other").path(two_runs[0]) / ARRAYS
+    harmed.write_bytes(harmed.read_bytes()[:-1] + b"x")
+    assert run("store", "import", "other", "--store", "third").code == 1
+    result = run("store", "verify", "--store", "other")
+    assert result.code == 1
+    assert f"damaged {two_runs[0]}: {ARRAYS} was changed" in result.err
+    assert result.out == "1 runs are whole, 1 damaged\n"
+    assert run("store", "verify", "--store", "other").code == 0
+
+
+# ------------------------------------------------------------------------------- reproduce
+
+
+def test_reproduce_prints_and_writes_tables_with_the_published_numbers(run):
+    arguments = ("reproduce", "table2", "--datasets", "cs", "--layers", "2,15", "--seeds", "0-1",
+                 "--device", "cpu")  # fmt: skip
+    result = run(*arguments)
+    assert result.code == 0
+    assert "16 runs, 0 of them already in the store" in result.err
+    assert "91.5 (2)" in result.out
+    out = Path("reproduction")
+    assert {path.name for path in out.iterdir()} == {
+        "plan.json", "records.jsonl", "table2.csv", "table2.md"
+    }  # fmt: skip
+    assert "16 runs, 16 of them already in the store" in run(*arguments).err
+    Path("deepgat-runs").rename("elsewhere")
+    for source in (out / "records.jsonl", "elsewhere"):
+        again = run(*arguments, "--records", source, "--out", "again")
+        assert again.out.replace("again", "reproduction") == result.out
+        assert again.err == ""
+    assert not Path("deepgat-runs").exists()  # nothing was run
+    more = run(*arguments, "--seeds", "0-2", "--records", out / "records.jsonl")
+    assert "8 of 24 runs are not in" in more.err
+
+
+def test_records_of_another_plan(run):
+    run("run", write_specs(Path("runs.toml"), 0), "--device", "cpu")
+    result = run("reproduce", "depth", "--datasets", "cs", "--records", "deepgat-runs")
+    assert_sentence(result, "deepgat-runs has no run of this plan")
+
+
+def test_reproduce_needs_data(run, monkeypatch):
+    from deepgat.experiments import paper
+
+    monkeypatch.setattr(paper, "catalogue", lambda: [])
+    assert_sentence(run("reproduce", "depth"), "none of the paper's datasets is at hand", "--quick")
+
+
+# ------------------------------------------------------------------------------- the view
+
+
+def test_the_view_shows_what_runs_what_is_left_and_what_failed():
+    from rich.console import Console
+
+    specs = [spec(seed=seed) for seed in range(3)]
+    view = RunsView(quiet=True)
+    view(Planned(specs, {}, {}, 2))
+    view(Started(specs[0]))
+    view(Started(specs[1]))
+    view(Stepped(specs[1], Epoch(7, 0.1, 0.2, 0.75, 5)))
+    view(Finished(specs[0], graded_record(specs[0]), True, 90.0))
+    view(Failed(specs[2], "the loss became [nan]"))
+    console = Console(width=120, record=True)
+    console.print(view._picture())
+    text = console.export_text()
+    assert "2/3" in text
+    assert "left" in text
+    assert "1 failed" in text
+    assert "epoch 7  val 75.00" in text
+    assert "test 90.00" in text
+    assert "the loss became [nan]" in text
+
+
+def test_durations():
+    assert [duration(s) for s in (5, 99, 100, 3600, 3 * 3600 + 300)] == [
+        "5 s", "99 s", "2 min", "60 min", "3 h 05 min"
+    ]  # fmt: skip
+
+
+def test_the_module_is_the_command():
+    assert RUN.run is run_module
