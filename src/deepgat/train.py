@@ -16,7 +16,7 @@ from deepgat.analysis import micro_f1
 from deepgat.data import NodeDataset, PropagateLabels
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn import AttentionStack, LayerOutputs, classification_loss
-from deepgat.nn.checkpoint import CHECKPOINTS, free_memory, segment_length
+from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
 from deepgat.nn.edges import all_edges
 from deepgat.nn.settings import check_type
 from deepgat.ops import Columns, Features, Neighbors, as_features
@@ -48,8 +48,9 @@ class TrainSettings:
     precision: str = "float32"
     """"bf16" runs the forward pass in bfloat16 where that is safe (GPU only)."""
     checkpoint: str = "auto"
-    """What is computed again in the backward pass instead of kept: "none", every "layer", segments
-    of √L layers ("sqrt"), or "auto", as the free memory asks for. The results are the same."""
+    """What is computed again in the backward pass instead of kept: "none", the "projections" (a
+    matrix product per layer), every "layer", segments of √L layers ("sqrt"), or "auto", as the
+    free memory asks for. The results are the same."""
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -310,9 +311,11 @@ class _Epochs:
         self.model, self.precision = model, settings.precision
         device = graphs[0].y.device
         most = max(graph.neighbors.num_nodes for graph in graphs)
-        self.segment = segment_length(
+        checkpoint = chosen(
             settings.checkpoint, model.num_layers, *model.layer_bytes(most), free_memory(device)
         )
+        self.segment = segment_length(checkpoint, model.num_layers)
+        model.forget_projections(checkpoint == "projections")
         record = (
             cuda_graphs
             and device.type == "cuda"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from deepgat.nn import build_model, model_settings
-from deepgat.nn.checkpoint import free_memory, segment_length
+from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
 from deepgat.nn.presets import PRESETS
 from deepgat.ops import Neighbors
 from deepgat.runs import train_once
@@ -55,7 +55,7 @@ def test_batch_statistics_are_counted_once():
     assert all(torch.equal(item, buffers[1][name]) for name, item in buffers[0].items())
 
 
-@pytest.mark.parametrize("choice", ["layer", "sqrt"])
+@pytest.mark.parametrize("choice", ["projections", "layer", "sqrt"])
 def test_a_whole_training_is_the_same(choice):
     from deepgat.recipes import recipe
 
@@ -97,18 +97,42 @@ def test_segments_keep_less():
 @pytest.mark.parametrize(
     ("choice", "free", "expected"),
     [
-        ("none", 0, 0),
-        ("layer", math.inf, 1),
-        ("sqrt", math.inf, 10),
-        ("auto", math.inf, 0),
-        ("auto", 2 * 100 * 7, 0),
-        ("auto", 2 * 100 * 7 - 1, 1),
-        ("auto", 2 * (100 + 7), 1),
-        ("auto", 2 * (100 + 7) - 1, 10),
+        ("none", 0, "none"),
+        ("sqrt", math.inf, "sqrt"),
+        ("auto", math.inf, "none"),
+        ("auto", 2 * 100 * 8, "none"),
+        ("auto", 2 * 100 * 8 - 1, "projections"),
+        ("auto", 2 * (100 * 4 + 8), "projections"),
+        ("auto", 2 * (100 * 4 + 8) - 1, "layer"),
+        ("auto", 2 * (100 + 8), "layer"),
+        ("auto", 2 * (100 + 8) - 1, "sqrt"),
     ],
 )
 def test_how_much_is_forgotten(choice, free, expected):
-    assert segment_length(choice, 100, kept_bytes=7, input_bytes=1, free_bytes=free) == expected
+    assert chosen(choice, 100, kept_bytes=8, input_bytes=1, free_bytes=free) == expected
+
+
+def test_layers_per_segment():
+    assert [segment_length(choice, 100) for choice in CHECKPOINTS[1:]] == [0, 0, 1, 10]
+
+
+@pytest.mark.parametrize(("model", "preset"), MODELS)
+def test_projections_come_back_to_the_bit(model, preset):
+    settings = model_settings(model, preset, layers=3, hidden=6, heads=1, dropout=0.5)
+    torch.manual_seed(0)
+    network = build_model(settings, 6, 3).train()
+    kept = gradients(network, 0)
+    network.forget_projections(True)
+    assert all(map(torch.equal, kept, gradients(network, 0)))
+
+
+def test_without_projections_less_is_kept():
+    settings = model_settings("deepgat", "authors", layers=8, hidden=8, heads=8)
+    torch.manual_seed(0)
+    network = build_model(settings, 6, 3).train()
+    kept = saved_bytes(network, 0)
+    network.forget_projections(True)
+    assert saved_bytes(network, 0) < 0.8 * kept
 
 
 def test_free_memory_is_a_number():

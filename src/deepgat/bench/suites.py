@@ -17,7 +17,7 @@ from deepgat.bench.rivals import FusedClassAttention, PlainClassAttention
 from deepgat.data import load_graph
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn import DeepGAT
-from deepgat.nn.checkpoint import free_memory, segment_length
+from deepgat.nn.checkpoint import chosen, free_memory, segment_length
 from deepgat.ops import Neighbors, SparseMatrix, dropout, linear
 
 Row = dict[str, Any]
@@ -64,12 +64,16 @@ def step(options: Options) -> Iterator[Row]:
         shape = (WIDTH, CHANNELS, HEADS, classes)
         edge_index = near.edge_index
         fused = [FusedClassAttention(*shape).to(device) for _ in range(DEEP)]
+        forgetful = [FusedClassAttention(*shape).to(device) for _ in range(DEEP)]
+        for module in forgetful:
+            module.conv.forget_projections = True
         plain = [PlainClassAttention(*shape).to(device) for _ in range(DEEP)]
         per_edge = [PlainClassAttention(*shape, True).to(device) for _ in range(DEEP)]
         ways: dict[str, Step] = {
             "plain": partial(_deep_step, plain, x, edge_index, y),
             "authors' style": partial(_deep_step, per_edge, x, edge_index, y),
             "deepgat": partial(_deep_step, fused, x, near, y),
+            "deepgat, projections again": partial(_deep_step, forgetful, x, near, y),
         }
         if device.type == "cuda":
             ways["deepgat, replayed"] = replayed(ways["deepgat"])
@@ -137,7 +141,7 @@ def depth(options: Options) -> Iterator[Row]:
     *_, (name, near, classes) = _layer_graphs(options)
     near = near.to(options.device)
     for layers in (10, 20) if options.quick else (15, 1000):
-        for choice in ("none", "layer", "sqrt"):
+        for choice in ("none", "projections", "layer", "sqrt"):
             found = _step_of_a_model(near, WIDTH, classes, layers, choice, options.device)
             if found is not None:
                 yield _row("depth", name, near, choice, found) | {
@@ -165,9 +169,9 @@ def _step_of_a_model(
 ) -> Measurement | None:
     """A DeepGAT's forward pass, loss, backward pass and Adam step; None if memory runs out."""
     model = DeepGAT(features, classes, layers=layers, hidden=CHANNELS, heads=HEADS).to(device)
-    segment = segment_length(
-        checkpoint, layers, *model.layer_bytes(near.num_nodes), free_memory(device)
-    )
+    checkpoint = chosen(checkpoint, layers, *model.layer_bytes(near.num_nodes), free_memory(device))
+    model.forget_projections(checkpoint == "projections")
+    segment = segment_length(checkpoint, layers)
     x = torch.randn(near.num_nodes, features, device=device)
     y = torch.randint(classes, (near.num_nodes,), device=device)
     some = torch.arange(0, near.num_nodes, 10, device=device)

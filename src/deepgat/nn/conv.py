@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 
 from deepgat import ops
 from deepgat.errors import UserError
+from deepgat.nn.checkpoint import remade
 from deepgat.nn.scores import ClassScore, HeadShape, Score, ScoreFactory, ScoreInputs
 from deepgat.ops import Features, Neighbors, Normalization
 
@@ -111,6 +114,8 @@ class NeighborAttention(nn.Module):
         self.concat = concat
         self.attention_dropout = attention_dropout
         self.normalization = normalization
+        self.forget_projections = False
+        """Compute W₂ x and W₁ x again in the backward pass: less memory for a little more time."""
 
         self.score: Score = score(HeadShape(heads, out_channels))
         self.weight = (
@@ -197,9 +202,8 @@ class NeighborAttention(nn.Module):
         x = ops.as_features(x)
         neighbors = ops.as_neighbors(edge_index, x.size(0))
         predict = self.predict_classes if class_head is None else class_head
-        if class_head is None and self.weight is not None and self.class_weight is not None:
-            value, own = self._per_head(x, self.weight, self.class_weight[:, : self.in_channels])
-            class_logits: Tensor | None = self._complete(own, label_features)
+        if class_head is None:
+            value, class_logits = self._project(x, label_features)
         else:
             value, class_logits = self._value(x), predict(x, label_features)
         seen = class_logits
@@ -212,7 +216,10 @@ class NeighborAttention(nn.Module):
         form = self.score(ScoreInputs(neighbors, value, seen, labels, layer))
 
         p = self.attention_dropout if self.training else 0.0
-        out = ops.neighbor_attention(neighbors, value, form, self.normalization, p, edge_bias)
+        forget = self.forget_projections and class_head is None and self.weight is not None
+        again = partial(self._project, x, label_features)
+        with remade([value, class_logits], again) if forget else nullcontext():
+            out = ops.neighbor_attention(neighbors, value, form, self.normalization, p, edge_bias)
         if self.score.others_only:  # the mean over no one is 0
             out = out * (neighbors.degree > 1).view(-1, 1, 1)
         out = out.flatten(1) if self.concat else out.mean(1)
@@ -227,6 +234,13 @@ class NeighborAttention(nn.Module):
                 weight = weight * (neighbors.target != neighbors.source).unsqueeze(-1)
             attention = Attention(neighbors.edge_index, weight.expand(-1, self.heads))
         return ConvOutput(out, class_logits, attention)
+
+    def _project(self, x: Features, label_features: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """(W₂ x, W₁(x ‖ z) + b₁), both by one product where that is faster."""
+        if self.weight is None or self.class_weight is None:
+            return self._value(x), self.predict_classes(x, label_features)
+        value, own = self._per_head(x, self.weight, self.class_weight[:, : self.in_channels])
+        return value, self._complete(own, label_features)
 
     def predict_classes(self, x: Features, label_features: Tensor | None) -> Tensor | None:
         """p_v = W₁(x_v ‖ z_v) + b₁: [n, H, C]; None where no score asks for it."""

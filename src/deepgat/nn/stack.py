@@ -342,6 +342,12 @@ class AttentionStack(nn.Module):
         computed = self._run_layers(numbers, h, given)
         return computed._replace(states=computed.states[-1:])
 
+    def forget_projections(self, forget: bool) -> None:
+        """Whether layers compute their projections again in the backward pass."""
+        for module in self.layers.modules():
+            if isinstance(module, NeighborAttention):
+                module.forget_projections = forget
+
     def layer_bytes(self, num_nodes: int) -> tuple[float, float]:
         """(what the backward pass of one layer needs, the input of one layer): an estimate.
 
