@@ -6,7 +6,8 @@ import ctypes
 import gc
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,13 @@ def peak_megabytes(step: Step, device: torch.device) -> float:
         step()
         torch.cuda.synchronize()
         return (torch.cuda.max_memory_allocated() - held) / 1e6
-    before = _resident("VmRSS")
-    _reset_resident_peak()
-    step()
-    return max(0.0, (_resident("VmHWM") - before) / 1e6)
+    with _freed_at_once():
+        step()  # what was there before may lie in old blocks
+        _empty(device)
+        before = _resident("VmRSS")
+        _reset_resident_peak()
+        step()
+        return max(0.0, (_resident("VmHWM") - before) / 1e6)
 
 
 def replayed(step: Step) -> Step:
@@ -133,6 +137,23 @@ def _empty(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
+
+
+@contextmanager
+def _freed_at_once() -> Iterator[None]:
+    """Blocks of 64 KiB and more go back to the system when they are freed.
+
+    glibc else keeps the holes between the blocks that stay, and how many those are is chance.
+    """
+    options = getattr(ctypes.CDLL(None), "mallopt", None)
+    threshold = -3  # M_MMAP_THRESHOLD
+    if options is not None:
+        options(threshold, 2**16)
+    try:
+        yield
+    finally:
+        if options is not None:
+            options(threshold, 2**25)
 
 
 def _resident(field: str) -> float:
