@@ -74,3 +74,17 @@ def test_an_unknown_table_is_refused(monkeypatch, capsys):
     assert run(monkeypatch, "layers") == 2
     assert "did you mean 'layer'" in capsys.readouterr().err
     assert set(SUITES) == {"layer", "step", "words", "growth", "depth", "large"}
+
+
+def test_rows_become_tables_and_a_figure(tmp_path):
+    from deepgat.report.figures import save_figure
+    from deepgat.report.speed import speed_figure, speed_tables
+
+    row = {"suite": "layer", "graph": "g", "edges": 10, "way": "deepgat", "milliseconds": 1.5}
+    slow = row | {"way": "plain", "milliseconds": 30.0}
+    deep = row | {"suite": "step", "peak_megabytes": 7.0}
+    record = {"machine": {"threads": 2, "processor": "chip"}, "rows": [row, slow, deep]}
+    layer, step = speed_tables(record)
+    assert layer.rows == [["g", "10", "deepgat", "1.50"], ["g", "10", "plain", "30.00"]]
+    assert "2 cores, chip" in step.title
+    assert save_figure(speed_figure([record, record]), tmp_path / "speed.png").stat().st_size > 1000

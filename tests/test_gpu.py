@@ -59,10 +59,11 @@ def outputs_and_gradients(model: AttentionStack, data: NodeDataset, device: torc
     found |= {f"hidden {i}": t for i, t in enumerate(outputs.hidden)}
     found |= {f"attention {i}": a.weight for i, a in enumerate(outputs.attention)}
     found |= {"loss": loss}
-    found |= {
-        f"gradient of {name}": parameter.grad
+    found |= {  # a weight that nothing depends on may have no gradient, or one of zeros
+        f"gradient of {name}": torch.zeros_like(parameter)
+        if parameter.grad is None
+        else parameter.grad
         for name, parameter in model.named_parameters()
-        if parameter.grad is not None
     }
     return {name: tensor.detach().cpu() for name, tensor in found.items()}
 

@@ -15,16 +15,8 @@ from deepgat.bench import SUITES, machine, run_suites
 from deepgat.bench.suites import Options
 from deepgat.cli.show import ERR, OUT
 from deepgat.errors import UserError, unknown_name
+from deepgat.report.speed import COLUMNS, TITLES, cell
 from deepgat.train import choose_device
-
-_COLUMNS = {
-    "graph": "graph", "edges": "edges", "layers": "layers", "heads": "heads", "way": "way",
-    "milliseconds": "ms", "peak_megabytes": "peak MB", "megabytes_per_layer": "MB/layer",
-    "largest_degree": "max degree",
-    "times_gatconv": "× GATConv", "times_plain": "× plain", "memory_times_plain": "memory × plain",
-    "times_dense": "× dense", "gather_bound_milliseconds": "bound ms",
-    "nanoseconds_per_edge": "ns/edge",
-}  # fmt: skip
 
 
 def bench(
@@ -65,21 +57,13 @@ def bench(
 
 
 def _table(name: str, rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=(SUITES[name].__doc__ or name).split("\n")[0], title_justify="left")
-    shown = [key for key in _COLUMNS if any(row.get(key) is not None for row in rows)]
+    table = Table(title=TITLES[name], title_justify="left")
+    shown = [key for key in COLUMNS if any(row.get(key) is not None for row in rows)]
     for key in shown:
-        table.add_column(_COLUMNS[key], justify="left" if key in ("graph", "way") else "right")
+        table.add_column(COLUMNS[key], justify="left" if key in ("graph", "way") else "right")
     for row in rows:
-        table.add_row(*(_cell(row.get(key)) for key in shown))
+        table.add_row(*(cell(row.get(key)) for key in shown))
     return table
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _write(path: Path, record: dict[str, Any]) -> None:
