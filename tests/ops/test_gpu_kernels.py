@@ -3,11 +3,15 @@
 Interpreted they are slow, so the graphs here are tiny; tests/test_gpu.py has the large ones.
 """
 
+import os
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -16,7 +20,7 @@ from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.pieces import cut_lists
 from deepgat.ops.scores import Normalization
 
-from graphs import random_edges
+from graphs import graphs, random_edges
 from ops.test_backends import FORMS, make_form
 
 pytest.importorskip("triton", reason="Triton is not installed here")
@@ -26,7 +30,8 @@ from deepgat.ops.gpu import launch
 from deepgat.ops.gpu import matmul as gpu_matmul
 from deepgat.ops.gpu import norm as gpu_norm
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+ON_GPU = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 
 
 class Attend(torch.autograd.Function):
@@ -48,14 +53,20 @@ class Attend(torch.autograd.Function):
         return (None, *grads) + (None,) * 9
 
 
-@pytest.fixture(autouse=True)
-def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_Attend", Attend)
+@pytest.fixture(autouse=True, scope="module")
+def triton_kernels() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "_Attend", Attend)
+        yield
 
 
 def lists_of(n: int, count: int, directed: bool, longest: int = 512) -> Neighbors:
     edge_index = random_edges(n, count, directed=directed) if count else torch.zeros(2, 0).long()
-    near = Neighbors.from_edge_index(edge_index, n)
+    return cut(Neighbors.from_edge_index(edge_index, n), longest)
+
+
+def cut(near: Neighbors, longest: int) -> Neighbors:
+    """The lists on the device, in pieces as short as asked for, so that small graphs have hubs."""
     pieces, hubs = cut_lists(near.ptr, longest)
     source_pieces, source_hubs = cut_lists(near.source_ptr, longest)
     near = replace(
@@ -118,6 +129,20 @@ def test_ragged_sizes(sizes, monkeypatch):
 def test_bfloat16_is_as_exact_as_its_storage(name):
     near = lists_of(6, 12, False)
     assert_same(near, name, (2, 5, 8), Normalization.ROW, dtype=torch.bfloat16, tolerance=0.1)
+
+
+@settings(max_examples=int(os.environ.get("DEEPGAT_EXAMPLES", 500 if ON_GPU else 12)))
+@given(
+    graph=graphs(),
+    name=st.sampled_from(FORMS),
+    normalization=st.sampled_from(Normalization),
+    dropout=st.sampled_from([0.0, 0.6]),
+    longest=st.sampled_from([2, 512]),
+)
+def test_any_graph(graph, name, normalization, dropout, longest):
+    n, edge_index = graph
+    near = Neighbors.from_edge_index(edge_index, n)
+    assert_same(cut(near, longest), name, (3, 2, 4), normalization, dropout)
 
 
 def test_no_nodes_and_one():

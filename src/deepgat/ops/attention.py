@@ -225,7 +225,8 @@ def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
 
 attend.register_autograd(_backward, setup_context=_setup_context)
 
-_KERNELS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+KERNELS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+"""(forward, backward) by kind of device."""
 
 
 def register_kernels(
@@ -234,7 +235,7 @@ def register_kernels(
     """Make these the kernels of both operators on one kind of device."""
     attend.register_kernel(device)(forward)
     attend_backward.register_kernel(device)(backward)
-    _KERNELS[device] = forward, backward
+    KERNELS[device] = forward, backward
 
 
 class _Attend(torch.autograd.Function):
@@ -243,9 +244,9 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, lists: list[Tensor], *inputs: Any) -> tuple[Tensor, Tensor]:
         value = inputs[2]
-        if value.device.type not in _KERNELS:
+        if value.device.type not in KERNELS:
             raise _no_kernel(value)
-        run, ctx.run_backward = _KERNELS[value.device.type]
+        run, ctx.run_backward = KERNELS[value.device.type]
         output = run(lists, *inputs)
         ctx.save_for_backward(*output, *inputs[:5], *lists)
         ctx.plain = inputs[5:]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
 
+import torch
 from torch import Tensor
 
 from deepgat.errors import UserError, unknown_name
@@ -24,7 +24,7 @@ _HOW_TO_GET_TRITON = (
     "install triton (pip install triton), which torch's builds for GPUs bring along"
 )
 _HOW_TO = {"cpu": _HOW_TO_BUILD, "cuda": _HOW_TO_GET_TRITON}
-_chosen: ContextVar[str] = ContextVar("deepgat_backend", default="auto")
+_chosen = "auto"  # a plain global: torch.compile can read it
 
 
 @contextmanager
@@ -39,11 +39,12 @@ def use_backend(name: str) -> Iterator[None]:
         raise UserError(f"the native backend is not built: {_HOW_TO_BUILD}")
     if name == "triton" and not gpu.available():
         raise UserError(f"the triton backend is not there: {_HOW_TO_GET_TRITON}")
-    token = _chosen.set(name)
+    global _chosen
+    before, _chosen = _chosen, name
     try:
         yield
     finally:
-        _chosen.reset(token)
+        _chosen = before
 
 
 def neighbor_attention(
@@ -66,9 +67,12 @@ def neighbor_attention(
 
 
 def _implementation(value: Tensor):  # type: ignore[no-untyped-def]
-    chosen, device = _chosen.get(), value.device.type
+    chosen, device = _chosen, value.device.type
     if chosen == "reference":
         return reference.neighbor_attention
+    if torch.compiler.is_compiling():  # no looking around while a graph is traced
+        fast = device in attention.KERNELS
+        return attention.neighbor_attention if fast else reference.neighbor_attention
     if device == "cpu" and native.available() and chosen != "triton":
         return attention.neighbor_attention
     if device == "cuda" and gpu.available() and chosen != "native":

@@ -173,7 +173,8 @@ def attention_backward(
     )
 
 
-register_kernels("cpu", attention_forward, attention_backward)
+if available():
+    register_kernels("cpu", attention_forward, attention_backward)
 
 
 class _Call:
