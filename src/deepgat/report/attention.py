@@ -18,7 +18,7 @@ from torch import Tensor
 from deepgat.analysis import attention_divergence, divergence_bound
 from deepgat.data.entries import find_entry
 from deepgat.report.figures import COLORS
-from deepgat.report.layout import Table
+from deepgat.report.layout import Sourced, Table
 from deepgat.report.scores import Curve, Record, curves, system_name
 
 REFERENCE_DEPTH = 2
@@ -45,7 +45,8 @@ class Drift:
     """D_KL(α² ‖ 1/|N_v|) per node."""
     bounds: dict[int, float | None]
     """Layer → the largest value possible; None where scores are unbounded."""
-    runs: int
+    runs: tuple[str, ...]
+    """Signatures of the deep networks."""
 
     @property
     def name(self) -> str:
@@ -82,10 +83,12 @@ def _drift(
         pairs = [max(pairs, key=lambda pair: pair[1]["micro_f1"]["test"])]
     layers: dict[int, list[Tensor]] = {}
     uniform: list[Tensor] = []
+    seen: list[str] = []
     for shallow, deepest in pairs:
         one, other = arrays(shallow["signature"]), arrays(deepest["signature"])
         if one is None or other is None:
             continue
+        seen.append(deepest["signature"])
         degree = one["attention.ptr"].long().diff()
         target = torch.arange(len(degree)).repeat_interleave(degree)
         edges = torch.stack([target, target])  # who is listened to plays no part
@@ -109,7 +112,7 @@ def _drift(
         {layer: torch.cat(parts).numpy() for layer, parts in layers.items()},
         torch.cat(uniform).numpy(),
         {layer: _bound(settings, dataset, layer == deep) for layer in layers},
-        len(uniform),
+        tuple(seen),
     )
 
 
@@ -150,10 +153,13 @@ def attention_tables(drifts: Sequence[Drift], protocol: str) -> list[Table]:
                 drift.dataset,
                 drift.name,
                 str(drift.layers),
-                *(_three(value) for value in np.percentile(last, (25, 50, 75, 95))),
+                *(
+                    Sourced(_three(value), drift.runs)
+                    for value in np.percentile(last, (25, 50, 75, 95))
+                ),
                 "–" if bound is None else _three(bound),
                 _three(float(np.median(drift.uniform))),
-                str(drift.runs),
+                str(len(drift.runs)),
             ]
         )
     notes = [
@@ -235,6 +241,11 @@ def attention_figures(drifts: Sequence[Drift]) -> dict[str, Figure]:
     return figures
 
 
+def box(values: np.ndarray) -> tuple[float, ...]:
+    """Lower whisker, quartiles, upper whisker."""
+    return tuple(np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1])).tolist())
+
+
 def _box(values: np.ndarray, label: str) -> dict[str, object]:
-    low, first, middle, third, high = np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1]))
+    low, first, middle, third, high = box(values)
     return {"label": label, "whislo": low, "q1": first, "med": middle, "q3": third, "whishi": high}
