@@ -15,7 +15,6 @@ from deepgat.nn import ModelSettings, model_settings
 from deepgat.nn.presets import PRESETS, resolve
 from deepgat.train import TrainSettings
 
-
 PRESET_NAMES = tuple(PRESETS)
 
 

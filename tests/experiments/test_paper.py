@@ -69,7 +69,7 @@ def test_attention_is_kept_where_it_is_compared():
     compared = target_specs("attention-kl", plan)
     assert len(compared) == 4 * 2 * 3
     assert {spec.analysis.attention for spec in compared} == {"all"}
-    rest = set(target_specs("all", plan)) - set(compared)
+    rest = set(target_specs("nearest-neighbor", plan)) - set(compared)
     assert {spec.analysis.attention for spec in rest} == {"none"}
 
 

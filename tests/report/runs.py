@@ -42,17 +42,19 @@ def measured(wanted: RunSpec, device: str, on_epoch: object) -> Made:
     return Made(record, made.arrays)
 
 
-def make_store(folder: Path) -> Store:
-    """Runs of two protocols, one of them failed with an error full of markup."""
-    store = Store(folder)
+def make_runs() -> list[Made]:
+    """Runs of two protocols."""
     specs = [*target_specs("all", PLAN), *target_specs("depth", HONEST)]
-    for spec in specs:
-        with store.claim(spec.signature) as mine:
-            made = measured(spec, "cpu", None)
+    return [measured(spec, "cpu", None) for spec in specs]
+
+
+def make_store(folder: Path) -> Store:
+    """Those runs, and one that failed with an error full of markup."""
+    store = Store(folder)
+    for made in make_runs():
+        with store.claim(made.record["signature"]) as mine:
             store.add(mine, made.record, made.arrays)
     failed = target_specs("depth", make_plan(datasets=["cs"], layers=[9], seeds=[7]))[0]
     with store.claim(failed.signature) as mine:
         store.fail(mine, failed, f"RuntimeError: {HOSTILE}", f"Traceback {HOSTILE}")
     return store
-
-

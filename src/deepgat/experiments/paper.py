@@ -203,8 +203,8 @@ def _specs(
 
 
 def _measured(
-    plan: Plan, depths: Sequence[int], repeats: Sequence[tuple[str, int]]
-) -> tuple[tuple[int, ...], Sequence[tuple[str, int]]]:
+    plan: Plan, depths: Sequence[int], repeats: list[tuple[str, int]]
+) -> tuple[tuple[int, ...], list[tuple[str, int]]]:
     """The depths and repetitions of over-smoothing: a few of the plan's."""
     wanted = QUICK_SMOOTHING_DEPTHS if plan.quick else SMOOTHING_DEPTHS
     count = QUICK_SMOOTHING_REPEATS if plan.quick else SMOOTHING_REPEATS

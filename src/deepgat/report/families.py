@@ -43,7 +43,7 @@ class Family(NamedTuple):
 
 
 def families(records: Iterable[Record]) -> dict[Family, list[Record]]:
-    """Family → its runs; the two presets of the paper first, then by the number of runs."""
+    """Family → its runs; the one with the most runs first."""
     found: dict[Family, list[Record]] = {}
     for record in records:
         found.setdefault(family_of(record), []).append(record)
@@ -51,7 +51,7 @@ def families(records: Iterable[Record]) -> dict[Family, list[Record]]:
 
     def order(item: tuple[Family, Sequence[Record]]) -> tuple[Any, ...]:
         family, runs = item
-        return (PRESET_NAMES.index(family.preset), -len(runs), family.changes)
+        return (-len(runs), PRESET_NAMES.index(family.preset), family.changes)
 
     return dict(sorted(found.items(), key=order))
 

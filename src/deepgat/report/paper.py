@@ -171,9 +171,7 @@ def nearest_tables(records: Iterable[Record]) -> list[Table]:
                     error = nearest_score(curve, layers, prototypes, "error")
                     lower = nearest_score(curve, layers, prototypes, "bayes_lower")
                     bound = NONE if lower is None else f"{lower.mean:.1f}"
-                    row.append(
-                        NONE if error is None else Sourced(f"{error} [{bound}]", error.runs)
-                    )
+                    row.append(NONE if error is None else Sourced(f"{error} [{bound}]", error.runs))
                 rows.append(row)
             tables.append(
                 Table(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from deepgat.report.figures import COLORS, MARKERS
@@ -186,7 +187,7 @@ def smoothing_figures(found: Sequence[Profile]) -> dict[str, Figure]:
             axes.tick_params(labelsize=7)
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(axis="y", color="0.92")
-        handles: dict[str, object] = {}
+        handles: dict[str, Artist] = {}
         for axes in panels[: len(shown)]:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 handles.setdefault(label, handle)
