@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +43,9 @@ def report(
             "reproduce, or deepgat train --json."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the report; an earlier one is replaced.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder for the report; an earlier one is replaced.")
+    ] = Path("report"),
     title: Annotated[str, typer.Option(help="The title of the page.")] = TITLE,
     records_only: Annotated[
         bool,
@@ -62,8 +65,8 @@ def report(
     from deepgat.report import contents, writing  # here: they load a plotting library
 
     writing.check_report_folder(out)
-    with ERR.status("reading", spinner="dots") as status:
-        status.stop() if quiet else None
+    status = ERR.status("reading")
+    with nullcontext() if quiet else status:
         records, failures, store = _read(source)
         if not records:
             raise UserError(
@@ -81,7 +84,7 @@ def report(
         status.update("tables and figures")
         made = contents.make_contents(
             contents.Source(
-                source.name or str(source.resolve().name),
+                source.resolve().name,
                 records,
                 failures,
                 None if store is None else store.arrays,
@@ -131,8 +134,11 @@ def _record(line: str) -> Record:
     for name, kind in NEEDED.items():
         if not isinstance(record.get(name), kind):
             raise DamagedEntry(f"it has no {name}" if name not in record else f"its {name} is odd")
-    for name in ("model", "score", "layers"):
-        if name not in record["model"]:
+    for name, kind in (("model", str), ("score", str), ("layers", int)):
+        if not isinstance(record["model"].get(name), kind):
             raise DamagedEntry(f"its model has no {name}")
+    scores = [*record["micro_f1"].values(), *record["loss"].values()]
+    if not all(score is None or isinstance(score, int | float) for score in scores):
+        raise DamagedEntry("its scores are no numbers")
     signature = hashlib.sha256(line.strip().encode()).hexdigest()[:16]
     return {"measures": {}, **record, "signature": signature}

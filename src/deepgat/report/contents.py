@@ -266,7 +266,7 @@ def _described(record: Record, specs: _Interned, origins: _Interned) -> dict[str
     """Which run it is: all but the split and the seed are shared with others."""
     data = dict(record.get("data") or {"dataset": record["dataset"], SPLIT: record[SPLIT]})
     training = {name: v for name, v in record["training"].items() if name != "device"}
-    split, seed = data.pop(SPLIT), training.pop(SEED)
+    split, seed = data.pop(SPLIT), training.pop(SEED, record.get(SEED))
     model = record["model"]
     spec = {
         "data": data,

@@ -212,11 +212,12 @@ function chart(spec, small = false) {
     if (place >= 0) legend.querySelectorAll("button")[place].focus();
   }
 
-  drawLegend();
   const update = () => {
+    figure.hidden = spec.kind === "boxes" && !shown.has(spec.key);
     drawLegend();
     draw();
   };
+  update();
   shown.listeners.add(update);
   const observer = new ResizeObserver(([entry]) => {
     const now = Math.floor(entry.contentRect.width);

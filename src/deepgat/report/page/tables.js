@@ -132,7 +132,7 @@ function showRuns(title, places, list = DATA.runs) {
   const detail = el("div");
   const select = (run) => {
     detail.replaceChildren(describe(run));
-    dialog.querySelectorAll("tbody tr").forEach((row) => row.setAttribute("aria-selected", String(run.id.startsWith(row.cells[0].textContent))));
+    dialog.querySelectorAll("tbody tr").forEach((row) => row.setAttribute("aria-current", String(run.id.startsWith(row.cells[0].textContent))));
   };
   const seeds = [...new Set(runs.map((run) => run.seed))].join(", ");
   const splits = [...new Set(runs.map((run) => run.split))].join(", ");
