@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from deepgat.analysis import attention_divergence, divergence_bound
 from deepgat.data.entries import find_entry
-from deepgat.report.figures import COLORS
+from deepgat.report.figures import COLORS, legend_below
 from deepgat.report.layout import Sourced, Table
 from deepgat.report.scores import Curve, Record, curves, system_name
 
@@ -221,24 +222,28 @@ def attention_figures(drifts: Sequence[Drift]) -> dict[str, Figure]:
         for index, (axes, drift) in enumerate(zip(panels, own, strict=True)):
             boxes = [_box(values, str(layer)) for layer, values in drift.divergence.items()]
             color = COLORS[index % len(COLORS)]
-            axes.bxp(boxes, showfliers=False, boxprops={"color": color},
-                     medianprops={"color": color})  # fmt: skip
-            axes.bxp([_box(drift.uniform, UNIFORM)], positions=[len(boxes) + 1.5],
-                     showfliers=False, boxprops={"color": "0.5"},
-                     medianprops={"color": "0.5"})  # fmt: skip
+            _boxes(axes, boxes, list(range(1, len(boxes) + 1)), color)
+            _boxes(axes, [_box(drift.uniform, UNIFORM)], [len(boxes) + 2.5], "0.5")
             bounds = [drift.bounds[layer] for layer in drift.divergence]
             if None not in bounds:
                 axes.plot(range(1, len(boxes) + 1), bounds, color="0.2", linestyle="--",
                           label="bound by construction")  # fmt: skip
-                axes.legend(frameon=False, fontsize=8)
             axes.set_title(drift.name, loc="left", fontsize=10)
             axes.set_xlabel(f"layer of the {drift.layers}-layer network")
             axes.set_ylim(0, None)
             axes.spines[["top", "right"]].set_visible(False)
             axes.tick_params(axis="x", labelsize=7)
         panels[0].set_ylabel("D_KL from the 2-layer network's attention")
+        if any(axes.get_legend_handles_labels()[0] for axes in panels):
+            legend_below(figure)
         figures[f"attention-kl-{dataset}"] = figure
     return figures
+
+
+def _boxes(axes: Axes, boxes: list[dict[str, object]], places: list[float], color: str) -> None:
+    line = {"color": color}
+    axes.bxp(boxes, positions=places, widths=0.6, showfliers=False, boxprops=line,
+             whiskerprops=line, capprops=line, medianprops={**line, "linewidth": 2})  # fmt: skip
 
 
 def box(values: np.ndarray) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ from typing import Protocol
 from matplotlib.figure import Figure
 
 from deepgat.analysis import LemmaCheck
-from deepgat.report.figures import COLORS
+from deepgat.report.figures import COLORS, legend_below
 from deepgat.report.layout import Table
 
 
@@ -87,5 +87,5 @@ def lemma_figures(checks: Sequence[Checked]) -> dict[str, Figure]:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="0.92")
     panels[0].set_ylabel("trace of the covariance of h^l")
-    panels[-1].legend(frameon=False, fontsize=7)
+    legend_below(figure)
     return {"lemmas": figure}

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from matplotlib.artist import Artist
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from deepgat.report.figures import COLORS, MARKERS
+from deepgat.report.figures import COLORS, MARKERS, legend_below
 from deepgat.report.layout import Sourced, Table
 from deepgat.report.scores import Record, Score, curves, mean_score, signatures, system_name
 
@@ -31,10 +31,10 @@ class Panel(NamedTuple):
 
 PANELS = (
     Panel(ACCURACY, "Accuracy of the layer's own prediction", "test micro-F1 (%)", digits=1),
-    Panel("energy", "Dirichlet energy", "energy of h^l", log=True, floor=None),
-    Panel("relative_energy", "Relative energy", "energy / ‖h^l‖²"),
+    Panel("energy", "Dirichlet energy", "energy of hˡ", log=True, floor=None),
+    Panel("relative_energy", "Relative energy", "energy / ‖hˡ‖²"),
     Panel("neighbor_distance", "Distance of neighbours", "MAD over neighbours"),
-    Panel("effective_rank", "Effective rank", "rank of h^l", digits=1),
+    Panel("effective_rank", "Effective rank", "rank of hˡ", digits=1),
     Panel("same_class_attention", "Attention to one's own class", "share of attention"),
 )
 """Of :class:`deepgat.analysis.LayerMeasures`, those that are shown."""
@@ -185,14 +185,10 @@ def smoothing_figures(found: Sequence[Profile]) -> dict[str, Figure]:
             axes.set_xlabel("layer l", fontsize=8)
             axes.set_ylabel(panel.label, fontsize=8)
             axes.tick_params(labelsize=7)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(axis="y", color="0.92")
-        handles: dict[str, Artist] = {}
-        for axes in panels[: len(shown)]:
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                handles.setdefault(label, handle)
-        figure.legend(list(handles.values()), list(handles), loc="outside lower center",
-                      ncols=min(5, len(handles)), frameon=False, fontsize=8)  # fmt: skip
+        legend_below(figure)
         figure.suptitle(f"Over-smoothing, {dataset}, L = {layers}", fontsize=10)
         figures[f"over-smoothing-{dataset}-{layers}"] = figure
     return figures
