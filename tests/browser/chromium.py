@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 SECONDS = 60
+KEY_CODES = {"Escape": 27, "Enter": 13, "End": 35, "ArrowLeft": 37, "ArrowRight": 39}
 FLAGS = (
     "--headless",
     "--remote-debugging-pipe",
@@ -148,7 +149,8 @@ class Page:
 
     def press(self, key: str) -> None:
         for kind in ("keyDown", "keyUp"):
-            self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+            self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key,
+                      windowsVirtualKeyCode=KEY_CODES.get(key, 0))  # fmt: skip
         self.settle()
 
     def screenshot(self, path: Path, whole: bool = False, selector: str | None = None) -> None:

@@ -112,6 +112,11 @@ def test_every_section_and_figure_is_there(page: Page, contents: Contents):
     assert [name for name, count in marks if not count] == []
 
 
+def test_ids_are_unique(page: Page):
+    ids = page.run("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+
+
 def test_what_a_run_says_stays_text(page: Page):
     assert HOSTILE in page.run("document.title")
     assert page.run("document.images.length") == 0
@@ -187,7 +192,7 @@ def test_the_legend_switches_a_system_off_everywhere(page: Page):
     lines = "document.querySelectorAll('#figure-{} .line[data-key=\"GAT DP\"]').length"
     figures = ("depth-cs", "nearest-neighbor-cs-train", "smoothing-energy")
     assert [page.run(lines.format(name)) for name in figures] == [1, 1, 1]
-    button = "#figure-depth-cs .legend li:nth-child(5) button"
+    button = "#figure-depth-cs .legend li:nth-child(3) button"
     assert page.run(f"document.querySelector('{button}').textContent") == "GAT DP"
     for expected in (0, 1):
         page.click(button)
@@ -200,7 +205,7 @@ def test_the_slider_chooses_the_depth(page: Page):
     layers = "document.querySelectorAll('#figure-smoothing-energy .plot svg .mark').length"
     seen = []
     for place in (0, 1, 2):
-        choose(page, "#depth", place)
+        choose(page, "#network-depth", place)
         seen.append((page.run("document.querySelector('output').textContent"), page.run(layers)))
     assert seen == [("L = 2", 4 * 2), ("L = 4", 4 * 4), ("L = 15", 4 * 15)]
     choose(page, "#over-smoothing select", 1)

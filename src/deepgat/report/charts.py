@@ -51,7 +51,7 @@ def depth_charts(records: Iterable[Record]) -> list[Chart]:
                 "floor": 0,
                 "ceiling": 100,
                 "series": series,
-                "note": "Bands: 95% intervals.",
+                "note": "Bands: 95% intervals. Hollow: published.",
             }
         )
     return charts
@@ -76,6 +76,7 @@ def degradation_chart(records: Sequence[Record], protocol: str) -> list[Chart]:
             "y": "points of micro-F1 lost",
             "groups": groups,
             "series": series,
+            "note": "Hollow: published.",
         }
     ]
 
@@ -157,7 +158,7 @@ def lemma_charts(checks: Sequence[Checked]) -> list[Chart]:
                 "name": f"lemma-{number}",
                 "title": f"{item.lemma}, {item.graph}",
                 "x": "layer l",
-                "y": "variance of the first output of h^l",
+                "y": "variance of the first output of hˡ",
                 "log": True,
                 "series": series,
                 "note": f"Bands: where {check.draws:,} draws must lie if the exact formula is "

@@ -21,14 +21,15 @@ function logTicks(low, high, wanted) {
   const first = Math.floor(Math.log10(low));
   const last = Math.ceil(Math.log10(high));
   const every = Math.max(1, Math.ceil((last - first) / wanted));
+  const factors = Math.log10(high / low) < 2.2 ? [1, 2, 5] : [1];
   const ticks = [];
-  for (let power = first; power <= last; power += every) ticks.push(10 ** power);
-  return ticks;
+  for (let power = first; power <= last; power += every) ticks.push(...factors.map((factor) => factor * 10 ** power));
+  return ticks.filter((tick) => tick >= low && tick <= high);
 }
 
 function tickText(value, log) {
   if (!log) return value.toLocaleString("en", { maximumFractionDigits: 6 });
-  const power = Math.round(Math.log10(value));
+  const power = Math.floor(Math.log10(value) + 1e-9);
   if (power >= -3 && power <= 3) return String(Number(value.toPrecision(1)));
   return "10" + [...String(power)].map((digit) => SUPERSCRIPTS[digit]).join("");
 }
@@ -39,8 +40,9 @@ function verticalScale(values, spec, top, bottom) {
   let high = Math.max(...values);
   if (!values.length) [low, high] = [0, 1];
   if (log) {
-    const ticks = logTicks(low, high * 1.0001, 5);
-    [low, high] = [Math.min(ticks[0], low), Math.max(ticks[ticks.length - 1], high)];
+    const room = Math.max(1.15, (high / low) ** 0.05);
+    [low, high] = [low / room, high * room];
+    const ticks = logTicks(low, high, 6);
     const place = (value) => bottom - ((Math.log10(value) - Math.log10(low)) / (Math.log10(high / low) || 1)) * (bottom - top);
     return { place, ticks, log };
   }
@@ -87,7 +89,19 @@ function legendKey(series) {
 
 // ---------------------------------------------------------------- the frame of every figure
 
-const keyOf = (series) => (series.hollow || series.line === false ? series.label : series.key);
+// Buttons that switch series off; published numbers go with their system. Without series: as before.
+function drawLegend(list, series, bars = false) {
+  if (series) list.entries = series.filter((item) => !(item.hollow && DATA.systems.includes(item.key)));
+  const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);
+  list.replaceChildren(
+    ...list.entries.map((item) =>
+      el("li", {},
+        el("button", { type: "button", "aria-pressed": String(shown.has(item.key)), onclick: () => shown.toggle(item.key) },
+          legendKey({ ...item, bar: bars || item.bar }), item.label)),
+    ),
+  );
+  if (focused >= 0) list.querySelectorAll("button")[focused].focus();
+}
 
 function chart(spec, small = false) {
   const kind = { lines: drawLines, boxes: drawBoxes, bars: drawBars }[spec.kind];
@@ -100,7 +114,7 @@ function chart(spec, small = false) {
     { id: `figure-${spec.name}`, "data-kind": spec.kind },
     el("figcaption", {}, el("h3", {}, spec.title)),
     plot,
-    series.length ? legend : null,
+    series.length && !small ? legend : null,
     spec.note ? el("p", { class: "note" }, spec.note) : null,
   );
   let width = 0;
@@ -127,7 +141,7 @@ function chart(spec, small = false) {
       onclick: (event) => openRuns(nearestRow(event)),
       onkeydown: pressed,
     });
-    const visible = series.filter((item) => shown.has(keyOf(item)) && shown.has(item.key));
+    const visible = series.filter((item) => shown.has(item.key));
     drawing = kind(root, spec, visible, width, height);
     const focused = plot.contains(document.activeElement);
     plot.replaceChildren(root, tip);
@@ -189,32 +203,9 @@ function chart(spec, small = false) {
     tip.style.top = `${drawing.top}px`;
   }
 
-  function drawLegend() {
-    legend.replaceChildren(
-      ...series.map((item) =>
-        el(
-          "li",
-          {},
-          el(
-            "button",
-            { type: "button", "aria-pressed": String(shown.has(keyOf(item)) && shown.has(item.key)), onclick: () => toggle(item) },
-            legendKey({ ...item, bar: spec.kind === "bars" }),
-            item.label,
-          ),
-        ),
-      ),
-    );
-  }
-
-  function toggle(item) {
-    const place = [...legend.querySelectorAll("button")].indexOf(document.activeElement);
-    shown.toggle(keyOf(item));
-    if (place >= 0) legend.querySelectorAll("button")[place].focus();
-  }
-
   const update = () => {
     figure.hidden = spec.kind === "boxes" && !shown.has(spec.key);
-    drawLegend();
+    drawLegend(legend, series, spec.kind === "bars");
     draw();
   };
   update();
@@ -234,6 +225,16 @@ function chart(spec, small = false) {
   return figure;
 }
 
+// Labels that do not touch: all of them, else every second, third, ... counted from the last.
+function sparse(ticks) {
+  const half = (tick) => 3.6 * tick.text.length + 2;
+  for (let every = 1; every < ticks.length; every += 1) {
+    const kept = ticks.filter((tick, index) => tick.always || (ticks.length - 1 - index) % every === 0);
+    if (kept.every((tick, index) => !index || kept[index - 1].x + half(kept[index - 1]) <= tick.x - half(tick))) return kept;
+  }
+  return ticks.slice(-1);
+}
+
 // Axes and grid; returns where things are.
 function frame(root, spec, values, width, height, xTicks) {
   const top = 26;
@@ -251,13 +252,7 @@ function frame(root, spec, values, width, height, xTicks) {
   });
   root.append(svg("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
   const ticks = xTicks(left, right);
-  let end = -Infinity;
-  for (const { x, text } of ticks) {
-    const half = 3.6 * text.length;
-    if (x - half < end + 5) continue;
-    end = x + half;
-    root.append(svg("text", { x, y: bottom + 17, "text-anchor": "middle" }, text));
-  }
+  for (const { x, text } of sparse(ticks)) root.append(svg("text", { x, y: bottom + 17, "text-anchor": "middle" }, text));
   if (spec.x) root.append(svg("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, spec.x));
   return { scale, left, right, top, bottom, ticks };
 }
@@ -368,10 +363,11 @@ function drawBars(root, spec, visible, width, height) {
   });
   const { scale, top, bottom, ticks } = axes;
   const wide = Math.min((step * 0.8) / Math.max(visible.length, 1), 44);
-  visible.forEach((item, place) => {
+  visible.forEach((item) => {
     item.values.forEach((value, index) => {
       if (value === null) return;
-      const x = ticks[index].x + (place - visible.length / 2) * wide;
+      const present = visible.filter((other) => other.values[index] !== null);
+      const x = ticks[index].x + (present.indexOf(item) - present.length / 2) * wide;
       const [y0, y1] = [scale.place(0), scale.place(value)];
       root.append(svg("rect", { class: `bar ${item.hollow ? "stroke" : "fill"} ${colorOf(item)}`, "stroke-width": 1.75, x: x + 2, y: Math.min(y0, y1), width: Math.max(wide - 4, 2), height: Math.max(Math.abs(y0 - y1), 1) }));
     });

@@ -6,8 +6,9 @@ function smoothingView(section) {
   const { views } = section;
   const charts = el("div", { class: "charts small" });
   const datasets = el("select", { onchange: () => choose() }, ...views.map((view, index) => el("option", { value: index }, view.dataset)));
-  const slider = el("input", { type: "range", min: 0, step: 1, id: "depth", oninput: () => draw() });
-  const output = el("output", { for: "depth" });
+  const slider = el("input", { type: "range", min: 0, step: 1, id: "network-depth", oninput: () => draw() });
+  const output = el("output", { for: "network-depth" });
+  const list = el("ul", { class: "legend", "aria-label": "Show or hide" });
   let drawn = [];
 
   function choose() {
@@ -26,13 +27,17 @@ function smoothingView(section) {
     drawn.forEach((figure) => figure.discard());
     drawn = view.panels[place].map((panel) => chart(panel, true));
     charts.replaceChildren(...drawn);
+    const series = new Map(view.panels[place].flatMap((panel) => panel.series.map((item) => [item.key, item])));
+    drawLegend(list, [...series.values()]);
   }
 
   choose();
+  shown.listeners.add(() => drawLegend(list, null));
   return [
     el("div", { class: "controls" },
       el("label", {}, "Dataset", datasets),
       el("label", {}, "Depth of the network", slider, output)),
+    list,
     charts,
   ];
 }
@@ -54,10 +59,10 @@ function runsSection() {
   const shown = table({
     name: "all-runs",
     title: "All runs",
-    columns: ["run", "dataset", "system", "L", "split", "seed", "test", "val", "best epoch", "epochs", "time", "hardware", "commit"],
+    columns: ["run", "dataset", "system", "L", "split", "seed", "test", "val", "best epoch", "epochs", "seconds", "hardware", "commit"],
     rows: DATA.runs.map((run, place) => [
       [run.id.slice(0, 8), [place]], run.dataset, run.system, String(run.layers), run.split, String(run.seed),
-      percent(run.f1.test), percent(run.f1.val), String(run.best), String(run.epochs), duration(run.seconds),
+      percent(run.f1.test), percent(run.f1.val), String(run.best), String(run.epochs), secondsOf(run),
       DATA.origins[run.origin].hardware || "–", commitOf(run).slice(0, 10) || "–",
     ]),
     notes: ["micro-F1 in %. A run's settings, seed, commit and versions open at its name."],
@@ -101,6 +106,7 @@ function aboutSection(family) {
 
 function drawPage(place) {
   document.querySelectorAll("figure").forEach((figure) => figure.discard());
+  shown.listeners.clear();
   const family = DATA.families[place];
   const sections = [...(family ? family.sections : []), ...DATA.common].map(sectionElement);
   sections.push(runsSection());

@@ -7,10 +7,12 @@ function textOf(cell) {
   return Array.isArray(cell) ? cell[0] : cell;
 }
 
+const NUMBER = /^[+\-−]?[\d,]*\.?\d+(e[+-]?\d+)?(?![\w.])/i;
+
 // The number a cell begins with, else its text; a dash is neither, and goes last either way.
 function sortKey(text) {
   if (text === "–" || text === "") return null;
-  const match = /^[+\-−]?[\d,]*\.?\d+(e[+-]?\d+)?/i.exec(text);
+  const match = NUMBER.exec(text);
   return match ? Number(match[0].replace(/,/g, "").replace("−", "-")) : text.toLowerCase();
 }
 
@@ -21,7 +23,7 @@ function compare(one, other) {
 
 function isRight(rows, column) {
   const cells = rows.map((row) => textOf(row[column])).filter((text) => text !== "–" && text !== "");
-  return cells.length > 0 && cells.every((text) => /^[+\-−]?[\d.]/.test(text));
+  return cells.length > 0 && cells.every((text) => NUMBER.test(text));
 }
 
 function table(spec, options = {}) {
@@ -73,7 +75,7 @@ function table(spec, options = {}) {
   draw();
   const made = el("div", { class: "table", id: `table-${spec.name}` },
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": spec.title },
-      el("table", {}, el("caption", {}, spec.title), el("thead", {}, el("tr", {}, ...heads)), body)),
+      el("table", {}, el("caption", {}, el("span", {}, spec.title)), el("thead", {}, el("tr", {}, ...heads)), body)),
     more,
     ...(spec.notes || []).map((note) => el("p", { class: "note" }, note)));
   made.filter = filter;
@@ -101,6 +103,7 @@ function toml(run) {
   return `preset = "none"\n\n${blocks.join("\n\n")}\n`;
 }
 
+const secondsOf = (run) => (typeof run.seconds === "number" ? run.seconds.toFixed(1) : "–");
 const commitOf = (run) => DATA.origins[run.origin].versions.commit || "";
 
 function describe(run) {
@@ -141,11 +144,11 @@ function showRuns(title, places, list = DATA.runs) {
   const listed = table({
     name: "runs-behind",
     title: runs.length === 1 ? "The run" : "The runs: choose one to see all of it",
-    columns: ["run", "L", "split", "seed", "lr", "test", "val", "time", "commit", "hardware"],
+    columns: ["run", "L", "split", "seed", "lr", "test", "val", "seconds", "commit", "hardware"],
     rows: runs.map((run) => [
       el("button", { type: "button", class: "number", onclick: () => select(run) }, run.id.slice(0, 8)),
       String(run.layers), run.split, String(run.seed), String(DATA.specs[run.spec].training.lr ?? "–"),
-      percent(run.f1 && run.f1.test), percent(run.f1 && run.f1.val), duration(run.seconds), commitOf(run).slice(0, 10) || "–", DATA.origins[run.origin].hardware || "–",
+      percent(run.f1 && run.f1.test), percent(run.f1 && run.f1.val), secondsOf(run), commitOf(run).slice(0, 10) || "–", DATA.origins[run.origin].hardware || "–",
     ]),
   });
   dialog.replaceChildren(head, el("p", {}, `${count(runs.length, "run")}; seeds ${seeds}; splits ${splits}`), listed, detail);
