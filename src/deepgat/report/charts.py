@@ -51,7 +51,7 @@ def depth_charts(records: Iterable[Record]) -> list[Chart]:
                 "floor": 0,
                 "ceiling": 100,
                 "series": series,
-                "note": "Bands: 95% intervals. Hollow: published.",
+                "note": "Bands: 95% intervals." + _published_note(series),
             }
         )
     return charts
@@ -76,7 +76,7 @@ def degradation_chart(records: Sequence[Record], protocol: str) -> list[Chart]:
             "y": "points of micro-F1 lost",
             "groups": groups,
             "series": series,
-            "note": "Hollow: published.",
+            "note": _published_note(series).strip(),
         }
     ]
 
@@ -244,6 +244,10 @@ def _panel_point(panel: Panel, layer: int, score: Score) -> list[Any]:
 
 
 # ------------------------------------------------------------------------------- pieces
+
+
+def _published_note(series: Sequence[dict[str, Any]]) -> str:
+    return " Hollow: published." if any(line.get("hollow") for line in series) else ""
 
 
 def _of_dataset(found: dict[tuple[str, str, str], Any], dataset: str) -> list[tuple[Any, Any]]:

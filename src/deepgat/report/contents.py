@@ -72,8 +72,13 @@ class Contents:
 
     def parts(self) -> Iterable[tuple[str, Section]]:
         """(what its files' names begin with, section), of all."""
-        for family, sections in self.families.items():
-            prefix = "" if len(self.families) == 1 else f"{_slug(family.name)}-"
+        seen: set[str] = set()
+        for number, (family, sections) in enumerate(self.families.items(), start=1):
+            slug = _slug(family.name)
+            if slug in seen:  # cut off before they differ
+                slug += f"-{number}"
+            seen.add(slug)
+            prefix = "" if len(self.families) == 1 else f"{slug}-"
             yield from ((prefix, section) for section in sections)
         yield from (("", section) for section in self.common)
 
@@ -104,7 +109,7 @@ def _sections(family: Family, runs: Sequence[Record], source: Source) -> Iterabl
     yield Section(
         "depth",
         "Depth",
-        "Test micro-F1 against the number of layers. Hollow marks: published.",
+        "Test micro-F1 against the number of layers.",
         paper.depth_tables(runs),
         charts.depth_charts(runs),
         figures=depth_figures(runs),
@@ -328,4 +333,4 @@ def _with_places(value: Any, places: Mapping[str, int]) -> Any:
 
 
 def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")[:60]
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")[:48].rstrip("-.")

@@ -123,7 +123,10 @@ function drawHead() {
   const failed = DATA.failures.length ? `, ${count(DATA.failures.length, "failed run")}` : "";
   document.getElementById("summary").textContent =
     `${count(DATA.runs.length, "run")} of ${count(DATA.systems.length, "system")} on ${datasets.join(", ")}${failed}. Click a number to see how it was made.`;
-  if (DATA.families.length < 2) return;
+  if (DATA.families.length < 2) {
+    DATA.families.forEach((family) => document.getElementById("family").append(el("p", {}, `Settings: ${family.name}`)));
+    return;
+  }
   const select = el("select", { onchange: () => drawPage(Number(select.value)) }, ...DATA.families.map((family, index) => el("option", { value: index }, family.name)));
   document.getElementById("family").append(el("div", { class: "controls" }, el("label", {}, "Settings", select)));
 }

@@ -1,6 +1,6 @@
 // Tables that sort, and the runs behind a number.
 
-const ROWS_AT_FIRST = 100;
+const ROWS_AT_FIRST = 25;
 
 function textOf(cell) {
   if (cell instanceof Node) return cell.textContent;
