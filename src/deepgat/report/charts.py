@@ -233,6 +233,7 @@ def _panels(dataset: str, profiles: Sequence[Profile]) -> list[Chart]:
                 "y": panel.label,
                 "log": panel.log,
                 "floor": panel.floor,
+                "ceiling": panel.ceiling,
                 "series": series,
             }
         )

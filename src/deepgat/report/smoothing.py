@@ -26,17 +26,19 @@ class Panel(NamedTuple):
     label: str
     log: bool = False
     floor: float | None = 0.0
+    ceiling: float | None = None
     digits: int = 3
 
 
 PANELS = (
-    Panel(ACCURACY, "Accuracy of the layer's own prediction", "test micro-F1 (%)", digits=1),
+    Panel(ACCURACY, "Accuracy of the layer's own prediction", "test micro-F1 (%)", ceiling=100,
+          digits=1),
     Panel("energy", "Dirichlet energy", "energy of hˡ", log=True, floor=None),
     Panel("relative_energy", "Relative energy", "energy / ‖hˡ‖²"),
     Panel("neighbor_distance", "Distance of neighbours", "MAD over neighbours"),
     Panel("effective_rank", "Effective rank", "rank of hˡ", digits=1),
-    Panel("same_class_attention", "Attention to one's own class", "share of attention"),
-)
+    Panel("same_class_attention", "Attention to one's own class", "share of attention", floor=None),
+)  # fmt: skip
 """Of :class:`deepgat.analysis.LayerMeasures`, those that are shown."""
 UNIFORM = "uniform_same_class_attention"
 COLUMNS = ("system", "layer", "own micro-F1 %", "energy", "relative energy", "MAD neighbours",
@@ -65,11 +67,14 @@ def profiles(records: Iterable[Record]) -> list[Profile]:
     """Of every system and depth whose layers were measured; their predictions at least."""
     records = list(records)
     profiled = curves(r for r in records if r["measures"].get(PROFILE))
+    depths: dict[str, set[int]] = {}
+    for key, curve in profiled.items():
+        depths.setdefault(key[0], set()).update(curve)
     found = []
     for (dataset, model, score), curve in curves(records).items():
         measured = profiled.get((dataset, model, score), {})
-        # where some depths were measured in full, the others would be empty panels
-        for layers in sorted(measured) or sorted(curve):
+        # where some depths of a dataset were measured in full, the others would be empty panels
+        for layers in sorted(depths.get(dataset, set(curve)).intersection(curve)):
             values = {ACCURACY: _means(curve[layers], ACCURACY)}
             for measure in (*(panel.measure for panel in PANELS[1:]), UNIFORM):
                 values[measure] = _means(measured.get(layers, []), measure)

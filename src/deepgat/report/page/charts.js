@@ -47,6 +47,7 @@ function verticalScale(values, spec, top, bottom) {
     return { place, ticks, log };
   }
   if (typeof spec.floor === "number") low = Math.min(spec.floor, low);
+  else low -= 0.06 * (high - low || 1);
   if (typeof spec.ceiling === "number" && high > 0.5 * spec.ceiling) high = Math.min(Math.max(spec.ceiling, high), spec.ceiling * 1.02);
   else high += 0.06 * (high - low || 1);
   const ticks = niceTicks(low, high, 5);
