@@ -138,7 +138,6 @@ def attention_charts(drifts: Sequence[Drift]) -> list[Chart]:
                 ],
                 "uniform": list(map(_number, box(drift.uniform))),
                 "bounds": None if None in bounds else list(map(_number, bounds)),
-                "note": "Boxes: quartiles over nodes; whiskers: 5th and 95th percentile.",
             }
         )
     return charts

@@ -140,7 +140,8 @@ def _sections(family: Family, runs: Sequence[Record], source: Source) -> Iterabl
             "attention-kl",
             "Attention",
             f"How far the attention of a deep network is from that of {REFERENCE_DEPTH} layers, "
-            "beside the bound that holds by construction and what uniform attention would give.",
+            "beside the bound that holds by construction and what uniform attention would give. "
+            "Boxes: quartiles over nodes; whiskers: 5th and 95th percentile.",
             attention_tables(drifts, rules) if drifts else [],
             charts.attention_charts(drifts),
             figures=attention_figures(drifts),

@@ -149,8 +149,11 @@ def smoothing_tables(found: Sequence[Profile]) -> list[Table]:
 def _cell(score: Score | None, digits: int) -> str:
     if score is None:
         return "–"
-    small = 0 < abs(score.mean) < 10**-digits
-    return Sourced(f"{score.mean:.1e}" if small else f"{score.mean:.{digits}f}", score.runs)
+    if 0 < abs(score.mean) < 10**-digits:
+        text = f"{score.mean:.1e}"
+    else:
+        text = f"{score.mean:,.{digits if abs(score.mean) < 1000 else 0}f}"
+    return Sourced(text, score.runs)
 
 
 # ------------------------------------------------------------------------------- figures
@@ -189,7 +192,7 @@ def smoothing_figures(found: Sequence[Profile]) -> dict[str, Figure]:
             axes.set_title(panel.title, loc="left", fontsize=9)
             axes.set_xlabel("layer l", fontsize=8)
             axes.set_ylabel(panel.label, fontsize=8)
-            axes.tick_params(labelsize=7)
+            axes.tick_params(which="both", labelsize=7)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(axis="y", color="0.92")
