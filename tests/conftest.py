@@ -51,6 +51,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         missing["gpu"] = "no CUDA device here"
     if not os.environ.get("DEEPGAT_DATA"):
         missing["data"] = "DEEPGAT_DATA is not set"
+    if not os.environ.get("DEEPGAT_BROWSER"):
+        missing["browser"] = "needs a browser: make test-browser"
     for item in items:
         for mark, reason in missing.items():
             if item.get_closest_marker(mark):

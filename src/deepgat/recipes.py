@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from deepgat.nn import ModelSettings, model_settings
-from deepgat.nn.presets import resolve
+from deepgat.nn.presets import PRESETS, resolve
 from deepgat.train import TrainSettings
+
+PRESET_NAMES = tuple(PRESETS)
 
 
 class Recipe(NamedTuple):

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
@@ -37,6 +37,19 @@ DESCRIPTION = "model.json"
 METRICS = "metrics.json"
 PREDICTIONS = "predictions.csv"
 FILES = (WEIGHTS, DESCRIPTION, METRICS, PREDICTIONS)
+
+
+class FolderKind(NamedTuple):
+    """A kind of folder that we write as a whole, and may replace as a whole."""
+
+    name: str
+    marker: str
+    """The file that says it is one."""
+    files: tuple[str, ...]
+    """All that it may hold."""
+
+
+MODEL_FOLDER = FolderKind("model", DESCRIPTION, FILES)
 
 CARD_TYPES = {
     "dataset": str,
@@ -153,12 +166,12 @@ def write_through(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, kind: FolderKind = MODEL_FOLDER) -> Iterator[Path]:
     """A folder that appears under its name only when all of it is written.
 
-    An existing model folder is replaced; anything else in the way is refused.
+    An existing folder of its kind is replaced; anything else in the way is refused.
     """
-    check_can_write(path)
+    check_can_write(path, kind)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as work:
         fresh, old = Path(work) / "new", Path(work) / "old"
@@ -174,8 +187,8 @@ def new_folder(path: Path) -> Iterator[Path]:
             raise
 
 
-def check_can_write(path: Path) -> None:
-    """Refuse to write over anything that is not a model folder of ours; to be asked early."""
+def check_can_write(path: Path, kind: FolderKind = MODEL_FOLDER) -> None:
+    """Refuse to write over anything that is not such a folder of ours; to be asked early."""
     try:
         there = path.exists() or path.is_symlink()
         names = {inner.name for inner in path.iterdir()} if path.is_dir() else set()
@@ -185,13 +198,14 @@ def check_can_write(path: Path) -> None:
         raise UserError(
             f"{path} cannot be read ({error.strerror}): choose another --out"
         ) from error
-    if there and (not path.is_dir() or (names and DESCRIPTION not in names)):
+    if there and (not path.is_dir() or (names and kind.marker not in names)):
         raise UserError(
-            f"{path} exists and is not a model folder: choose another --out, or remove it first"
+            f"{path} exists and is not a {kind.name} folder: choose another --out, or remove it "
+            "first"
         )
-    if others := sorted(names.difference(FILES)):
+    if others := sorted(names.difference(kind.files)):
         raise UserError(
-            f"{path} holds {others[0]} beside a model, and would be replaced as a whole: "
+            f"{path} holds {others[0]} beside a {kind.name}, and would be replaced as a whole: "
             "choose another --out, or move that away first"
         )
     if own:

@@ -14,6 +14,7 @@ from deepgat.cli.datasets import datasets
 from deepgat.cli.demo import demo
 from deepgat.cli.evaluate import evaluate
 from deepgat.cli.models import models
+from deepgat.cli.report import report
 from deepgat.cli.reproduce import reproduce
 from deepgat.cli.run import run
 from deepgat.cli.show import ERR
@@ -37,6 +38,7 @@ app.command()(demo)
 app.command()(bench)
 app.command()(run)
 app.command()(reproduce)
+app.command()(report)
 app.add_typer(store_app)
 
 

@@ -41,8 +41,8 @@ def reproduce(
     target: Annotated[
         str,
         typer.Argument(
-            help="table1, degradation, depth, table2, attention-kl, nearest-neighbor, lemmas, "
-            "or all.",
+            help="table1, degradation, depth, table2, attention-kl, nearest-neighbor, "
+            "over-smoothing, lemmas, or all.",
         ),
     ],
     protocol: Annotated[

@@ -1,7 +1,8 @@
 """The paper's experiments, each a list of runs.
 
-One grid serves them all: systems × depths × repetitions per dataset, every run measured for
-whatever some target needs, so that no target trains what another has trained.
+One grid serves them: systems × depths × repetitions per dataset, every run measured for whatever
+some target needs, so that no target trains what another has trained. Over-smoothing has a few runs
+of its own, because it measures more than the whole grid should carry.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ TRAINED: Mapping[str, tuple[System, ...]] = {
     "table2": SYSTEMS,
     "attention-kl": SYSTEMS,
     "nearest-neighbor": (*SYSTEMS, ORACLE),
+    "over-smoothing": SYSTEMS,
 }
 """Targets that need runs, and of which systems."""
 TARGETS = ("table1", *TRAINED, "lemmas")
@@ -49,6 +51,10 @@ RATES = (0.05, 0.01, 0.005)
 ATTENTION_REPEATS = 3
 """How many repetitions keep their attention, which is large."""
 MEASURES = ("layer-scores", "nearest-neighbor")
+SMOOTHING_MEASURES = ("layer-scores", "over-smoothing")
+SMOOTHING_DEPTHS, QUICK_SMOOTHING_DEPTHS = (2, 4, 8, 15), (2, 8)
+"""Depths whose every layer is measured, and the largest."""
+SMOOTHING_REPEATS, QUICK_SMOOTHING_REPEATS = 3, 1
 QUICK_MODEL = {"heads": 4}
 QUICK_TRAINING = {"epochs": 50, "patience": 20}
 
@@ -155,7 +161,12 @@ def target_specs(target: str, plan: Plan) -> list[RunSpec]:
                             f"have {REFERENCE_DEPTH}"
                         )
                     depths, repeats = _ends(depths), repeats[:ATTENTION_REPEATS]
-                for spec in _specs(plan, dataset, system, depths, repeats):
+                analysis = None
+                if name == "over-smoothing":
+                    depths, repeats = _measured(plan, depths, repeats)
+                    # attention is looked at where it is kept; the last layer's is small
+                    analysis = AnalysisSpec(SMOOTHING_MEASURES, attention="last")
+                for spec in _specs(plan, dataset, system, depths, repeats, analysis):
                     found[spec] = None
     return list(found)
 
@@ -166,7 +177,9 @@ def _specs(
     system: System,
     depths: Sequence[int],
     repeats: Sequence[tuple[str, int]],
+    analysis: AnalysisSpec | None = None,
 ) -> Iterator[RunSpec]:
+    """The runs of a system; None measures what the grid measures."""
     preset = "authors" if plan.protocol == "authors" else "paper"
     keeping = set(plan.repeats(dataset)[:ATTENTION_REPEATS])
     for layers in depths:
@@ -182,11 +195,20 @@ def _specs(
             )
             for split, seed in repeats:
                 compared = layers in _ends(plan.depths(dataset)) and (split, seed) in keeping
-                analysis = AnalysisSpec(
+                of_grid = AnalysisSpec(
                     MEASURES, attention="all" if compared and system != ORACLE else "none"
                 )
                 schedule = replace(usual.training, seed=seed)
-                yield RunSpec(DataSpec(dataset, split), usual.model, schedule, analysis)
+                yield RunSpec(DataSpec(dataset, split), usual.model, schedule, analysis or of_grid)
+
+
+def _measured(
+    plan: Plan, depths: Sequence[int], repeats: list[tuple[str, int]]
+) -> tuple[tuple[int, ...], list[tuple[str, int]]]:
+    """The depths and repetitions of over-smoothing: a few of the plan's."""
+    wanted = QUICK_SMOOTHING_DEPTHS if plan.quick else SMOOTHING_DEPTHS
+    count = QUICK_SMOOTHING_REPEATS if plan.quick else SMOOTHING_REPEATS
+    return tuple(sorted({*set(depths).intersection(wanted), max(depths)})), repeats[:count]
 
 
 def _ends(depths: Sequence[int]) -> tuple[int, ...]:

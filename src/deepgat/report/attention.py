@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from deepgat.analysis import attention_divergence, divergence_bound
 from deepgat.data.entries import find_entry
-from deepgat.report.figures import COLORS
-from deepgat.report.layout import Table
+from deepgat.report.figures import COLORS, legend_below
+from deepgat.report.layout import Sourced, Table
 from deepgat.report.scores import Curve, Record, curves, system_name
 
 REFERENCE_DEPTH = 2
@@ -45,7 +46,8 @@ class Drift:
     """D_KL(α² ‖ 1/|N_v|) per node."""
     bounds: dict[int, float | None]
     """Layer → the largest value possible; None where scores are unbounded."""
-    runs: int
+    runs: tuple[str, ...]
+    """Signatures of the deep networks."""
 
     @property
     def name(self) -> str:
@@ -82,10 +84,12 @@ def _drift(
         pairs = [max(pairs, key=lambda pair: pair[1]["micro_f1"]["test"])]
     layers: dict[int, list[Tensor]] = {}
     uniform: list[Tensor] = []
+    seen: list[str] = []
     for shallow, deepest in pairs:
         one, other = arrays(shallow["signature"]), arrays(deepest["signature"])
         if one is None or other is None:
             continue
+        seen.append(deepest["signature"])
         degree = one["attention.ptr"].long().diff()
         target = torch.arange(len(degree)).repeat_interleave(degree)
         edges = torch.stack([target, target])  # who is listened to plays no part
@@ -109,7 +113,7 @@ def _drift(
         {layer: torch.cat(parts).numpy() for layer, parts in layers.items()},
         torch.cat(uniform).numpy(),
         {layer: _bound(settings, dataset, layer == deep) for layer in layers},
-        len(uniform),
+        tuple(seen),
     )
 
 
@@ -150,10 +154,13 @@ def attention_tables(drifts: Sequence[Drift], protocol: str) -> list[Table]:
                 drift.dataset,
                 drift.name,
                 str(drift.layers),
-                *(_three(value) for value in np.percentile(last, (25, 50, 75, 95))),
+                *(
+                    Sourced(_three(value), drift.runs)
+                    for value in np.percentile(last, (25, 50, 75, 95))
+                ),
                 "–" if bound is None else _three(bound),
                 _three(float(np.median(drift.uniform))),
-                str(drift.runs),
+                str(len(drift.runs)),
             ]
         )
     notes = [
@@ -215,26 +222,35 @@ def attention_figures(drifts: Sequence[Drift]) -> dict[str, Figure]:
         for index, (axes, drift) in enumerate(zip(panels, own, strict=True)):
             boxes = [_box(values, str(layer)) for layer, values in drift.divergence.items()]
             color = COLORS[index % len(COLORS)]
-            axes.bxp(boxes, showfliers=False, boxprops={"color": color},
-                     medianprops={"color": color})  # fmt: skip
-            axes.bxp([_box(drift.uniform, UNIFORM)], positions=[len(boxes) + 1.5],
-                     showfliers=False, boxprops={"color": "0.5"},
-                     medianprops={"color": "0.5"})  # fmt: skip
+            _boxes(axes, boxes, list(range(1, len(boxes) + 1)), color)
+            _boxes(axes, [_box(drift.uniform, UNIFORM)], [len(boxes) + 2.5], "0.5")
             bounds = [drift.bounds[layer] for layer in drift.divergence]
             if None not in bounds:
                 axes.plot(range(1, len(boxes) + 1), bounds, color="0.2", linestyle="--",
                           label="bound by construction")  # fmt: skip
-                axes.legend(frameon=False, fontsize=8)
             axes.set_title(drift.name, loc="left", fontsize=10)
             axes.set_xlabel(f"layer of the {drift.layers}-layer network")
             axes.set_ylim(0, None)
             axes.spines[["top", "right"]].set_visible(False)
             axes.tick_params(axis="x", labelsize=7)
         panels[0].set_ylabel("D_KL from the 2-layer network's attention")
+        if any(axes.get_legend_handles_labels()[0] for axes in panels):
+            legend_below(figure)
         figures[f"attention-kl-{dataset}"] = figure
     return figures
 
 
+def _boxes(axes: Axes, boxes: list[dict[str, object]], places: list[float], color: str) -> None:
+    line = {"color": color}
+    axes.bxp(boxes, positions=places, widths=0.6, showfliers=False, boxprops=line,
+             whiskerprops=line, capprops=line, medianprops={**line, "linewidth": 2})  # fmt: skip
+
+
+def box(values: np.ndarray) -> tuple[float, ...]:
+    """Lower whisker, quartiles, upper whisker."""
+    return tuple(np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1])).tolist())
+
+
 def _box(values: np.ndarray, label: str) -> dict[str, object]:
-    low, first, middle, third, high = np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1]))
+    low, first, middle, third, high = box(values)
     return {"label": label, "whislo": low, "q1": first, "med": middle, "q3": third, "whishi": high}

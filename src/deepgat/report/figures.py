@@ -7,12 +7,15 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 # Okabe and Ito's palette: told apart with any colour vision, and in grey by the markers.
 COLORS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
+FEW = 2
+"""Curves that leave room for a legend and numbers among them."""
 
 
 def depth_figure(
@@ -51,16 +54,19 @@ def depth_figure(
                 markersize=11,
                 markerfacecolor="none",
                 markeredgecolor=color,
-                label=f"{name}, published",
             )
-        axes.annotate(
-            f"{scores[-1]:.1f}",
-            (depths[-1], scores[-1]),
-            xytext=(8, 0),
-            textcoords="offset points",
-            color=color,
-            va="center",
-        )
+        if len(curves) <= FEW:
+            axes.annotate(
+                f"{scores[-1]:.1f}",
+                (depths[-1], scores[-1]),
+                xytext=(8, 0),
+                textcoords="offset points",
+                color=color,
+                va="center",
+            )
+    if published is not None and any(published.values()):
+        axes.plot([], [], linestyle="", marker="o", markersize=9, markerfacecolor="none",
+                  markeredgecolor="0.4", label="hollow: published")  # fmt: skip
     if chance is not None:
         axes.axhline(100 * chance, color="0.6", linewidth=1, linestyle=":", label="chance")
     axes.set_xticks(sorted({depth for curve in curves.values() for depth in curve}))
@@ -69,8 +75,22 @@ def depth_figure(
     axes.set_ylabel("test micro-F1 (%)")
     axes.set_title(title, loc="left", fontsize=11)
     axes.margins(x=0.08)
-    axes.legend(frameon=False, loc="center left")
+    if len(curves) <= FEW:
+        axes.legend(frameon=False, loc="center left")
+    else:
+        legend_below(figure)
     return figure
+
+
+def legend_below(figure: Figure) -> None:
+    """One legend for all axes, under them, where it hides nothing."""
+    handles: dict[str, Artist] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(list(handles.values()), list(handles), loc="outside lower center",
+                  ncols=min(3 if len(figure.axes) == 1 else 6, len(handles)), frameon=False,
+                  fontsize=9)  # fmt: skip
 
 
 def new_axes(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+
+class Sourced(str):
+    """The text of a cell that knows the runs behind it, by their signatures."""
+
+    __slots__ = ("runs",)
+    runs: tuple[str, ...]
+
+    def __new__(cls, text: str, runs: Iterable[str]) -> Sourced:
+        made = super().__new__(cls, text)
+        made.runs = tuple(runs)
+        return made
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Protocol
 from matplotlib.figure import Figure
 
 from deepgat.analysis import LemmaCheck
-from deepgat.report.figures import COLORS
+from deepgat.report.figures import COLORS, legend_below
 from deepgat.report.layout import Table
 
 
@@ -55,6 +55,16 @@ def lemma_table(checks: Sequence[Checked]) -> Table:
     return Table("lemmas", "The lemmas against draws", columns, rows, notes)
 
 
+def extreme_nodes(check: LemmaCheck) -> dict[str, int]:
+    """The places of two nodes among those looked at: with the fewest and the most neighbours."""
+    alone = check.degree <= 1  # whose covariance never changes
+    fewest = check.degree.masked_fill(alone, int(check.degree.max()) + 1).argmin()
+    most = check.degree.argmax()
+    if check.degree[fewest] == check.degree[most]:
+        return {"every node": int(most)}
+    return {"fewest neighbours": int(fewest), "most neighbours": int(most)}
+
+
 def lemma_figures(checks: Sequence[Checked]) -> dict[str, Figure]:
     """How the covariance shrinks with l: drawn, by the exact weights, and by path counts."""
     figure = Figure(figsize=(3.4 * len(checks), 3.8), dpi=150, layout="constrained")
@@ -62,11 +72,8 @@ def lemma_figures(checks: Sequence[Checked]) -> dict[str, Figure]:
     for axes, item in zip(panels, checks, strict=True):
         check = item.check
         layers = range(1, len(check.concentration) + 1)
-        alone = check.degree <= 1  # whose covariance never changes
-        fewest = check.degree.masked_fill(alone, int(check.degree.max()) + 1).argmin()
-        ends = {"fewest neighbours": fewest, "most neighbours": check.degree.argmax()}
-        for index, (name, place) in enumerate(ends.items()):
-            color, node = COLORS[index], int(place)
+        for index, (name, node) in enumerate(extreme_nodes(check).items()):
+            color = COLORS[index]
             spread = check.empirical.covariance[:, node].diagonal(dim1=-2, dim2=-1).sum(-1)
             exact = check.exact.covariance[:, node].diagonal(dim1=-2, dim2=-1).sum(-1)
             paths = check.path_count.covariance[:, node].diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -80,5 +87,5 @@ def lemma_figures(checks: Sequence[Checked]) -> dict[str, Figure]:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="0.92")
     panels[0].set_ylabel("trace of the covariance of h^l")
-    panels[-1].legend(frameon=False, fontsize=7)
+    legend_below(figure)
     return {"lemmas": figure}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from deepgat.report.layout import Table
+from deepgat.report.layout import Sourced, Table
 from deepgat.report.published import DEEPGAT_PAPER, TABLE1, PublishedGraph, published_score
 from deepgat.report.scores import (
     Curve,
@@ -16,6 +16,7 @@ from deepgat.report.scores import (
     deepest,
     mean_score,
     score_on_test,
+    signatures,
     system_name,
 )
 
@@ -98,11 +99,11 @@ def table2(records: Iterable[Record], protocol: str) -> Table:
             [
                 dataset,
                 system_name(model, score),
-                f"{best} ({best.layers})",
+                _at_depth(best),
                 NONE if printed is None else f"{printed.best:.1f} ({printed.best_layers})",
                 NONE if printed is None else f"{best.mean - printed.best:+.1f}",
                 NONE if there is None or printed is None else f"{there.mean - printed.best:+.1f}",
-                f"{last} ({last.layers})",
+                _at_depth(last),
                 NONE if printed is None else f"{printed.deepest:.1f} ({printed.deepest_layers})",
                 f"{last.mean - printed.deepest:+.1f}" if printed and same_depth else NONE,
             ]
@@ -129,9 +130,9 @@ def degradation_table(records: Iterable[Record], protocol: str) -> Table:
             [
                 dataset,
                 system_name(model, score),
-                f"{best} ({best.layers})",
-                f"{last} ({last.layers})",
-                f"{lost:.1f}",
+                _at_depth(best),
+                _at_depth(last),
+                Sourced(f"{lost:.1f}", dict.fromkeys(best.runs + last.runs)),
                 NONE if theirs is None else f"{theirs:.1f}",
                 f"{lost - theirs:+.1f}" if theirs is not None and same_depth else NONE,
             ]
@@ -170,7 +171,7 @@ def nearest_tables(records: Iterable[Record]) -> list[Table]:
                     error = nearest_score(curve, layers, prototypes, "error")
                     lower = nearest_score(curve, layers, prototypes, "bayes_lower")
                     bound = NONE if lower is None else f"{lower.mean:.1f}"
-                    row.append(NONE if error is None else f"{error} [{bound}]")
+                    row.append(NONE if error is None else Sourced(f"{error} [{bound}]", error.runs))
                 rows.append(row)
             tables.append(
                 Table(
@@ -194,7 +195,7 @@ def nearest_score(curve: Curve, layers: int, prototypes: str, what: str) -> Scor
     values = [(r["split"], r["measures"]["nearest-neighbor"][prototypes][what]) for r in records]
     if not values or any(value is None for _, value in values):
         return None
-    return mean_score([(split, 100 * value) for split, value in values])
+    return mean_score([(split, 100 * value) for split, value in values], runs=signatures(records))
 
 
 def _score_at(curve: Curve, layers: int) -> Score | None:
@@ -205,8 +206,12 @@ def _beside(score: Score | None, printed: float | None) -> str:
     if score is None:
         return NONE
     if printed is None:
-        return str(score)
-    return f"{score} ({printed:.1f}, {score.mean - printed:+.1f})"
+        return Sourced(str(score), score.runs)
+    return Sourced(f"{score} ({printed:.1f}, {score.mean - printed:+.1f})", score.runs)
+
+
+def _at_depth(score: Score) -> Sourced:
+    return Sourced(f"{score} ({score.layers})", score.runs)
 
 
 def _repeats_note(own: Iterable[Curve]) -> str:

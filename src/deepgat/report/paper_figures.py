@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from matplotlib.figure import Figure
 
-from deepgat.report.figures import COLORS, MARKERS, depth_figure, new_axes
+from deepgat.report.figures import COLORS, MARKERS, depth_figure, legend_below, new_axes
 from deepgat.report.paper import degradations, nearest_score
 from deepgat.report.published import DEEPGAT_PAPER
 from deepgat.report.scores import Record, curves, score_on_test, system_name
@@ -107,6 +107,6 @@ def nearest_figures(records: Iterable[Record], prototypes: str) -> dict[str, Fig
             loc="left",
             fontsize=10,
         )
-        axes.legend(frameon=False)
+        legend_below(figure)
         figures[f"nearest-neighbor-{dataset}"] = figure
     return figures

@@ -40,6 +40,8 @@ class Score(NamedTuple):
     repeats: int
     layers: str = ""
     """The depth or depths it is of, where depths were chosen."""
+    runs: tuple[str, ...] = ()
+    """Signatures of the runs it is the mean of."""
 
     def __str__(self) -> str:
         return f"{self.mean:.1f}" + (
@@ -80,7 +82,9 @@ def best_on_validation(candidates: Sequence[Record]) -> Record:
     )
 
 
-def mean_score(values: Sequence[tuple[str, float]], layers: str = "") -> Score:
+def mean_score(
+    values: Sequence[tuple[str, float]], layers: str = "", runs: Sequence[str] = ()
+) -> Score:
     """The mean of (split, value), values in %.
 
     Seeds of one split are not independent draws of the data: with several splits the interval is
@@ -92,11 +96,16 @@ def mean_score(values: Sequence[tuple[str, float]], layers: str = "") -> Score:
     means = [fmean(group) for group in by_split.values()]
     units = means if len(means) > 1 else next(iter(by_split.values()))
     mean, half = confidence_interval(units)
-    return Score(mean, half, len(values), layers)
+    return Score(mean, half, len(values), layers, tuple(runs))
 
 
 def score_on_test(records: Sequence[Record], layers: str = "") -> Score:
-    return mean_score([(r["split"], 100 * r["micro_f1"]["test"]) for r in records], layers)
+    values = [(r["split"], 100 * r["micro_f1"]["test"]) for r in records]
+    return mean_score(values, layers, signatures(records))
+
+
+def signatures(records: Iterable[Record]) -> tuple[str, ...]:
+    return tuple(record["signature"] for record in records)
 
 
 def best_depth(curve: Curve, protocol: str) -> Score:

@@ -21,6 +21,7 @@ from deepgat.report.layout import Table
 from deepgat.report.lemmas import Checked, lemma_figures, lemma_table
 from deepgat.report.paper_figures import degradation_figure, depth_figures, nearest_figures
 from deepgat.report.scores import Record
+from deepgat.report.smoothing import profiles, smoothing_figures, smoothing_tables
 from deepgat.saving import write_whole
 
 
@@ -52,6 +53,9 @@ def trained_page(target: str, records: Sequence[Record], protocol: str) -> Page:
         case "nearest-neighbor":
             prototypes = "train+val" if protocol == "authors" else "train"
             return Page(target, paper.nearest_tables(records), nearest_figures(records, prototypes))
+        case "over-smoothing":
+            found = profiles(records)
+            return Page(target, smoothing_tables(found), smoothing_figures(found))
     raise AssertionError(target)
 
 

@@ -1,0 +1,338 @@
+"""deepgat report: the page, the folder, and what it refuses."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+
+from deepgat.cli import app
+from deepgat.errors import UserError
+from deepgat.experiments import Store, write_records
+from deepgat.experiments.entries import sealed
+from deepgat.experiments.paper import make_plan, target_specs
+from deepgat.report.contents import Contents, Source, make_contents, page_data
+from deepgat.report.families import families, family_of
+from deepgat.report.html import html_page
+from deepgat.report.layout import Sourced
+from deepgat.report.smoothing import layer_values, profiles
+from deepgat.report.writing import write_report
+from deepgat.saving import to_json
+
+from jobs import graded_record
+from runs import HONEST, HOSTILE, PLAN, make_runs
+
+ROOT = Path(__file__).parents[2]
+STYLE = ROOT / "src" / "deepgat" / "report" / "page" / "style.css"
+
+
+@pytest.fixture(scope="module")
+def contents() -> Contents:
+    made = {run.record["signature"]: run for run in make_runs()}
+    failure = {
+        **next(iter(made.values())).record,
+        "error": f"RuntimeError: {HOSTILE}",
+        "traceback": HOSTILE,
+    }
+    source = Source(
+        HOSTILE,
+        [run.record for run in made.values()],
+        [failure],
+        lambda signature: made[signature].arrays,
+    )
+    return make_contents(source, HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def page(contents: Contents) -> str:
+    return html_page(contents.title, page_data(contents))
+
+
+class Read(HTMLParser):
+    """The elements of a page, and the text of its scripts, styles and title."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {"script": [], "style": [], "title": []}
+        self.inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.inside = tag
+        if tag in self.texts:
+            self.texts[tag].append("")
+
+    def handle_endtag(self, tag):
+        self.inside = ""
+
+    def handle_data(self, data):
+        if self.inside in self.texts:
+            self.texts[self.inside][-1] += data
+
+
+# ------------------------------------------------------------------------------- the page
+
+
+def test_the_page_needs_nothing_from_elsewhere(page: str):
+    read = Read(page)
+    assert "http:" not in page
+    assert "https:" not in page
+    for tag, attributes in read.tags:
+        assert tag not in ("img", "iframe", "object", "embed", "base", "form")
+        for name, value in attributes.items():
+            assert not name.startswith("on"), (tag, name)
+            if name in ("src", "href", "action", "data"):
+                assert value.startswith(("#", "data:,")), (tag, value)
+    for style in read.texts["style"]:
+        assert not re.search(r"@import|@font-face|url\(", style)
+    assert not re.search(r"\bfetch\(|XMLHttpRequest|WebSocket|\bimport\b|innerHTML|\beval\(",
+                         read.texts["script"][1])  # fmt: skip
+
+
+def test_the_page_allows_its_own_script_and_style_alone(page: str):
+    read = Read(page)
+    (policy,) = [a["content"] for _, a in read.tags if a.get("http-equiv")]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    for kind, text in (
+        ("script-src", read.texts["script"][1]),
+        ("style-src", read.texts["style"][0]),
+    ):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert rules[kind] == f"'sha256-{digest}'"
+
+
+def test_the_data_is_all_there_and_stays_data(page: str, contents: Contents):
+    read = Read(page)
+    assert [tag for tag, _ in read.tags].count("script") == 2
+    data = json.loads(read.texts["script"][0])
+    expected = json.loads(to_json(page_data(contents)))
+    assert {**data, "made": ""} == {**expected, "made": ""}
+    assert data["failures"][0]["error"] == f"RuntimeError: {HOSTILE}"
+    assert len(page) < 1_000_000
+
+
+@given(st.text(), st.text(st.sampled_from(list("<>/!-&'\"{}script ]\\")), max_size=40))
+def test_no_text_breaks_the_page(title, error):
+    read = Read(html_page(title, {"title": title, "error": error}))
+    assert [tag for tag, _ in read.tags].count("script") == 2
+    assert json.loads(read.texts["script"][0]) == {"title": title, "error": error}
+
+
+def test_every_number_leads_to_its_runs(contents: Contents):
+    data = page_data(contents)
+    assert len(data["runs"]) == len(contents.source.records)
+    (family, *_) = data["families"]
+    sections = {section["name"]: section for section in family["sections"]}
+    assert list(sections) == ["results", "depth", "degradation", "over-smoothing", "attention-kl",
+                              "nearest-neighbor"]  # fmt: skip
+    (table,) = sections["results"]["tables"]
+    row = next(row for row in table["rows"] if row[:2] == ["cs", "GAT DP"])
+    text, places = row[2]
+    runs = [data["runs"][place] for place in places]
+    assert text.endswith("(2)")
+    assert [(run["dataset"], run["system"], run["layers"]) for run in runs] == [
+        ("cs", "GAT DP", 2)
+    ] * 3
+    assert [run["seed"] for run in runs] == [0, 1, 2]
+    mean = sum(run["f1"]["test"] for run in runs) / 3
+    assert float(text.split()[0]) == pytest.approx(100 * mean, abs=0.05)
+    (chart,) = [c for c in sections["depth"]["charts"] if c["name"] == "depth-cs"]
+    line = next(s for s in chart["series"] if s["label"] == "GAT DP")
+    assert line["points"][0][5] == places
+
+
+def test_colours_can_be_read():
+    """Text has a contrast of 4.5 or more, lines of 3 (WCAG 2.2), in both modes."""
+    for mode in _variables(STYLE.read_text()):
+        for name in ("text", "quiet", "link", "bad"):
+            for ground in ("background", "surface"):
+                assert _contrast(mode[name], mode[ground]) >= 4.5, (name, ground)
+        for name in [n for n in mode if n.startswith("series-")]:
+            assert _contrast(mode[name], mode["surface"]) >= 3, name
+
+
+def _variables(style: str) -> list[dict[str, str]]:
+    blocks = re.findall(r":root \{(.*?)\}", style, re.S)
+    light, dark = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block)) for block in blocks[:2]]
+    return [light, {**light, **dark}]
+
+
+def _contrast(one: str, other: str) -> float:
+    def luminance(color: str) -> float:
+        shares = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        red, green, blue = [
+            s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares
+        ]
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+# ------------------------------------------------------------------------------- families
+
+
+def test_runs_of_a_preset_are_one_family_whatever_they_were_tuned_to():
+    for plan, preset in ((PLAN, "authors"), (HONEST, "paper")):
+        records = [graded_record(spec) for spec in target_specs("all", plan)]
+        ((family, runs),) = families(records).items()
+        assert (family.preset, family.changes) == (preset, ())
+        assert family.protocol == plan.protocol
+        assert len(runs) == len(records)
+
+
+def test_a_quick_plan_is_one_family_too():
+    plan = make_plan(quick=True, datasets=["csbm", "digits", "cora"])
+    ((family, _),) = families([graded_record(s) for s in target_specs("all", plan)]).items()
+    assert family.name == "authors, heads=4, epochs=50, patience=20"
+
+
+def test_changed_settings_and_other_splits_are_other_families():
+    record = graded_record(target_specs("depth", PLAN)[0])
+    changed = {**record, "model": {**record["model"], "dropout": 0.1}}
+    assert family_of(changed).changes == ("dropout=0.1",)
+    other = {**record, "split": "random:3:20/30"}
+    found = families([record, changed, other])
+    assert [family.name for family in found] == ["authors", "authors, dropout=0.1",
+                                                 "authors, splits random:20/30"]  # fmt: skip
+    many = {**record["model"], "dropout": 0.1, "bias": False, "norm": "batch", "delta": 0.9,
+            "label_hops": 1}  # fmt: skip
+    assert family_of({**record, "model": many}).name.endswith("and 1 more changes")
+
+
+# ------------------------------------------------------------------------------- layers
+
+
+def test_over_smoothing_changes_no_run_of_the_grid():
+    for plan in (PLAN, HONEST):
+        own = target_specs("over-smoothing", plan)
+        assert {spec.analysis.measures for spec in own} == {("layer-scores", "over-smoothing")}
+        assert not set(own) & set(target_specs("nearest-neighbor", plan))
+    quick = make_plan(quick=True, datasets=["csbm"])
+    assert {s.model.layers for s in target_specs("over-smoothing", quick)} == {2, 8}
+
+
+def test_profiles_are_means_over_runs_and_graphs():
+    (spec, other) = target_specs("over-smoothing", PLAN)[:2]
+    records = [graded_record(spec), graded_record(other)]
+    for value, record in zip((1.0, 3.0), records, strict=True):
+        record["measures"] = {
+            "layer-scores": {"test": {"0": 0.25, "1": 0.5, "2": value / 4}},
+            "over-smoothing": [
+                [{"layer": 1, "energy": value}, {"layer": 2, "energy": 0.0}],
+                [{"layer": 1, "energy": value + 2}, {"layer": 2, "energy": None}],
+            ],
+        }
+    assert layer_values(records[0], "energy") == {1: 2.0, 2: 0.0}
+    (profile,) = profiles(records)
+    assert profile.values["energy"][1].mean == 3.0
+    assert {layer: s.mean for layer, s in profile.values["micro_f1"].items()} == {
+        0: 25,
+        1: 50,
+        2: 50,
+    }
+    assert profile.values["energy"][1].repeats == 2
+    records[0]["measures"] = records[1]["measures"] = {}
+    assert profiles(records) == []  # one prediction is no profile
+
+
+# ------------------------------------------------------------------------------- the folder
+
+
+def small(count: int = 8) -> list[dict]:
+    specs = target_specs("depth", make_plan(datasets=["cs"], layers=[2, 15], seeds=[0]))
+    return [sealed({**graded_record(s), "format": 1, "arrays": {"sha256": "", "bytes": 0}})
+            for s in specs][:count]  # fmt: skip
+
+
+def invoke(*arguments: object):
+    return CliRunner().invoke(app, ["report", *map(str, arguments), "--quiet"])
+
+
+def test_a_file_of_records_becomes_a_folder(tmp_path):
+    write_records(tmp_path / "records.jsonl", small())
+    out = tmp_path / "report"
+    for _ in range(2):  # an earlier report is replaced
+        result = invoke(
+            tmp_path / "records.jsonl", "--out", out, "--records-only", "--title", "T <b>"
+        )
+        assert result.exit_code == 0, result.output
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["records.jsonl", "report"]
+    assert sorted(path.name for path in out.iterdir()) == ["figures", "report.html", "tables"]
+    assert "<title>T &lt;b&gt;</title>" in (out / "report.html").read_text()
+    tables = {path.name for path in (out / "tables").iterdir()}
+    assert {"table2.md", "table2.csv", "depth-cs.md", "degradation.csv"} <= tables
+    assert (out / "figures" / "depth-cs.pdf").read_bytes().startswith(b"%PDF")
+    assert (out / "figures" / "depth-cs.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_deepgat_train_prints_is_enough(tmp_path):
+    lines = (ROOT / "results" / "runs.jsonl").read_text().splitlines()
+    (tmp_path / "runs.jsonl").write_text("\n".join([*lines[:3], "", lines[0]]))
+    result = invoke(tmp_path / "runs.jsonl", "--out", tmp_path / "out", "--records-only")
+    assert result.exit_code == 0, result.output
+    assert "3 runs" in result.output
+    text = Read((tmp_path / "out" / "report.html").read_text()).texts["script"][0]
+    data = json.loads(text)
+    assert data["origins"][0]["hardware"] == "NVIDIA H200"
+    assert "attention-kl" not in [s["name"] for s in data["families"][0]["sections"]]
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch, contents):
+    out = tmp_path / "report"
+    out.mkdir()
+    (out / "report.html").write_text("an earlier one")
+
+    def full(*_args, **_more):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_report(contents, out)
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
+    assert (out / "report.html").read_text() == "an earlier one"
+
+
+def test_mistakes_are_told_in_a_sentence(tmp_path):
+    Store(tmp_path / "empty")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "words.jsonl").write_text("words\n")
+    (tmp_path / "list.jsonl").write_text("[1]\n")
+    (tmp_path / "half.jsonl").write_text('{"dataset": "cs", "split": "public"}\n')
+    (tmp_path / "image.jsonl").write_bytes(b"\x89PNG\xff")
+    changed = {**small(1)[0], "seed": 99}
+    (tmp_path / "changed.jsonl").write_text(to_json(changed))
+    write_records(tmp_path / "good.jsonl", small(1))
+    for source, sentence in {
+        "empty": "has no finished run to report",
+        "folder": "is not a store of runs",
+        "missing": "cannot be read: expected a store of runs, or a .jsonl file",
+        "words.jsonl": "line 1, is not the record of a run: it is not JSON",
+        "list.jsonl": "it is not a JSON object",
+        "half.jsonl": "it has no seed",
+        "image.jsonl": "cannot be read",
+        "changed.jsonl": "was changed after it was written",
+    }.items():
+        result = invoke(tmp_path / source, "--out", tmp_path / "out")
+        assert isinstance(result.exception, UserError), source
+        assert sentence in str(result.exception)
+        assert not (tmp_path / "out").exists()
+    result = invoke(tmp_path / "good.jsonl", "--out", tmp_path / "folder" / "..")
+    assert "not a report folder" in str(result.exception)
+
+
+def test_a_cell_with_runs_is_still_its_text():
+    cell = Sourced("91.5 (2)", ["a", "b"])
+    assert cell == "91.5 (2)"
+    assert cell.runs == ("a", "b")
