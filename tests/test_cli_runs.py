@@ -126,7 +126,7 @@ def test_ctrl_c_exits_with_130(run, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("run none.toml", "none.toml cannot be read: expected a TOML file"),
+        ("run none.toml", "none.toml does not exist: expected a TOML file"),
         ("run runs.toml --store runs.toml", "runs.toml is a file"),
         ("run runs.toml --workers 0", "workers is 0: expected 1 or more"),
         ("run runs.toml --device gpu", "the device 'gpu' cannot be used here"),

@@ -15,6 +15,9 @@ A file names a ``preset``, whose recipe supplies what is left out, and has the s
 
     [training]
     lr = 0.01
+
+Two more sections are for ``deepgat run`` (:mod:`deepgat.experiments.spec`): ``[analysis]``, and
+``[sweep]``, the repetitions that a published mean is over.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ FIELDS: Mapping[str, tuple[str, ...] | None] = {
     "data": ("dataset", "split"),
     "model": None,
     "training": None,
+    "analysis": None,
+    "sweep": None,
 }
 """The sections, and what may stand in them; None where the settings themselves will say."""
 
@@ -68,8 +73,8 @@ def shipped() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def read_config(source: str | Path) -> Config:
-    """The settings in a file, or in a shipped one by its name."""
+def read_settings(source: str | Path) -> tuple[Path, str]:
+    """A file of settings, or a shipped one by its name: where it is, and its text."""
     path = Path(source)
     if not path.exists():
         files = shipped()
@@ -79,10 +84,18 @@ def read_config(source: str | Path) -> Config:
             raise unknown_name("shipped setting", str(source), files)
         path = files[str(source)]
     try:
-        text = path.read_text(encoding="utf-8")
-        tables = tomllib.loads(text)
+        return path, path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: expected a TOML file with settings") from error
+        raise UserError(
+            f"{path} cannot be read: expected a TOML file with settings of a run"
+        ) from error
+
+
+def read_config(source: str | Path) -> Config:
+    """The settings in a file, or in a shipped one by its name."""
+    path, text = read_settings(source)
+    try:
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path} is not a TOML file: {error}") from error
     try:

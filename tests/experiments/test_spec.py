@@ -163,9 +163,18 @@ def test_mistakes_are_told_in_a_sentence(text, sentence, tmp_path):
 
 def test_a_file_that_is_none(tmp_path):
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
-    for name in ("missing", "bytes", "."):
+    for name in ("bytes", "."):
         with pytest.raises(UserError, match="cannot be read: expected a TOML file"):
             read_specs(tmp_path / name)
+    with pytest.raises(UserError, match="missing does not exist: expected a TOML file"):
+        read_specs(tmp_path / "missing")
+
+
+def test_a_shipped_setting_by_its_name():
+    (spec, *_) = read_specs("gcnii-cora")
+    assert (spec.data.dataset, spec.model.layers) == ("cora", 64)
+    with pytest.raises(UserError, match="gcnii-cora"):
+        read_specs("gcnii-corra")
 
 
 def test_wrong_types_are_refused_without_a_file_too():

@@ -17,6 +17,7 @@ from deepgat.experiments import Record, Store
 from deepgat.experiments.entries import DamagedEntry, parse_record
 from deepgat.experiments.lemmas import check_lemmas
 from deepgat.experiments.paper import dataset_statistics
+from deepgat.report.drifts import drifts_beside, read_drifts
 
 TITLE = "Deep graph attention: results"
 NEEDED: dict[str, type | tuple[type, ...]] = {
@@ -88,6 +89,7 @@ def report(
                 records,
                 failures,
                 None if store is None else store.arrays,
+                [] if store is not None else read_drifts(drifts_beside(source)),
                 statistics,
                 lemmas,
             ),

@@ -30,7 +30,16 @@ from deepgat.experiments.paper import (
     target_names,
     target_specs,
 )
+from deepgat.report.drifts import (
+    Drift,
+    attention_drifts,
+    drifts_beside,
+    read_drifts,
+    write_drifts,
+)
 from deepgat.saving import to_json, write_whole
+
+RECORDS = "records.jsonl"
 
 QUICK_NOTE = (
     "--quick: small graphs, narrow models, short training; not to be compared with the paper."
@@ -110,19 +119,12 @@ def reproduce(
     if records is None and specs:
         outcome = run_with_view(specs, Store(store), workers, device, retry_failed, quiet)
     for name in names:
-        _show(name, plan, outcome, out, _folder(store, records))
+        _show(name, plan, outcome, out, store if records is None else records)
     if specs:
-        write_records(out / "records.jsonl", outcome.records.values())
+        write_records(out / RECORDS, outcome.records.values())
     write_whole(out / "plan.json", to_json(plan_values(plan), indent=1))
     OUT.print(f"tables, figures and records: {out}", soft_wrap=True)
     tell_failures(specs, outcome)
-
-
-def _folder(store: Path, records: Path | None) -> Path | None:
-    """The store that has the arrays, if any has."""
-    if records is None:
-        return store
-    return records if records.is_dir() else None
 
 
 def _known(specs: list[RunSpec], source: Path) -> Outcome:
@@ -136,8 +138,8 @@ def _known(specs: list[RunSpec], source: Path) -> Outcome:
     return outcome
 
 
-def _show(name: str, plan: Plan, outcome: Outcome, out: Path, store: Path | None) -> None:
-    """Print a target's tables and write its files."""
+def _show(name: str, plan: Plan, outcome: Outcome, out: Path, source: Path) -> None:
+    """Print a target's tables and write its files; ``source``: a store, or a file of records."""
     from deepgat.report import targets  # here: it loads a plotting library
 
     if name == "table1":
@@ -145,11 +147,12 @@ def _show(name: str, plan: Plan, outcome: Outcome, out: Path, store: Path | None
     elif name == "lemmas":
         page = targets.lemma_page(list(check_lemmas(plan.quick)))
     elif name == "attention-kl":
-        records = _records_of(name, plan, outcome)
-        if store is None:
-            ERR.print("attention-kl: records alone have no attention, only a store has")
+        drifts = _drifts(_records_of(name, plan, outcome), source, plan.protocol)
+        if not drifts:
+            ERR.print(f"attention-kl: {source} has no attention of these runs", markup=False)
             return
-        page = targets.attention_page(records, Store(store).arrays, plan.protocol)
+        write_drifts(drifts_beside(out / RECORDS), drifts)
+        page = targets.attention_page(drifts, plan.protocol)
     else:
         page = targets.trained_page(name, _records_of(name, plan, outcome), plan.protocol)
     if plan.quick:
@@ -161,6 +164,14 @@ def _show(name: str, plan: Plan, outcome: Outcome, out: Path, store: Path | None
             OUT.print(note)
         OUT.print()
     targets.write_page(page, out)
+
+
+def _drifts(records: list[Record], source: Path, protocol: str) -> list[Drift]:
+    """From the runs' arrays, or from the file beside their records."""
+    if source.is_dir():
+        return attention_drifts(records, Store(source).arrays, protocol)
+    known = {record["signature"] for record in records}
+    return [d for d in read_drifts(drifts_beside(source)) if known.issuperset(d.runs)]
 
 
 def _records_of(name: str, plan: Plan, outcome: Outcome) -> list[Record]:

@@ -28,7 +28,11 @@ STORE = Path("deepgat-runs")
 
 def run(
     files: Annotated[
-        list[Path], typer.Argument(help="TOML files that describe runs.", metavar="SPEC.toml...")
+        list[str],
+        typer.Argument(
+            help="TOML files that describe runs, or names of shipped ones (see deepgat models).",
+            metavar="SPEC.toml...",
+        ),
     ],
     store: StoreOption = STORE,
     workers: WorkersOption = None,
@@ -45,6 +49,8 @@ def run(
     run in this form.
 
     Ctrl-C stops; the same command goes on where it stopped. Exit code 1 if some runs failed.
+
+    Example: deepgat run gcnii-cora
     """
     specs = list(dict.fromkeys(spec for path in files for spec in read_specs(path)))
     outcome = run_with_view(specs, Store(store), workers, device, retry_failed, quiet)

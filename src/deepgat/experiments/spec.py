@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from deepgat.config import read_settings
 from deepgat.data import NodeDataset, load_graph, parse_split
 from deepgat.data.entries import find_entry
 from deepgat.errors import UserError, unknown_name
@@ -160,14 +161,9 @@ def signature_of(plain: Mapping[str, Any], results_version: int = RESULTS_VERSIO
     return hashlib.sha256(text.encode()).hexdigest()[:SIGNATURE_DIGITS]
 
 
-def read_specs(path: Path) -> list[RunSpec]:
-    """The runs that a TOML file describes; an error names the file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{path} cannot be read: expected a TOML file that describes runs"
-        ) from error
+def read_specs(source: str | Path) -> list[RunSpec]:
+    """The runs of a TOML file, or of a shipped one by its name; an error names the file."""
+    path, text = read_settings(source)
     try:
         return specs_from_toml(text)
     except UserError as error:

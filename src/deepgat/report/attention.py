@@ -1,146 +1,17 @@
-"""How attention changes from the 2-layer network to the deepest: tables and box plots of D_KL.
-
-DeepGAT compares class predictions, so its scores lie in an interval and its D_KL is bounded by
-construction; the bound, and what uniform attention would give, stand beside what was measured.
-"""
+"""How attention changes with depth: tables and box plots of :mod:`deepgat.report.drifts`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
 
-from deepgat.analysis import attention_divergence, divergence_bound
-from deepgat.data.entries import find_entry
+from deepgat.report.drifts import Box, Drift
 from deepgat.report.figures import COLORS, legend_below
 from deepgat.report.layout import Sourced, Table
-from deepgat.report.scores import Curve, Record, curves, system_name
 
-REFERENCE_DEPTH = 2
 UNIFORM = "uniform"
-WHISKERS = (5, 95)
-"""Percentiles; outliers are not drawn."""
-
-Arrays = Callable[[str], Mapping[str, Tensor] | None]
-"""Signature → the arrays of that run, None where there are none."""
-
-
-@dataclass(frozen=True, eq=False)
-class Drift:
-    """D_KL(α² ‖ α^L) of one system on one dataset, all nodes of all runs looked at together."""
-
-    dataset: str
-    model: str
-    score: str
-    layers: int
-    """L of the deep network."""
-    divergence: dict[int, np.ndarray]
-    """Layer l of the deep network → one number per node."""
-    uniform: np.ndarray
-    """D_KL(α² ‖ 1/|N_v|) per node."""
-    bounds: dict[int, float | None]
-    """Layer → the largest value possible; None where scores are unbounded."""
-    runs: tuple[str, ...]
-    """Signatures of the deep networks."""
-
-    @property
-    def name(self) -> str:
-        return system_name(self.model, self.score)
-
-
-def attention_drifts(records: Iterable[Record], arrays: Arrays, protocol: str) -> list[Drift]:
-    """The divergences of every system and dataset whose runs have kept their attention.
-
-    ``authors``: 1e-5 is added to both attentions, and of the runs looked at only the one with the
-    best test score counts, as in their code; ``honest``: the paper's formula, and all of them.
-    """
-    found = []
-    for (dataset, model, score), curve in curves(records).items():
-        drift = _drift(dataset, model, score, curve, arrays, protocol)
-        if drift is not None:
-            found.append(drift)
-    return found
-
-
-def _drift(
-    dataset: str, model: str, score: str, curve: Curve, arrays: Arrays, protocol: str
-) -> Drift | None:
-    deep = max(curve)
-    if REFERENCE_DEPTH not in curve or deep == REFERENCE_DEPTH:
-        return None
-    shallow_runs = {(r["split"], r["seed"]): r for r in curve[REFERENCE_DEPTH]}
-    pairs = [
-        (shallow_runs[key], r)
-        for r in curve[deep]
-        if (key := (r["split"], r["seed"])) in shallow_runs
-    ]
-    if protocol == "authors" and pairs:
-        pairs = [max(pairs, key=lambda pair: pair[1]["micro_f1"]["test"])]
-    layers: dict[int, list[Tensor]] = {}
-    uniform: list[Tensor] = []
-    seen: list[str] = []
-    for shallow, deepest in pairs:
-        one, other = arrays(shallow["signature"]), arrays(deepest["signature"])
-        if one is None or other is None:
-            continue
-        seen.append(deepest["signature"])
-        degree = one["attention.ptr"].long().diff()
-        target = torch.arange(len(degree)).repeat_interleave(degree)
-        edges = torch.stack([target, target])  # who is listened to plays no part
-        reference = one[f"attention.{REFERENCE_DEPTH}"].unsqueeze(1)
-        reading = "authors" if protocol == "authors" else "paper"
-        for layer in range(1, deep + 1):
-            weight = other[f"attention.{layer}"].unsqueeze(1)
-            layers.setdefault(layer, []).append(
-                attention_divergence(edges, reference, weight, reading)
-            )
-        even = (1 / degree)[target].unsqueeze(1)
-        uniform.append(attention_divergence(edges, reference, even, reading))
-    if not uniform:
-        return None
-    settings = curve[deep][0]["model"]
-    return Drift(
-        dataset,
-        model,
-        score,
-        deep,
-        {layer: torch.cat(parts).numpy() for layer, parts in layers.items()},
-        torch.cat(uniform).numpy(),
-        {layer: _bound(settings, dataset, layer == deep) for layer in layers},
-        tuple(seen),
-    )
-
-
-def _bound(settings: Mapping[str, object], dataset: str, last: bool) -> float | None:
-    """Both attentions' scores lie in an interval as long as the longer of theirs."""
-    ranges = [_score_range(settings, dataset, is_last) for is_last in (last, True)]
-    known = [length for length in ranges if length is not None]
-    return divergence_bound(max(known)) if len(known) == len(ranges) else None
-
-
-def _score_range(settings: Mapping[str, object], dataset: str, last: bool) -> float | None:
-    """How far the scores of a layer can lie apart; None where there is no limit."""
-    if settings["model"] != "deepgat":
-        return None
-    entry = find_entry(dataset)
-    # Two vectors of probabilities have a product in [0, 1], two of independent labels in [0, C].
-    independent = entry.multi_label and settings["class_activation"] == "by-task"
-    length = float(entry.classes) if independent else 1.0
-    if settings["score"] == "dp":
-        return length
-    if settings["sd_scale"] == "width":
-        return length / entry.classes
-    width = entry.classes if last else settings["hidden"]
-    return length / math.sqrt(float(str(width)))
-
-
-# ------------------------------------------------------------------------------- tables
 
 
 def attention_tables(drifts: Sequence[Drift], protocol: str) -> list[Table]:
@@ -154,12 +25,9 @@ def attention_tables(drifts: Sequence[Drift], protocol: str) -> list[Table]:
                 drift.dataset,
                 drift.name,
                 str(drift.layers),
-                *(
-                    Sourced(_three(value), drift.runs)
-                    for value in np.percentile(last, (25, 50, 75, 95))
-                ),
+                *(Sourced(_three(value), drift.runs) for value in last[1:]),
                 "–" if bound is None else _three(bound),
-                _three(float(np.median(drift.uniform))),
+                _three(drift.uniform.median),
                 str(len(drift.runs)),
             ]
         )
@@ -197,11 +65,10 @@ def _layer_tables(drifts: Sequence[Drift]) -> list[Table]:
     return tables
 
 
-def _median(values: np.ndarray | None) -> str:
-    if values is None:
+def _median(spread: Box | None) -> str:
+    if spread is None:
         return "–"
-    low, middle, high = np.percentile(values, (25, 50, 75))
-    return f"{_three(middle)} [{_three(low)}, {_three(high)}]"
+    return f"{_three(spread.median)} [{_three(spread.first)}, {_three(spread.third)}]"
 
 
 def _three(value: float) -> str:
@@ -220,10 +87,10 @@ def attention_figures(drifts: Sequence[Drift]) -> dict[str, Figure]:
         figure = Figure(figsize=(3.6 * len(own), 3.8), dpi=150, layout="constrained")
         panels = figure.subplots(1, len(own), squeeze=False)[0]
         for index, (axes, drift) in enumerate(zip(panels, own, strict=True)):
-            boxes = [_box(values, str(layer)) for layer, values in drift.divergence.items()]
+            boxes = [_drawn(spread, str(layer)) for layer, spread in drift.divergence.items()]
             color = COLORS[index % len(COLORS)]
             _boxes(axes, boxes, list(range(1, len(boxes) + 1)), color)
-            _boxes(axes, [_box(drift.uniform, UNIFORM)], [len(boxes) + 2.5], "0.5")
+            _boxes(axes, [_drawn(drift.uniform, UNIFORM)], [len(boxes) + 2.5], "0.5")
             bounds = [drift.bounds[layer] for layer in drift.divergence]
             if None not in bounds:
                 axes.plot(range(1, len(boxes) + 1), bounds, color="0.2", linestyle="--",
@@ -246,11 +113,6 @@ def _boxes(axes: Axes, boxes: list[dict[str, object]], places: list[float], colo
              whiskerprops=line, capprops=line, medianprops={**line, "linewidth": 2})  # fmt: skip
 
 
-def box(values: np.ndarray) -> tuple[float, ...]:
-    """Lower whisker, quartiles, upper whisker."""
-    return tuple(np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1])).tolist())
-
-
-def _box(values: np.ndarray, label: str) -> dict[str, object]:
-    low, first, middle, third, high = box(values)
+def _drawn(spread: Box, label: str) -> dict[str, object]:
+    low, first, middle, third, high = spread
     return {"label": label, "whislo": low, "q1": first, "med": middle, "q3": third, "whishi": high}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from deepgat.analysis import LemmaCheck
-from deepgat.report.attention import Drift, box
+from deepgat.report.drifts import Drift
 from deepgat.report.lemmas import Checked, extreme_nodes
 from deepgat.report.paper import degradations, nearest_score
 from deepgat.report.published import DEEPGAT_PAPER
@@ -133,10 +133,10 @@ def attention_charts(drifts: Sequence[Drift]) -> list[Chart]:
                 "y": "D_KL from the 2-layer network's attention",
                 "key": drift.name,
                 "boxes": [
-                    [str(layer), *map(_number, box(values)), drift.runs]
-                    for layer, values in drift.divergence.items()
+                    [str(layer), *map(_number, spread), drift.runs]
+                    for layer, spread in drift.divergence.items()
                 ],
-                "uniform": list(map(_number, box(drift.uniform))),
+                "uniform": list(map(_number, drift.uniform)),
                 "bounds": None if None in bounds else list(map(_number, bounds)),
             }
         )

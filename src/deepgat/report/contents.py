@@ -12,13 +12,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from deepgat.report import charts, paper
-from deepgat.report.attention import (
-    REFERENCE_DEPTH,
-    Arrays,
-    attention_drifts,
-    attention_figures,
-    attention_tables,
-)
+from deepgat.report.attention import attention_figures, attention_tables
+from deepgat.report.drifts import REFERENCE_DEPTH, Arrays, Drift, attention_drifts
 from deepgat.report.families import Family, families
 from deepgat.report.layout import Sourced, Table
 from deepgat.report.lemmas import Checked, lemma_figures, lemma_table
@@ -38,6 +33,8 @@ class Source:
     failures: Sequence[Record] = ()
     arrays: Arrays | None = None
     """None where there are records alone."""
+    drifts: Sequence[Drift] = ()
+    """Of attention, computed before: for records without arrays."""
     statistics: Sequence[dict[str, Any]] = ()
     """Of the datasets, for Table 1."""
     lemmas: Sequence[Checked] = ()
@@ -133,19 +130,17 @@ def _sections(family: Family, runs: Sequence[Record], source: Source) -> Iterabl
         views=charts.smoothing_views(layers),
         figures=smoothing_figures(layers),
     )
-    if source.arrays is not None:
-        kept = [r for r in runs if (r.get("analysis") or {}).get("attention") == "all"]
-        drifts = attention_drifts(kept, source.arrays, rules)
-        yield Section(
-            "attention-kl",
-            "Attention",
-            f"How far the attention of a deep network is from that of {REFERENCE_DEPTH} layers, "
-            "beside the bound that holds by construction and what uniform attention would give. "
-            "Boxes: quartiles over nodes; whiskers: 5th and 95th percentile.",
-            attention_tables(drifts, rules) if drifts else [],
-            charts.attention_charts(drifts),
-            figures=attention_figures(drifts),
-        )
+    drifts = _drifts(runs, source, rules)
+    yield Section(
+        "attention-kl",
+        "Attention",
+        f"How far the attention of a deep network is from that of {REFERENCE_DEPTH} layers, "
+        "beside the bound that holds by construction and what uniform attention would give. "
+        "Boxes: quartiles over nodes; whiskers: 5th and 95th percentile.",
+        attention_tables(drifts, rules) if drifts else [],
+        charts.attention_charts(drifts),
+        figures=attention_figures(drifts),
+    )
     prototypes = "train+val" if rules == "authors" else "train"
     yield Section(
         "nearest-neighbor",
@@ -155,6 +150,15 @@ def _sections(family: Family, runs: Sequence[Record], source: Source) -> Iterabl
         charts.nearest_charts(runs),
         figures=nearest_figures(runs, prototypes),
     )
+
+
+def _drifts(runs: Sequence[Record], source: Source, rules: str) -> list[Drift]:
+    """Of these runs: from their arrays, or computed before."""
+    if source.arrays is not None:
+        kept = [r for r in runs if (r.get("analysis") or {}).get("attention") == "all"]
+        return attention_drifts(kept, source.arrays, rules)
+    signatures = {record["signature"] for record in runs}
+    return [drift for drift in source.drifts if signatures.issuperset(drift.runs)]
 
 
 def _common(source: Source) -> list[Section]:

@@ -10,12 +10,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from deepgat.report import paper
-from deepgat.report.attention import (
-    Arrays,
-    attention_drifts,
-    attention_figures,
-    attention_tables,
-)
+from deepgat.report.attention import attention_figures, attention_tables
+from deepgat.report.drifts import Drift
 from deepgat.report.figures import save_figure
 from deepgat.report.layout import Table
 from deepgat.report.lemmas import Checked, lemma_figures, lemma_table
@@ -59,9 +55,7 @@ def trained_page(target: str, records: Sequence[Record], protocol: str) -> Page:
     raise AssertionError(target)
 
 
-def attention_page(records: Sequence[Record], arrays: Arrays, protocol: str) -> Page:
-    """The page of attention-kl, which needs the runs' arrays besides their records."""
-    drifts = attention_drifts(records, arrays, protocol)
+def attention_page(drifts: Sequence[Drift], protocol: str) -> Page:
     return Page("attention-kl", attention_tables(drifts, protocol), attention_figures(drifts))
 
 
