@@ -317,7 +317,7 @@ def test_mistakes_are_told_in_a_sentence(tmp_path):
     for source, sentence in {
         "empty": "has no finished run to report",
         "folder": "is not a store of runs",
-        "missing": "cannot be read: expected a store of runs, or a .jsonl file",
+        "missing": "cannot be read: expected a store, or a .jsonl or .jsonl.gz file",
         "words.jsonl": "line 1, is not the record of a run: it is not JSON",
         "list.jsonl": "it is not a JSON object",
         "half.jsonl": "it has no seed",

@@ -13,7 +13,7 @@ import typer
 from deepgat.cli.show import ERR, OUT
 from deepgat.data import catalogue
 from deepgat.errors import UserError
-from deepgat.experiments import Record, Store
+from deepgat.experiments import Record, Store, read_records
 from deepgat.experiments.entries import DamagedEntry, parse_record
 from deepgat.experiments.lemmas import check_lemmas
 from deepgat.experiments.paper import dataset_statistics
@@ -40,8 +40,8 @@ def report(
     source: Annotated[
         Path,
         typer.Argument(
-            help="A store of runs, or records as .jsonl: of deepgat store export, deepgat "
-            "reproduce, or deepgat train --json."
+            help="A store of runs, or records as .jsonl or .jsonl.gz: of deepgat store export, "
+            "deepgat reproduce, or deepgat train --json."
         ),
     ],
     out: Annotated[
@@ -104,22 +104,7 @@ def _read(source: Path) -> tuple[list[Record], list[Record], Store | None]:
     if source.is_dir():
         store = Store(source, create=False)
         return list(store.records()), list(store.failures().values()), store
-    try:
-        lines = source.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{source} cannot be read: expected a store of runs, or a .jsonl file of records"
-        ) from error
-    found: dict[str, Record] = {}
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                record = _record(line)
-            except DamagedEntry as error:
-                raise UserError(
-                    f"{source}, line {number}, is not the record of a run: {error}"
-                ) from error
-            found[record["signature"]] = record
+    found = {record["signature"]: record for record in read_records(source, _record)}
     return list(found.values()), [], None
 
 

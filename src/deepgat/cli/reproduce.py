@@ -80,7 +80,9 @@ def reproduce(
     store: StoreOption = STORE,
     records: Annotated[
         Path | None,
-        typer.Option(help="Show these records (.jsonl, or a store) instead; nothing is run."),
+        typer.Option(
+            help="Show these records (.jsonl, .jsonl.gz, or a store) instead; nothing is run."
+        ),
     ] = None,
     workers: WorkersOption = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",

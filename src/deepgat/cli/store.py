@@ -96,7 +96,9 @@ def rm(
 def export(
     target: Annotated[
         Path,
-        typer.Argument(help="A .tar or .tar.gz file, a folder, or .jsonl for records alone."),
+        typer.Argument(
+            help="A .tar or .tar.gz file, a folder, or .jsonl (.jsonl.gz) for records alone."
+        ),
     ],
     signatures: Signatures = None,
     store: StoreOption = STORE,

@@ -7,11 +7,13 @@ reads them as it reads a store.
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
 import shutil
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +37,7 @@ from deepgat.experiments.store import KIND, MARKER, Store
 from deepgat.saving import to_json, write_whole
 
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz")
+RECORDS_ENDINGS = (".jsonl", ".jsonl.gz")
 MEMBER = re.compile(f"[0-9a-f]{{2}}/({SIGNATURE.pattern})/({re.escape(RECORD)}|{ARRAYS})")
 
 
@@ -55,7 +58,7 @@ class Imported(NamedTuple):
 def export_runs(store: Store, target: Path, signatures: Sequence[str] | None = None) -> int:
     """Write runs into a tar file, a folder (a store, to which they are added) or a .jsonl file."""
     chosen = store.signatures() if signatures is None else list(signatures)
-    if target.suffix == ".jsonl":
+    if target.name.endswith(RECORDS_ENDINGS):
         records = [record for name in chosen if (record := store.get(name)) is not None]
         write_records(target, records)
         return len(records)
@@ -63,8 +66,8 @@ def export_runs(store: Store, target: Path, signatures: Sequence[str] | None = N
         return _export_tar(store, target, chosen)
     if target.suffix and not target.is_dir():
         raise UserError(
-            f"{target} has an ending that is not known: expected {', '.join(TAR_ENDINGS)}, .jsonl, "
-            "or a folder"
+            f"{target} has an ending that is not known: expected "
+            f"{', '.join(TAR_ENDINGS + RECORDS_ENDINGS)}, or a folder"
         )
     if target.resolve() == store.folder.resolve():
         raise UserError(f"{target} is the store itself: choose another folder")
@@ -73,28 +76,35 @@ def export_runs(store: Store, target: Path, signatures: Sequence[str] | None = N
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Records, one JSON object per line, ordered by signature."""
+    """Records, one JSON object per line, ordered by signature; compressed where .gz says so."""
     ordered = sorted(records, key=lambda record: str(record["signature"]))
-    write_whole(path, "".join(to_json(record) for record in ordered))
+    content = "".join(to_json(record) for record in ordered).encode()
+    # without the time of day, so that the same records are the same file
+    write_whole(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
-def read_records(path: Path) -> list[Record]:
+def read_records(path: Path, parse: Callable[[str], Record] = parse_record) -> list[Record]:
     """The records of a store or of a file of :func:`write_records`; the same either way."""
     if path.is_dir():
         return list(Store(path, create=False).records())
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+        lines = content.decode().splitlines()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(
-            f"{path} cannot be read: expected a store, or a .jsonl file of records"
+            f"{path} cannot be read: expected a store, or a .jsonl or .jsonl.gz file of records"
         ) from error
     records = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                records.append(parse_record(line))
+                records.append(parse(line))
             except DamagedEntry as error:
-                raise UserError(f"{path}, line {number}, is damaged: {error}") from error
+                raise UserError(
+                    f"{path}, line {number}, is not the record of a run: {error}"
+                ) from error
     return records
 
 

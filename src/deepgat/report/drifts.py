@@ -160,7 +160,8 @@ def _score_range(settings: Mapping[str, object], dataset: str, last: bool) -> fl
 
 def drifts_beside(records: Path) -> Path:
     """Where the divergences are kept that belong to a file of records, which has no attention."""
-    return records.with_suffix(".attention.jsonl")
+    stem = records.name.removesuffix(".gz").removesuffix(".jsonl")
+    return records.with_name(f"{stem}.attention.jsonl")
 
 
 def write_drifts(path: Path, drifts: Iterable[Drift]) -> None:
