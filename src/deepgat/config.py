@@ -17,7 +17,8 @@ A file names a ``preset``, whose recipe supplies what is left out, and has the s
     lr = 0.01
 
 Two more sections are for ``deepgat run`` (:mod:`deepgat.experiments.spec`): ``[analysis]``, and
-``[sweep]``, the repetitions that a published mean is over.
+``[sweep]``, the repetitions that a mean is over. ``[published]`` has the ``score`` (%) that others
+printed for the setting, its ``spread`` and its ``source``.
 """
 
 from __future__ import annotations
@@ -38,8 +39,18 @@ FIELDS: Mapping[str, tuple[str, ...] | None] = {
     "training": None,
     "analysis": None,
     "sweep": None,
+    "published": ("score", "spread", "source"),
 }
 """The sections, and what may stand in them; None where the settings themselves will say."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number that others printed, in %."""
+
+    score: float
+    source: str
+    spread: float | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,7 @@ class Config:
     training: Mapping[str, Any]
     about: str = ""
     """The comment at its head."""
+    published: Published | None = None
 
     def recipe(self) -> Recipe:
         """The model and its training."""
@@ -133,4 +145,18 @@ def _config(tables: Mapping[str, Any], text: str) -> Config:
         tables.get("model", {}),
         tables.get("training", {}),
         " ".join(comments),
+        _published(tables.get("published")),
     )
+
+
+def _published(table: Mapping[str, Any] | None) -> Published | None:
+    if table is None:
+        return None
+    numbers = {name: table[name] for name in ("score", "spread") if name in table}
+    source = table.get("source")
+    if "score" not in table or not isinstance(source, str):
+        raise UserError("[published] lacks score or source: expected a number in % and a text")
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"{name} in [published] is {value!r}: expected a number in %")
+    return Published(source=source, **{name: float(value) for name, value in numbers.items()})

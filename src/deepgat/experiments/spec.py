@@ -34,7 +34,7 @@ SIGNATURE_DIGITS = 16
 KEEP = ("none", "last", "all")
 NOT_PART = {"training": ("device",)}
 """Fields of the sections that do not belong to the run itself."""
-PRESET, SWEEP = "preset", "sweep"
+PRESET, SWEEP, PUBLISHED = "preset", "sweep", "published"
 NO_PRESET = "none"
 """In a file: settings that are not named have their plain defaults, not those of a recipe."""
 
@@ -184,9 +184,10 @@ def specs_from_toml(text: str) -> list[RunSpec]:
         raise UserError(f"not a TOML text ({error}): expected sections such as [data]") from error
     sweep = tables.pop(SWEEP, {})
     preset = tables.pop(PRESET, None)
+    tables.pop(PUBLISHED, None)  # others' numbers decide nothing
     for name in tables:
         if name not in SECTIONS:
-            raise unknown_name("section", name, (*SECTIONS, PRESET, SWEEP))
+            raise unknown_name("section", name, (*SECTIONS, PRESET, SWEEP, PUBLISHED))
         if not isinstance(tables[name], dict):
             raise UserError(f"{name} is {tables[name]!r}: expected a table of settings, [{name}]")
     if preset is not None and not isinstance(preset, str):
