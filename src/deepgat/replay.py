@@ -61,10 +61,14 @@ class Recorded(Generic[T]):
 
     def _record(self) -> bool:
         graph = torch.cuda.CUDAGraph()
+        # A recording that fails leaves torch's generator believing that it is still recorded.
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        before = generator.clone_state()
         try:
             with _no_garbage_collection(), torch.cuda.graph(graph):
                 self.result = self.function()
         except RuntimeError as error:
+            generator.graphsafe_set_state(before)
             self.enabled = False
             warnings.warn(
                 f"this model cannot be recorded as a CUDA graph, so its steps stay slow: {error}",

@@ -107,3 +107,15 @@ def tell(line: str) -> None:
 
 def told(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
+
+
+_harmed: list[int] = []
+
+
+def harmful(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
+    """The failing run spoils its process for all later ones, as an error on a GPU does."""
+    if wanted.seed == FAILING:
+        _harmed.append(wanted.seed)
+    if _harmed:
+        raise RuntimeError("the device is in no state to go on")
+    return graded(wanted, device, on_epoch)

@@ -18,7 +18,7 @@ from deepgat.experiments.costs import Forecast, in_order, work_of
 from deepgat.experiments.runner import Event, Failed, Finished, Planned, Started, Stepped
 from deepgat.experiments.work import Made, OnEpoch, perform
 
-from jobs import FAILING, KILLED, LOG, WAITING, fake, record_of, spec, told
+from jobs import FAILING, KILLED, LOG, WAITING, fake, harmful, record_of, spec, told
 
 
 @pytest.fixture
@@ -98,6 +98,12 @@ class TestRunner:
         assert healed.made == 2
         assert healed.failed == {}
         assert store.failures() == {}
+
+    def test_what_a_failure_leaves_behind_does_not_meet_the_next_run(self, store):
+        specs = [spec(seed=FAILING, layers=1), spec(seed=1), spec(seed=2)]
+        outcome = run_all(specs, store, workers=1, device="cpu", perform=harmful)
+        assert list(outcome.failed) == [specs[0].signature]
+        assert outcome.made == 2
 
     def test_ctrl_c_keeps_what_finished_and_stops_the_rest(self, store, log):
         specs = [spec(seed=0), spec(seed=WAITING)]

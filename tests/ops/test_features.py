@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deepgat.ops import Columns, SparseMatrix, as_features, dropout, linear
+from deepgat.ops import Columns, SparseMatrix, as_features, dropout, linear, unit_rows
 
 TOLERANCE = {"rtol": 0, "atol": 1e-12}
 
@@ -34,6 +34,16 @@ def test_products_equal_the_dense_ones(dense, layout):
     left = torch.randn(dense.size(0), 3, dtype=torch.double)
     torch.testing.assert_close(x.matmul(right), dense @ right, **TOLERANCE)
     torch.testing.assert_close(x.transposed_matmul(left), dense.t() @ left, **TOLERANCE)
+
+
+@given(matrices())
+def test_the_dense_form_and_unit_rows(dense):
+    x = as_features(dense.to_sparse_csr())
+    assert torch.equal(x.to_dense(), dense)
+    torch.testing.assert_close(unit_rows(x).to_dense(), unit_rows(dense), **TOLERANCE)
+    total = dense.abs().sum(1, keepdim=True)
+    expected = torch.where(total > 0, dense / total, dense)
+    torch.testing.assert_close(unit_rows(dense), expected, **TOLERANCE)
 
 
 @given(matrices())

@@ -169,6 +169,8 @@ class _Worker:
         self.spec: RunSpec | None = None
         self.ready = False
         self.gone = False
+        self.spent = False
+        """A run failed in it; what that left behind, on a GPU above all, must not meet the next."""
 
     def give(self, spec: RunSpec) -> None:
         self.spec, self.ready = spec, False
@@ -230,8 +232,11 @@ class _Session:
     def _keep_busy(self) -> None:
         """Bury dead workers, start those that are lacking, and hand out runs."""
         for worker in list(self.workers):
-            if worker.gone:
+            if worker.spent or worker.gone:
                 self.workers.remove(worker)
+            if worker.spent:
+                worker.stop()
+            elif worker.gone:
                 self._bury(worker)
         threads = max(1, min(torch.get_num_threads(), cores() // self.count))
         idle = sum(worker.spec is None for worker in self.workers)
@@ -270,6 +275,7 @@ class _Session:
         elif isinstance(message, Busy):
             self.elsewhere.append(spec)
         elif isinstance(message, Broken):
+            worker.spent = True
             self._fail(spec, message.error)
 
     def _finish(self, spec: RunSpec, record: Record, made_here: bool) -> None:

@@ -369,7 +369,7 @@ class AttentionStack(nn.Module):
         if self.unit_features:
             x = ops.unit_rows(x)
         if self.feature_norm is not None:
-            x = self.feature_norm(_dense(x))
+            x = self.feature_norm(x if isinstance(x, Tensor) else x.to_dense())
         return x
 
     def _heads_into(self, number: int) -> int:
@@ -405,10 +405,3 @@ def _check_widths(readout: Readout, project: bool, width: int, num_classes: int)
             f"{type(readout).__name__} takes the layers' {width} channels for the {num_classes} "
             "classes: set encoder=classes and projection=no, or readout=linear"
         )
-
-
-def _dense(x: Tensor | ops.SparseMatrix) -> Tensor:
-    if isinstance(x, Tensor):
-        return x
-    rows = torch.sparse_csr_tensor(x.row_ptr, x.column, x.values, x.shape, check_invariants=False)
-    return rows.to_dense()

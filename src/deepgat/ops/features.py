@@ -98,6 +98,17 @@ class SparseMatrix:
         }
         return replace(self, **(moved | {"values": values}))
 
+    def row_of_entries(self) -> Tensor:
+        """[nnz]: the row of every stored number, in the order of ``values``."""
+        # its size is said, else a GPU would have to be asked for it, which no recording allows
+        return torch.repeat_interleave(self.row_ptr.diff(), output_size=self.values.numel())
+
+    def to_dense(self) -> Tensor:
+        """[n, d]."""
+        n, d = self.shape
+        place = self.row_of_entries() * d + self.column
+        return self.values.new_zeros(n * d).index_add_(0, place, self.values).view(n, d)
+
     def matmul(self, dense: Tensor) -> Tensor:
         """X @ dense: [n, d] × [d, m] → [n, m]."""
         return sparse_matmul(
@@ -158,9 +169,8 @@ def unit_rows(x: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
     """Every row divided by the sum of its absolute values; rows of zeros stay zero."""
     if isinstance(x, Tensor):
         return F.normalize(x, p=1.0, dim=1)
-    lengths = x.row_ptr.diff()
-    total = torch.segment_reduce(x.values.abs(), "sum", lengths=lengths, unsafe=True, initial=0)
-    return x.with_values(x.values / torch.repeat_interleave(total, lengths))
+    total = x.with_values(x.values.abs()).matmul(x.values.new_ones(x.size(1), 1)).squeeze(1)
+    return x.with_values(x.values / total[x.row_of_entries()])
 
 
 def dropout(x: Any, p: float, training: bool) -> Any:
