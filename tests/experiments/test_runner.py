@@ -100,7 +100,7 @@ class TestRunner:
         assert store.failures() == {}
 
     def test_what_a_failure_leaves_behind_does_not_meet_the_next_run(self, store):
-        specs = [spec(seed=FAILING, layers=1), spec(seed=1), spec(seed=2)]
+        specs = [spec(seed=FAILING), spec(seed=FAILING + 100), spec(seed=FAILING + 101)]
         outcome = run_all(specs, store, workers=1, device="cpu", perform=harmful)
         assert list(outcome.failed) == [specs[0].signature]
         assert outcome.made == 2

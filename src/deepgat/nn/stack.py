@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-import torch
 from torch import Tensor, nn
 
 from deepgat import ops
