@@ -17,6 +17,7 @@ from deepgat.report.scores import (
     mean_score,
     score_on_test,
     signatures,
+    signed,
     system_name,
 )
 
@@ -101,11 +102,11 @@ def table2(records: Iterable[Record], protocol: str) -> Table:
                 system_name(model, score),
                 _at_depth(best),
                 NONE if printed is None else f"{printed.best:.1f} ({printed.best_layers})",
-                NONE if printed is None else f"{best.mean - printed.best:+.1f}",
-                NONE if there is None or printed is None else f"{there.mean - printed.best:+.1f}",
+                NONE if printed is None else signed(best.mean - printed.best),
+                NONE if there is None or printed is None else signed(there.mean - printed.best),
                 _at_depth(last),
                 NONE if printed is None else f"{printed.deepest:.1f} ({printed.deepest_layers})",
-                f"{last.mean - printed.deepest:+.1f}" if printed and same_depth else NONE,
+                signed(last.mean - printed.deepest) if printed and same_depth else NONE,
             ]
         )
     columns = ["dataset", "system", "best (L)", "paper", "diff.", "diff. at its L",
@@ -134,7 +135,7 @@ def degradation_table(records: Iterable[Record], protocol: str) -> Table:
                 _at_depth(last),
                 Sourced(f"{lost:.1f}", dict.fromkeys(best.runs + last.runs)),
                 NONE if theirs is None else f"{theirs:.1f}",
-                f"{lost - theirs:+.1f}" if theirs is not None and same_depth else NONE,
+                signed(lost - theirs) if theirs is not None and same_depth else NONE,
             ]
         )
     columns = ["dataset", "system", "best (L)", "max L", "lost", "published", "difference"]
@@ -207,7 +208,7 @@ def _beside(score: Score | None, printed: float | None) -> str:
         return NONE
     if printed is None:
         return Sourced(str(score), score.runs)
-    return Sourced(f"{score} ({printed:.1f}, {score.mean - printed:+.1f})", score.runs)
+    return Sourced(f"{score} ({printed:.1f}, {signed(score.mean - printed)})", score.runs)
 
 
 def _at_depth(score: Score) -> Sourced:

@@ -53,6 +53,11 @@ Curve = dict[int, list[Record]]
 """Depth → its repetitions, one record each."""
 
 
+def signed(difference: float) -> str:
+    """A difference of scores with its sign; what rounds to zero is no loss."""
+    return f"{round(difference, 1) + 0.0:+.1f}"
+
+
 def system_name(model: str, score: str) -> str:
     names = {"deepgat": "DeepGAT", "gat": "GAT", "gcn": "GCN", "oracle": "oracle"}
     return f"{names.get(model, model)} {score.upper() if len(score) == 2 else score}"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from deepgat.analysis import confidence_interval
 from deepgat.recipes import recipe
 from deepgat.report.published import published_score
+from deepgat.report.scores import signed
 
 Record = Mapping[str, Any]
 
@@ -69,7 +70,7 @@ def accuracy_table(records: Iterable[Record]) -> str:
             f"{mean:.1f}" + ("" if math.isnan(half) else f" ± {half:.1f}"),
             str(len(runs)),
             "–" if printed is None else f"{printed:.1f}",
-            "–" if printed is None else f"{mean - printed:+.1f}",
+            "–" if printed is None else signed(mean - printed),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
