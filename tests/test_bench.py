@@ -64,7 +64,14 @@ def test_the_command_writes_rows_with_the_machine(monkeypatch, tmp_path):
     assert not run(monkeypatch, "--quick", "--device", "cpu", "--out", str(out))
     record = json.loads(out.read_text())
     assert record["machine"]["torch"] == torch.__version__
-    assert {row["suite"] for row in record["rows"]} >= {"layer", "step", "growth", "depth", "large"}
+    assert {row["suite"] for row in record["rows"]} >= {
+        "layer",
+        "step",
+        "epoch",
+        "growth",
+        "depth",
+        "large",
+    }
     mine = [row for row in record["rows"] if row["suite"] == "layer" and row["way"] == "deepgat"]
     assert all(row["times_gatconv"] > 0 and row["milliseconds"] > 0 for row in mine)
     assert [path.name for path in out.parent.iterdir()] == ["rows.json"]
@@ -73,7 +80,7 @@ def test_the_command_writes_rows_with_the_machine(monkeypatch, tmp_path):
 def test_an_unknown_table_is_refused(monkeypatch, capsys):
     assert run(monkeypatch, "layers") == 2
     assert "did you mean 'layer'" in capsys.readouterr().err
-    assert set(SUITES) == {"layer", "step", "words", "growth", "depth", "large"}
+    assert set(SUITES) == {"layer", "step", "epoch", "words", "growth", "depth", "large"}
 
 
 def test_rows_become_tables_and_a_figure(tmp_path):

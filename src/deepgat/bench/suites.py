@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -18,7 +20,10 @@ from deepgat.data import load_graph
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn import DeepGAT
 from deepgat.nn.checkpoint import chosen, free_memory, recomputed, segment_length
-from deepgat.ops import Neighbors, SparseMatrix, dropout, linear
+from deepgat.ops import Neighbors, SparseMatrix, dropout, linear, use_backend
+from deepgat.recipes import recipe
+from deepgat.runs import ModelCard
+from deepgat.train import Epoch, fit
 
 Row = dict[str, Any]
 WIDTH, CHANNELS, HEADS = 64, 8, 8
@@ -87,6 +92,38 @@ def step(options: Options) -> Iterator[Row]:
                 if result.peak_megabytes
                 else None,
             }
+
+
+def epoch(options: Options) -> Iterator[Row]:
+    """An epoch of ``deepgat train`` at 15 layers, validation included, by the plain form too."""
+    try:
+        data = load_graph("csbm" if options.quick else "cs")
+    except UserError:  # not on this machine
+        data = load_graph("csbm")
+    on_gpu = options.device.type == "cuda"
+    ways = {"plain": ("reference", False), "deepgat": ("auto", False)}
+    if on_gpu:
+        ways["deepgat, replayed"] = ("auto", True)
+    count = 40 if on_gpu and not options.quick else 5
+    training = {"epochs": count, "device": options.device.type}
+    made = recipe("authors", dataset=data.name, layers=DEEP, training=training)
+    seconds: dict[str, float] = {}
+    for way, (backend, recorded) in ways.items():
+        times: list[float] = []
+        model = ModelCard.of(data, made).build()
+        with use_backend(backend):
+            tick = partial(_tick, times)
+            fit(model, data, made.training, on_epoch=tick, cuda_graphs=recorded)
+        seconds[way] = min(b - a for a, b in pairwise(times))
+    for way, found in seconds.items():
+        yield {
+            "suite": "epoch", "graph": data.name, "layers": DEEP, "way": way,
+            "milliseconds": 1e3 * found, "times_plain": seconds["plain"] / found,
+        }  # fmt: skip
+
+
+def _tick(times: list[float], _: Epoch) -> None:
+    times.append(time.perf_counter())
 
 
 def words(options: Options) -> Iterator[Row]:
@@ -190,6 +227,7 @@ def _step_of_a_model(
 SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
     "layer": layer,
     "step": step,
+    "epoch": epoch,
     "words": words,
     "growth": growth,
     "depth": depth,

@@ -21,6 +21,7 @@ Row = dict[str, Any]
 TITLES = {
     "layer": "One attention layer, 64 → 8 heads of 8, forward and backward",
     "step": "A training step of 15 DeepGAT layers, each with its class loss",
+    "epoch": "An epoch of training at 15 layers, validation included",
     "words": "First projection of a bag of words, X W and the gradient of W",
     "growth": "Growth with the edges, the heads and the layers",
     "depth": "A training step of many layers, activations kept or computed again",
