@@ -600,7 +600,7 @@ def test_a_process_exits_with_0_and_prints_json_alone():
     if native.available():
         assert result.err == ""
     else:  # told once, where it does not disturb the output
-        assert result.err.count("the fast kernels were not built") == 1
+        assert result.err.count("its fast kernels are not there") == 1
     (record,) = result.records
     assert record["dataset"] == "csbm"
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,14 @@ from deepgat.experiments.runner import Event, Failed, Finished, Planned, Started
 from deepgat.experiments.work import Made, OnEpoch, perform
 
 from jobs import FAILING, KILLED, LOG, WAITING, fake, harmful, record_of, spec, told
+
+
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """Tests that were started in the background of a shell else ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -105,7 +113,7 @@ class TestRunner:
         assert list(outcome.failed) == [specs[0].signature]
         assert outcome.made == 2
 
-    def test_ctrl_c_keeps_what_finished_and_stops_the_rest(self, store, log):
+    def test_ctrl_c_keeps_what_finished_and_stops_the_rest(self, store, log, heeds_ctrl_c):
         specs = [spec(seed=0), spec(seed=WAITING)]
 
         def interrupt(event: Event) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from deepgat.cli.parsing import parse_numbers
+from deepgat.cli.peers import reproduce_peers
 from deepgat.cli.run import (
     STORE,
     RetryOption,
@@ -17,9 +18,17 @@ from deepgat.cli.run import (
     run_with_view,
     tell_failures,
 )
-from deepgat.cli.show import ERR, OUT, plain_table
+from deepgat.cli.show import ERR, OUT, show_page
 from deepgat.errors import UserError
-from deepgat.experiments import Outcome, Record, RunSpec, Store, read_records, write_records
+from deepgat.experiments import (
+    Outcome,
+    Record,
+    RunSpec,
+    Store,
+    peers,
+    read_records,
+    write_records,
+)
 from deepgat.experiments.lemmas import check_lemmas
 from deepgat.experiments.paper import (
     TRAINED,
@@ -41,17 +50,14 @@ from deepgat.saving import to_json, write_whole
 
 RECORDS = "records.jsonl"
 
-QUICK_NOTE = (
-    "--quick: small graphs, narrow models, short training; not to be compared with the paper."
-)
-
 
 def reproduce(
     target: Annotated[
         str,
         typer.Argument(
             help="table1, degradation, depth, table2, attention-kl, nearest-neighbor, "
-            "over-smoothing, lemmas, or all.",
+            "over-smoothing, lemmas, or all of these. Beyond the paper: publications (other "
+            "systems beside their own numbers), peers (all systems, 2 to 128 layers).",
         ),
     ],
     protocol: Annotated[
@@ -100,33 +106,47 @@ def reproduce(
 
     Example: deepgat reproduce all --quick
     """
+    grid: dict[str, Any] = {
+        "quick": quick,
+        "datasets": None if datasets is None else [part.strip() for part in datasets.split(",")],
+        "layers": None if layers is None else parse_numbers(layers, "--layers"),
+        "seeds": None if seeds is None else parse_numbers(seeds, "--seeds"),
+        "splits": splits,
+    }
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file: --out expects a folder")
+
+    def obtain(specs: list[RunSpec]) -> Outcome:
+        if records is not None:
+            return _known(specs, records)
+        return run_with_view(specs, Store(store), workers, device, retry_failed, quiet)
+
+    if target in peers.TARGETS:
+        specs, outcome = reproduce_peers(target, grid, obtain, out)
+    else:
+        source = store if records is None else records
+        specs, outcome = _reproduce_paper(target, make_plan(protocol, **grid), obtain, out, source)
+    if specs:
+        write_records(out / RECORDS, outcome.records.values())
+    OUT.print(f"tables, figures and records: {out}", soft_wrap=True)
+    tell_failures(specs, outcome)
+
+
+def _reproduce_paper(
+    target: str, plan: Plan, obtain: Callable[[list[RunSpec]], Outcome], out: Path, source: Path
+) -> tuple[list[RunSpec], Outcome]:
     names = target_names(target)
-    plan = make_plan(
-        protocol,
-        quick=quick,
-        datasets=None if datasets is None else [part.strip() for part in datasets.split(",")],
-        layers=None if layers is None else parse_numbers(layers, "--layers"),
-        seeds=None if seeds is None else parse_numbers(seeds, "--seeds"),
-        splits=splits,
-    )
     if not plan.datasets and any(name in TRAINED for name in names):
         raise UserError(
             "none of the paper's datasets is at hand: see deepgat datasets, name some with "
             "--datasets, or try --quick"
         )
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file: --out expects a folder")
     specs = target_specs(target, plan)
-    outcome = _known(specs, records) if records else Outcome()
-    if records is None and specs:
-        outcome = run_with_view(specs, Store(store), workers, device, retry_failed, quiet)
+    outcome = obtain(specs) if specs else Outcome()
     for name in names:
-        _show(name, plan, outcome, out, store if records is None else records)
-    if specs:
-        write_records(out / RECORDS, outcome.records.values())
+        _show(name, plan, outcome, out, source)
     write_whole(out / "plan.json", to_json(plan_values(plan), indent=1))
-    OUT.print(f"tables, figures and records: {out}", soft_wrap=True)
-    tell_failures(specs, outcome)
+    return specs, outcome
 
 
 def _known(specs: list[RunSpec], source: Path) -> Outcome:
@@ -157,15 +177,7 @@ def _show(name: str, plan: Plan, outcome: Outcome, out: Path, source: Path) -> N
         page = targets.attention_page(drifts, plan.protocol)
     else:
         page = targets.trained_page(name, _records_of(name, plan, outcome), plan.protocol)
-    if plan.quick:
-        tables = [replace(table, notes=[*table.notes, QUICK_NOTE]) for table in page.tables]
-        page = replace(page, tables=tables)
-    for table in page.tables:
-        OUT.print(plain_table(table.title, table.columns, table.rows))
-        for note in table.notes:
-            OUT.print(note)
-        OUT.print()
-    targets.write_page(page, out)
+    show_page(page, out, plan.quick)
 
 
 def _drifts(records: list[Record], source: Path, protocol: str) -> list[Drift]:

@@ -1,0 +1,46 @@
+"""``deepgat reproduce publications`` and ``deepgat reproduce peers``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from deepgat.cli.show import show_page
+from deepgat.experiments import Outcome, Record, RunSpec, peers
+
+
+def reproduce_peers(
+    target: str, grid: dict[str, Any], obtain: Callable[[list[RunSpec]], Outcome], out: Path
+) -> tuple[list[RunSpec], Outcome]:
+    """Make or look up the runs of a target beyond the paper, and show its page."""
+    from deepgat.report import peers as report  # here: it loads a plotting library
+    from deepgat.report.targets import Page
+
+    if target == peers.PUBLICATIONS:
+        settings = peers.publications(grid["datasets"])
+        specs = [spec for setting in settings for spec in setting.specs]
+        outcome = obtain(specs)
+        rows = [
+            report.Printed(
+                setting.name,
+                setting.published.score,
+                setting.published.spread,
+                setting.published.source,
+                _finished(setting.specs, outcome),
+            )
+            for setting in settings
+        ]
+        show_page(Page(target, [report.publication_table(rows)]), out)
+        return specs, outcome
+    labelled = peers.peer_specs(**grid)
+    specs = list(dict.fromkeys(spec for own in labelled.values() for spec in own))
+    outcome = obtain(specs)
+    found = {label: _finished(own, outcome) for label, own in labelled.items()}
+    page = Page(target, report.peer_tables(found), report.peer_figures(found))
+    show_page(page, out, grid["quick"])
+    return specs, outcome
+
+
+def _finished(specs: Iterable[RunSpec], outcome: Outcome) -> list[Record]:
+    return [outcome.records[s.signature] for s in specs if s.signature in outcome.records]

@@ -1,0 +1,159 @@
+"""The other systems' tables and figures: beside their publications, and side by side in depth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from deepgat.report.figures import COLORS, MARKERS, new_axes
+from deepgat.report.layout import Sourced, Table
+from deepgat.report.scores import Curve, Record, score_on_test, signatures, signed
+
+NONE = "–"
+OWN = "DeepGAT"
+"""How the names of our own systems begin; their lines are drawn on top, and thicker."""
+
+
+class Printed(NamedTuple):
+    """A setting, its runs, and what its authors printed (%)."""
+
+    name: str
+    score: float
+    spread: float | None
+    source: str
+    records: Sequence[Record]
+
+
+def publication_table(rows: Sequence[Printed]) -> Table:
+    """Mean and standard deviation of ours, as publications print theirs."""
+    cells = []
+    for row in rows:
+        scores = [100 * record["micro_f1"]["test"] for record in row.records]
+        printed = f"{row.score:.1f}" + ("" if row.spread is None else f" ± {row.spread:.1f}")
+        if not scores:
+            cells.append([row.name, NONE, NONE, "0", NONE, printed, NONE, row.source])
+            continue
+        mean = fmean(scores)
+        spread = f" ± {stdev(scores):.1f}" if len(scores) > 1 else ""
+        first = row.records[0]
+        cells.append(
+            [
+                row.name,
+                first["dataset"],
+                str(first["model"]["layers"]),
+                str(len(scores)),
+                Sourced(f"{mean:.1f}{spread}", signatures(row.records)),
+                printed,
+                signed(mean - row.score),
+                row.source,
+            ]
+        )
+    return Table(
+        "publications",
+        "Systems beside their publications: test micro-F1 (%)",
+        ["setting", "dataset", "L", "runs", "ours", "published", "diff.", "source"],
+        cells,
+        ["Mean ± standard deviation over runs; the epoch is chosen on validation nodes."],
+    )
+
+
+def peer_curves(labelled: Mapping[str, Sequence[Record]]) -> dict[str, dict[str, Curve]]:
+    """Dataset → system → depth → its repetitions."""
+    found: dict[str, dict[str, Curve]] = {}
+    for label, records in labelled.items():
+        for record in records:
+            curve = found.setdefault(record["dataset"], {}).setdefault(label, {})
+            curve.setdefault(record["model"]["layers"], []).append(record)
+    return found
+
+
+def peer_tables(labelled: Mapping[str, Sequence[Record]]) -> list[Table]:
+    """A table per dataset: systems by depths."""
+    tables = []
+    for dataset, systems in peer_curves(labelled).items():
+        depths = sorted({depth for curve in systems.values() for depth in curve})
+        rows = []
+        for label, curve in systems.items():
+            scores = {depth: score_on_test(records) for depth, records in curve.items()}
+            cells = [
+                Sourced(str(scores[d]), scores[d].runs) if d in scores else NONE for d in depths
+            ]
+            rows.append([label, *cells])
+        tables.append(
+            Table(
+                f"peers-{dataset}",
+                f"Test micro-F1 (%) by depth, {dataset}",
+                ["system", *(f"L = {depth}" for depth in depths)],
+                rows,
+                [
+                    "Mean ± half-width of the 95% interval, over splits where there are several, "
+                    "else over seeds. One setting per system for all depths and datasets; the "
+                    "epoch is chosen on validation nodes."
+                ],
+            )
+        )
+    return tables
+
+
+def peer_figures(labelled: Mapping[str, Sequence[Record]]) -> dict[str, Figure]:
+    """A figure per dataset, depth on a logarithmic axis, names at the right ends of the lines."""
+    figures = {}
+    for dataset, systems in peer_curves(labelled).items():
+        figure, axes = new_axes(8.4, 5.0)
+        ends = {}
+        for index, (label, curve) in enumerate(systems.items()):
+            depths = sorted(curve)
+            means = [score_on_test(curve[depth]).mean for depth in depths]
+            color, own = COLORS[index % len(COLORS)], label.startswith(OWN)
+            axes.plot(
+                depths,
+                means,
+                color=color,
+                marker=MARKERS[(index + index // len(COLORS)) % len(MARKERS)],
+                markersize=5,
+                linewidth=2.6 if own else 1.2,
+                zorder=3 if own else 2,
+            )
+            ends[label] = (depths[-1], means[-1], color)
+        axes.set_xscale("log", base=2)
+        ticks = sorted({depth for curve in systems.values() for depth in curve})
+        axes.set_xticks(ticks, [str(depth) for depth in ticks])
+        axes.minorticks_off()
+        axes.set_xlabel("number of layers L")
+        axes.set_ylabel("test micro-F1 (%)")
+        axes.set_title(f"Systems against depth, {dataset}", loc="left", fontsize=11)
+        low, high = axes.get_ylim()
+        places = spread_out([y for _, y, _ in ends.values()], (high - low) / 22, low, high)
+        for (label, (x, y, color)), place in zip(ends.items(), places, strict=True):
+            axes.annotate(
+                label,
+                (x, y),
+                xytext=(1.02, place),
+                textcoords=("axes fraction", "data"),
+                color=color,
+                fontsize=8,
+                va="center",
+                arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.5},
+                annotation_clip=False,
+            )
+        figures[f"peers-{dataset}"] = figure
+    return figures
+
+
+def spread_out(
+    values: Sequence[float], gap: float, low: float = -math.inf, high: float = math.inf
+) -> list[float]:
+    """Places near the values, in their order, at least a gap apart and, if they fit, in between."""
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    places = [0.0] * len(values)
+    before = low - gap
+    for i in order:
+        before = places[i] = max(values[i], before + gap)
+    after = high + gap
+    for i in reversed(order):
+        after = places[i] = min(places[i], after - gap)
+    return places

@@ -1,0 +1,93 @@
+"""The other systems: which runs they need, and what the tables and figures make of them."""
+
+from itertools import pairwise
+
+import pytest
+
+from deepgat.config import shipped
+from deepgat.errors import UserError
+from deepgat.experiments import peers
+from deepgat.report import peers as report
+from deepgat.report.layout import Sourced
+
+from jobs import graded_record
+
+
+def test_every_publication_names_its_repetitions():
+    found = {item.name: item for item in peers.publications()}
+    assert set(found) <= set(shipped())
+    gcnii = found["gcnii-cora"]
+    assert [spec.seed for spec in gcnii.specs] == list(range(10))
+    assert {spec.model.layers for spec in gcnii.specs} == {64}
+    texas = found["g2-texas"]
+    assert [spec.data.split for spec in texas.specs] == [f"stored:{k}" for k in range(10)]
+    assert all(0 < item.published.score < 100 for item in found.values())
+    (only,) = peers.publications(["pubmed"])
+    assert only.name == "gcnii-pubmed"
+    with pytest.raises(UserError, match=r"no shipped setting .* on digits"):
+        peers.publications(["digits"])
+
+
+def test_peers_differ_from_depth_to_depth_in_the_depth_alone():
+    labelled = peers.peer_specs(datasets=["cora", "cs", "texas"], layers=[4, 2])
+    assert list(labelled) == list(peers.SETTINGS)
+    for specs in labelled.values():
+        cora = [spec for spec in specs if spec.data.dataset == "cora"]
+        assert [(s.model.layers, s.seed) for s in cora] == [
+            (d, k) for d in (2, 4) for k in range(3)
+        ]
+        assert {s.data.split for s in specs if s.data.dataset == "cs"} == {
+            f"random:{k}:20/30" for k in range(3)
+        }
+        assert sum(s.data.dataset == "texas" for s in specs) == 2 * 10
+    gcnii = [s for s in labelled["GCNII"] if s.data.dataset == "cora"]
+    assert {s.training.weight_decay_conv for s in gcnii} == {0.01}
+    assert len({s for specs in labelled.values() for s in specs}) == sum(
+        map(len, labelled.values())
+    )
+    with pytest.raises(UserError, match="splits is 0"):
+        peers.peer_specs(splits=0)
+
+
+def test_tables_and_figures():
+    labelled = peers.peer_specs(datasets=["cora", "cs"], layers=[2, 8])
+    records = {label: [graded_record(s) for s in specs] for label, specs in labelled.items()}
+    cora, cs = report.peer_tables(records)
+    assert cora.columns == ["system", "L = 2", "L = 8"]
+    rows = {row[0]: row[1:] for row in cora.rows}
+    assert list(rows) == list(peers.SETTINGS)
+    assert str(rows["GCN"][0]).startswith("91.0 ± ")  # seeds 0, 1, 2
+    assert str(rows["GAT"][1]).startswith("51.0 ± ")
+    assert isinstance(rows["GCN"][0], Sourced)
+    assert cs.name == "peers-cs"
+    figures = report.peer_figures(records)
+    assert list(figures) == ["peers-cora", "peers-cs"]
+    (axes,) = figures["peers-cora"].axes
+    assert len(axes.lines) == len(peers.SETTINGS)
+    assert {text.get_text() for text in axes.texts} == set(peers.SETTINGS)
+
+
+def test_the_table_of_publications():
+    item = next(p for p in peers.publications(["cora"]) if p.name == "gcnii-cora")
+    records = [graded_record(spec) for spec in item.specs]
+    rows = [
+        report.Printed(item.name, 85.5, 0.5, "them", records),
+        report.Printed("nothing", 80.0, None, "others", []),
+    ]
+    table = report.publication_table(rows)
+    first, second = table.rows
+    assert first[:4] == ["gcnii-cora", "cora", "64", "10"]
+    assert str(first[4]) == "94.5 ± 3.0"
+    assert first[5:7] == ["85.5 ± 0.5", "+9.0"]
+    assert second == ["nothing", "–", "–", "0", "–", "80.0", "–", "others"]
+
+
+@pytest.mark.parametrize("values", [[], [5.0], [1.0, 1.0, 1.0], [3.0, 1.0, 2.0, 1.1]])
+def test_labels_keep_their_order_and_their_distance(values):
+    places = report.spread_out(values, 0.5, 0.0, 10.0)
+    assert sorted(range(len(values)), key=lambda i: values[i]) == sorted(
+        range(len(values)), key=lambda i: places[i]
+    )
+    apart = sorted(places)
+    assert all(b - a >= 0.5 - 1e-12 for a, b in pairwise(apart))
+    assert all(0.0 <= place <= 10.0 for place in places)
