@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from deepgat.cli.bench import bench
+from deepgat.cli.check import check
 from deepgat.cli.datasets import datasets
 from deepgat.cli.demo import demo
 from deepgat.cli.evaluate import evaluate
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.command()(train)
 app.command()(evaluate)
 app.command()(datasets)
+app.command()(check)
 app.command()(models)
 app.command()(demo)
 app.command()(bench)

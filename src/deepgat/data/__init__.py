@@ -3,7 +3,15 @@
 from deepgat.data.dataset import NodeDataset
 from deepgat.data.datasets import Listing, catalogue, is_path, load_graph
 from deepgat.data.labels import label_propagation, propagate_labels
-from deepgat.data.own import ReadOptions, from_networkx, from_pandas, from_pyg, read_graph
+from deepgat.data.own import (
+    OwnGraph,
+    ReadOptions,
+    from_networkx,
+    from_pandas,
+    from_pyg,
+    read_graph,
+    undirected_matrix,
+)
 from deepgat.data.splits import Split, parse_split
 from deepgat.data.synthetic import class_regular_graph, csbm_graph, digits_graph
 from deepgat.data.transforms import PropagateLabels, SplitNodes
@@ -11,6 +19,7 @@ from deepgat.data.transforms import PropagateLabels, SplitNodes
 __all__ = [
     "Listing",
     "NodeDataset",
+    "OwnGraph",
     "PropagateLabels",
     "ReadOptions",
     "Split",
@@ -28,4 +37,5 @@ __all__ = [
     "parse_split",
     "propagate_labels",
     "read_graph",
+    "undirected_matrix",
 ]

@@ -116,6 +116,7 @@ class AttentionStack(nn.Module):
             ``dropout`` when left out.
         bias: learn a bias per layer.
         loss: the loss this model is trained with, of :mod:`deepgat.nn.losses`.
+        edge_channels: width of the edges' features, which the neighbour lists then hold.
     """
 
     def __init__(
@@ -155,6 +156,7 @@ class AttentionStack(nn.Module):
         output_dropout: float | None = None,
         bias: bool = True,
         loss: Loss | None = None,
+        edge_channels: int = 0,
     ) -> None:
         super().__init__()
         self.in_channels = in_channels
@@ -218,6 +220,7 @@ class AttentionStack(nn.Module):
                 project=project,
                 own_class_head=not shared_class_head,
                 class_bias=class_bias,
+                edge_channels=edge_channels,
             )
             return Layer(
                 conv,

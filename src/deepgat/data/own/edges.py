@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,8 @@ class Edges:
     self_loops: int
     one_way: int
     """Pairs u ≠ v of which the file names one direction alone."""
+    weightless: int = 0
+    """Edges of weight 0, which are left out: they change nothing."""
 
 
 def edges_of(
@@ -44,11 +47,19 @@ def edges_of(
         weights = _weights(table, weight)
     else:
         weights = None
+    kept: Any
+    if weights is not None and not weights.all():
+        kept = weights != 0
+        nothing, source, target = int((~kept).sum()), source[kept], target[kept]
+        weights = weights[kept]
+    else:
+        kept, nothing = slice(None), 0
     others = [item for item in table.columns if item.name.lower() not in special]
-    parts = [finite_numbers(table, item) for item in others]
+    parts = [finite_numbers(table, item)[kept] for item in others]
     features = np.stack(parts, axis=1).astype(np.float32) if parts else None
     names = tuple(item.name for item in others)
-    return merged(source, target, nodes, weights, features, names, options.undirected)
+    made = merged(source, target, nodes, weights, features, names, options.undirected)
+    return replace(made, weightless=nothing)
 
 
 def merged(

@@ -14,7 +14,7 @@ from torch import Tensor
 from deepgat.data.features import csr_from_scipy
 from deepgat.data.own.columns import Column, Columns
 from deepgat.data.own.options import ReadOptions, listed
-from deepgat.data.own.structure import STRUCTURES, adjacency
+from deepgat.data.own.structure import STRUCTURES, undirected_matrix
 from deepgat.errors import UserError
 
 MOST_CATEGORIES = 1000
@@ -61,7 +61,7 @@ def structure_blocks(
 ) -> list[FeatureBlock]:
     """The structural features that were asked for."""
     blocks = []
-    matrix = adjacency(edge_index, nodes) if listed(options.structure) else None
+    matrix = undirected_matrix(edge_index, nodes) if listed(options.structure) else None
     for name in listed(options.structure):
         for title, values in STRUCTURES[name](matrix).items():
             scaled = _scaled(values, options.scale)

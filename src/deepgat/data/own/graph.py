@@ -100,12 +100,10 @@ def own_graph(
     columns = [item for item in kept if item.name.lower() not in special]
     blocks, more = column_blocks(nodes, columns, options)
     blocks += structure_blocks(edges.index, len(ids), options)
+    names: tuple[str, ...]
     if x is None and not blocks:
-        raise UserError(
-            f"{nodes.name} has no features: add columns to its nodes, or ask for structural "
-            "features with structure=degree,pagerank,spectral"
-        )
-    if x is None:
+        x, names = torch.zeros(len(ids), 0), ()
+    elif x is None:
         x, names = joined(blocks, len(ids))
     elif blocks:
         more_x, names = joined(blocks, len(ids))
@@ -128,6 +126,11 @@ def to_dataset(graph: OwnGraph, split: str | Split | None = None) -> NodeDataset
         raise UserError(
             f"{graph.title} has no labels: add a column {graph.options.label!r} to its nodes, or "
             "name the column with label=…"
+        )
+    if not graph.x.shape[1]:
+        raise UserError(
+            f"{graph.title} has no features: add columns to its nodes, or ask for structural "
+            "features with structure=degree,pagerank,spectral"
         )
     notes = list(graph.notes)
     if split is None:
@@ -279,6 +282,8 @@ def _masks(nodes: Columns, name: str, labelled: np.ndarray) -> Tensor | None:
 
 def _edge_notes(edges: Edges, options: ReadOptions) -> list[str]:
     notes = []
+    if edges.weightless:
+        notes.append(f"{edges.weightless:,} edges of weight 0 were left out")
     if edges.duplicates:
         how = " (weights added, features averaged)" if edges.weight is not None else ""
         notes.append(f"{edges.duplicates:,} edges were there before and were merged{how}")

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import scipy.sparse as sp
 
+from deepgat.errors import UserError
+
 EIGENVECTORS = 16
 DAMPING, ROUNDS = 0.85, 50
 
@@ -43,10 +45,16 @@ def spectral(matrix: sp.csr_matrix) -> dict[str, np.ndarray]:
         _, vectors = np.linalg.eigh(normal.toarray())
         vectors = vectors[:, ::-1][:, :wanted]
     else:
-        from scipy.sparse.linalg import eigsh
+        from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
         start = np.random.default_rng(0).standard_normal(n)
-        values, vectors = eigsh(normal, k=wanted, which="LA", v0=start, tol=1e-4)
+        try:
+            values, vectors = eigsh(normal, k=wanted, which="LA", v0=start, tol=1e-4)
+        except ArpackNoConvergence:
+            raise UserError(
+                "the eigenvectors of this graph do not converge: ask for structure=degree,pagerank "
+                "without spectral"
+            ) from None
         vectors = vectors[:, np.argsort(-values)]
     vectors = vectors[:, 1:]
     if vectors.size:
@@ -63,12 +71,13 @@ STRUCTURES: Mapping[str, Callable[[sp.csr_matrix], dict[str, np.ndarray]]] = {
 """By name: from the adjacency [n, n] of ones, symmetric and without diagonal."""
 
 
-def adjacency(edge_index: np.ndarray, nodes: int) -> sp.csr_matrix:
-    """[n, n] of ones: symmetric, without diagonal."""
+def undirected_matrix(edge_index: np.ndarray, nodes: int) -> sp.csr_matrix:
+    """[n, n] of ones from edges [2, e]: symmetric, without diagonal, rows sorted."""
     a, b = edge_index
     proper = a != b
     ones = np.ones(int(proper.sum()))
     one_way = sp.csr_matrix((ones, (a[proper], b[proper])), shape=(nodes, nodes))
     both = sp.csr_matrix(one_way + one_way.T)
     both.data[:] = 1
+    both.sort_indices()
     return both
