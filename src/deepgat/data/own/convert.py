@@ -169,7 +169,7 @@ def _pyg_columns(data: Any, n: int, options: ReadOptions) -> list[Column]:
         if bool((together.sum(0) > 1).any()):
             raise UserError("a node is in two of train_mask, val_mask and test_mask")
         part = torch.where(together.any(0), together.int().argmax(0), -1).int().numpy()
-        columns.append(Column(options.split, codes=part, texts=["train", "val", "test"]))
+        columns.append(Column(options.part, codes=part, texts=["train", "val", "test"]))
     return columns
 
 

@@ -90,7 +90,7 @@ def _read_nodes(path: Path, options: ReadOptions) -> tuple[Columns, Names]:
     special = {
         options.id.lower(): Wanted(Kind.NEW_ID, names),
         options.label.lower(): Wanted(Kind.TEXT, new_names()),
-        options.split.lower(): Wanted(Kind.TEXT, new_names()),
+        options.part.lower(): Wanted(Kind.TEXT, new_names()),
     }
     if path.suffix.lower() == ".parquet":
         table = read_parquet(path)

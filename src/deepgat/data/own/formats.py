@@ -149,7 +149,7 @@ def _npz_columns(file: str, arrays: Any, n: int, options: ReadOptions) -> list[C
                 part[chosen] = number
                 found = True
     if found:
-        columns.append(Column(options.split, codes=part, texts=texts))
+        columns.append(Column(options.part, codes=part, texts=texts))
     return columns
 
 
@@ -227,4 +227,10 @@ def _refuse_entities(path: Path) -> None:
             raise UserError(
                 f"{shown(path)}, line {error.lineno}: {expat.ErrorString(error.code)}; this is "
                 "not whole GraphML"
+            ) from error
+        except (LookupError, ValueError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise UserError(
+                f"{shown(path)} is in an encoding that is not known: save it as UTF-8"
             ) from error

@@ -95,8 +95,8 @@ def own_graph(
     kept = [item for item in nodes.columns if item.name.lower() not in dropped]
     nodes = replace(nodes, columns=kept)
     y, class_names, labelled = _labels(nodes, options.label)
-    masks = _masks(nodes, options.split, labelled)
-    special = {item.lower() for item in (options.id, options.label, options.split)}
+    masks = _masks(nodes, options.part, labelled)
+    special = {item.lower() for item in (options.id, options.label, options.part)}
     columns = [item for item in kept if item.name.lower() not in special]
     blocks, more = column_blocks(nodes, columns, options)
     blocks += structure_blocks(edges.index, len(ids), options)

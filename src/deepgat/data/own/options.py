@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -26,7 +27,7 @@ class ReadOptions:
     """The column of the nodes' names."""
     label: str = "label"
     """The column of their classes; several labels of one node are separated by semicolons."""
-    split: str = "split"
+    part: str = "split"
     """The column that says train, val or test."""
     source: str = "source"
     target: str = "target"
@@ -66,6 +67,8 @@ class ReadOptions:
             if name not in kinds:
                 raise unknown_name("option for reading a graph", name, kinds)
             values[name] = _typed(name, value, kinds[name])
+        if values.get("nodes"):  # a model finds it again from anywhere
+            values["nodes"] = os.path.abspath(values["nodes"])
         return ReadOptions(**values)
 
     def changes(self) -> dict[str, Any]:
