@@ -96,37 +96,34 @@ def merged(
             features = summed / counts[:, None]
     duplicates = given - len(key)
     size = max(nodes, 1)
-    target, source = key // size, key % size
-    reverse = source * size + target
-    reverse.sort()
-    if np.array_equal(reverse, key):
-        missing = np.zeros(0, dtype=np.int64)
+    reverse = key % size * size + key // size
+    if plain:
+        both = np.concatenate([key, reverse])
+        both.sort()
+        both = both[_firsts(both)]
+        one_way = len(both) - len(key)
+        key = both if undirected else key
     else:
-        reverse = source * size + target
-        place = np.searchsorted(key, reverse)
-        there = key[np.minimum(place, len(key) - 1)] == reverse
-        missing = np.flatnonzero(~there)
-    if undirected and len(missing):
-        added = source[missing] * size + target[missing]
-        key = np.concatenate([key, added])
-        if plain:
-            key.sort()
-        else:
+        missing = _not_among(reverse, key)
+        one_way = len(missing)
+        if undirected and one_way:
+            key = np.concatenate([key, reverse[missing]])
             order = np.argsort(key, kind="stable")
             key = key[order]
             weight = None if weight is None else np.append(weight, weight[missing])[order]
             if features is not None:
                 features = np.concatenate([features, features[missing]])[order]
-        target, source = key // size, key % size
+    index = np.empty((2, len(key)), dtype=np.int64)
+    np.divmod(key, size, out=(index[1], index[0]))
     return Edges(
-        np.stack([source, target]),
+        index,
         None if weight is None else weight.astype(np.float32),
         None if features is None else features.astype(np.float32),
         names,
         given,
         duplicates,
         loops,
-        len(missing),
+        one_way,
     )
 
 
@@ -135,6 +132,16 @@ def _firsts(key: np.ndarray) -> np.ndarray:
     first = np.ones(len(key), dtype=bool)
     first[1:] = key[1:] != key[:-1]
     return first
+
+
+def _not_among(wanted: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """The places of those of ``wanted`` that are not in ``key``, which is sorted."""
+    if not len(key):
+        return np.zeros(0, dtype=np.int64)
+    order = np.argsort(wanted)  # searched for in order, they are found in the cache
+    place = np.searchsorted(key, wanted[order])
+    there = key[np.minimum(place, len(key) - 1)] == wanted[order]
+    return np.sort(order[~there])
 
 
 def _weights(table: Columns, column: Column) -> np.ndarray:

@@ -4,14 +4,20 @@
 // cells become numbers of a dictionary (Names), which several columns and tables may share, so no
 // text is kept twice. The first mistake stops the reading and is kept with its line and column.
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <string>
 #include <vector>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 #ifndef DEEPGAT_SUFFIX
 #define DEEPGAT_SUFFIX base
@@ -72,19 +78,77 @@ bool is_utf8(Slice s) {
   return true;
 }
 
+// Memory that is read here and there: in large pages where the system has them, since looking up
+// small pages would take as long as the reading.
+template <class T>
+class Room {
+ public:
+  Room() = default;
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+  ~Room() { std::free(items); }
+
+  T* data() { return items; }
+  const T* data() const { return items; }
+  size_t size() const { return count; }
+  T& operator[](size_t i) { return items[i]; }
+  const T& operator[](size_t i) const { return items[i]; }
+
+  void resize(size_t wanted, T fill) {  // grows alone
+    if (wanted > held) {
+      constexpr size_t large = size_t(1) << 21;
+      size_t bytes = std::max(wanted, 2 * held) * sizeof(T);
+      const size_t page = bytes >= 2 * large ? large : 64;
+      bytes = (bytes + page - 1) / page * page;
+      T* fresh = static_cast<T*>(std::aligned_alloc(page, bytes));
+      if (!fresh) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+      if (page == large) madvise(fresh, bytes, MADV_HUGEPAGE);
+#endif
+      if (count) std::memcpy(static_cast<void*>(fresh), items, count * sizeof(T));
+      std::free(items);
+      items = fresh;
+      held = bytes / sizeof(T);
+    }
+    std::fill(items + count, items + wanted, fill);
+    count = wanted;
+  }
+
+  void append(const T* from, size_t more) {
+    const size_t before = count;
+    resize(count + more, T());
+    std::copy_n(from, more, items + before);
+  }
+
+  void swap(Room& other) {
+    std::swap(items, other.items);
+    std::swap(count, other.count);
+    std::swap(held, other.held);
+  }
+
+ private:
+  T* items = nullptr;
+  size_t count = 0, held = 0;
+};
+
 // Texts numbered in the order in which they first came.
 struct Names {
-  std::string texts;
-  std::vector<int64_t> ends{0};
-  struct Slot {
+  struct Slot {  // all that is needed to know whether a text is the one
     uint32_t hash = 0;
     int32_t index = -1;
+    uint64_t begin : 40, size : 24;
+    Slot() : begin(0), size(0) {}
   };
-  std::vector<Slot> slots = std::vector<Slot>(1024);
-  std::vector<int32_t> small;     // of whole numbers that lie close together: no hashing
+  static_assert(sizeof(Slot) == 16, "a look should read one line of the cache");
+  static constexpr int64_t LONGEST = (1 << 24) - 1;
 
+  Room<char> texts;
+  std::vector<int64_t> ends{0};
+  Room<Slot> slots;
+  Room<int32_t> small;  // of whole numbers that lie close together: no hashing
+
+  Names() { slots.resize(1024, Slot()); }
   int32_t count() const { return static_cast<int32_t>(ends.size() - 1); }
-  Slice text(int32_t i) const { return {texts.data() + ends[i], ends[i + 1] - ends[i]}; }
 
   static int64_t whole(Slice s) {
     if (s.size < 1 || s.size > 8 || (s.at[0] == '0' && s.size > 1)) return -1;
@@ -97,43 +161,35 @@ struct Names {
     return value;
   }
 
-  int32_t find(Slice s, int64_t number, uint64_t hash, size_t* place) const {
-    if (number >= 0 && number < static_cast<int64_t>(small.size()) && small[number] >= 0)
-      return small[number];
-    const size_t mask = slots.size() - 1;
-    for (*place = hash & mask; slots[*place].index >= 0; *place = (*place + 1) & mask) {
-      const Slot slot = slots[*place];
-      if (slot.hash != static_cast<uint32_t>(hash >> 32)) continue;
-      const Slice found = text(slot.index);
-      if (found.size == s.size && !std::memcmp(found.at, s.at, static_cast<size_t>(s.size)))
-        return slot.index;
-    }
-    return -1;
-  }
-
   int32_t find(Slice s) const {
-    const int64_t number = whole(s);
-    if (number >= 0 && number < static_cast<int64_t>(small.size()) && small[number] >= 0)
-      return small[number];
+    const int32_t found = find_small(whole(s));
     size_t place;
-    return find(s, number, hash_of(s), &place);
+    return found >= 0 ? found : find_hashed(s, hash_of(s), &place);
   }
 
   // The number of a text, new or not; −1 and the mistake where it may not be a name.
   int32_t take(Slice s, bool* is_new, Mistake* mistake) {
     *is_new = false;
     const int64_t number = whole(s);
-    if (number >= 0 && number < static_cast<int64_t>(small.size()) && small[number] >= 0)
-      return small[number];
+    int32_t found = find_small(number);
+    if (found >= 0) return found;
     const uint64_t hash = hash_of(s);
     size_t place = 0;
-    const int32_t found = find(s, number, hash, &place);
+    found = find_hashed(s, hash, &place);
     if (found >= 0) return found;
     if (std::memchr(s.at, 0, static_cast<size_t>(s.size))) { *mistake = NUL_BYTE; return -1; }
     if (!is_utf8(s)) { *mistake = NOT_UTF8; return -1; }
     const int32_t mine = count();
-    if (mine == std::numeric_limits<int32_t>::max() - 1) { *mistake = TOO_MANY; return -1; }
+    if (mine == std::numeric_limits<int32_t>::max() - 1 || s.size > LONGEST) {
+      *mistake = TOO_MANY;
+      return -1;
+    }
     *is_new = true;
+    Slot slot;
+    slot.hash = static_cast<uint32_t>(hash >> 32);
+    slot.index = mine;
+    slot.begin = texts.size();
+    slot.size = static_cast<uint64_t>(s.size);
     texts.append(s.at, static_cast<size_t>(s.size));
     ends.push_back(static_cast<int64_t>(texts.size()));
     if (number >= 0 && number < 4 * int64_t(mine) + 1024) {
@@ -141,21 +197,56 @@ struct Names {
       small[number] = mine;
       return mine;
     }
-    slots[place] = {static_cast<uint32_t>(hash >> 32), mine};
+    slots[place] = slot;
     if (++used * 2 > slots.size()) grow();
     return mine;
+  }
+
+  // Asks for the memory that a look at this text will read, first its slot and then its letters.
+  uint64_t ask_for(Slice s) const {
+    const int64_t number = whole(s);
+    if (number >= 0 && number < static_cast<int64_t>(small.size())) {
+      __builtin_prefetch(small.data() + number);
+      return 0;
+    }
+    const uint64_t hash = hash_of(s);
+    __builtin_prefetch(slots.data() + (hash & (slots.size() - 1)));
+    return hash;
+  }
+  void ask_for_text(uint64_t hash) const {
+    const Slot& slot = slots[hash & (slots.size() - 1)];
+    if (hash && slot.index >= 0) __builtin_prefetch(texts.data() + slot.begin);
   }
 
  private:
   size_t used = 0;
 
+  int32_t find_small(int64_t number) const {
+    return number >= 0 && number < static_cast<int64_t>(small.size()) ? small[number] : -1;
+  }
+
+  int32_t find_hashed(Slice s, uint64_t hash, size_t* place) const {
+    const size_t mask = slots.size() - 1;
+    const uint32_t tag = static_cast<uint32_t>(hash >> 32);
+    for (*place = hash & mask; slots[*place].index >= 0; *place = (*place + 1) & mask) {
+      const Slot& slot = slots[*place];
+      if (slot.hash == tag && static_cast<int64_t>(slot.size) == s.size &&
+          !std::memcmp(texts.data() + slot.begin, s.at, static_cast<size_t>(s.size)))
+        return slot.index;
+    }
+    return -1;
+  }
+
   void grow() {
-    std::vector<Slot> old(slots.size() * 2);
+    Room<Slot> old;
+    old.resize(slots.size() * 2, Slot());
     old.swap(slots);
     const size_t mask = slots.size() - 1;
-    for (const Slot slot : old) {
+    for (size_t i = 0; i < old.size(); ++i) {
+      const Slot& slot = old[i];
       if (slot.index < 0) continue;
-      size_t place = hash_of(text(slot.index)) & mask;
+      const Slice s{texts.data() + slot.begin, static_cast<int64_t>(slot.size)};
+      size_t place = hash_of(s) & mask;
       while (slots[place].index >= 0) place = (place + 1) & mask;
       slots[place] = slot;
     }
@@ -240,6 +331,49 @@ struct Table {
   int64_t mistake_line = 0, mistake_column = -1, mistake_detail = 0;
   std::string mistake_text;
   std::string unquoted;
+
+  // Names are all over the memory: what the coming lines will look up is asked for ahead of time.
+  // A wrong guess, where cells are quoted, costs nothing but the guess.
+  static constexpr size_t AHEAD = 32;
+  std::vector<size_t> id_columns;
+  std::vector<uint64_t> hints;  // [AHEAD][ids]
+  const char* ahead = nullptr;
+  size_t seen = 0, done = 0;
+
+  void look_ahead(const char* end) {
+    const size_t ids = id_columns.size();
+    while (seen < done + AHEAD && ahead < end) {
+      const char* q = ahead;
+      size_t column = 0;
+      uint64_t* line_hints = hints.data() + seen % AHEAD * ids;
+      for (size_t i = 0; i < ids; ++i) {
+        line_hints[i] = 0;
+        const char* from = q;
+        for (;; ++q) {
+          if (q < end && *q != '\n' && *q != delimiter) continue;
+          if (column == id_columns[i]) break;
+          if (q >= end || *q == '\n') break;
+          ++column;
+          from = q + 1;
+        }
+        if (column != id_columns[i]) break;
+        const char* to = q > from && q[-1] == '\r' ? q - 1 : q;
+        line_hints[i] = columns[column].names->ask_for({from, to - from});
+        if (q >= end || *q == '\n') {
+          std::fill(line_hints + i + 1, line_hints + ids, 0);
+          break;
+        }
+        ++column;
+        ++q;
+      }
+      const void* stop = q < end ? std::memchr(q, '\n', static_cast<size_t>(end - q)) : nullptr;
+      ahead = stop ? static_cast<const char*>(stop) + 1 : end;
+      ++seen;
+      if (seen < AHEAD / 2) continue;
+      const uint64_t* half = hints.data() + (seen - AHEAD / 2) % AHEAD * ids;
+      for (size_t i = 0; i < ids; ++i) columns[id_columns[i]].names->ask_for_text(half[i]);
+    }
+  }
 
   bool fail(Mistake what, int64_t at_line, int64_t column, Slice text, int64_t detail = 0) {
     mistake = what;
@@ -444,7 +578,10 @@ void* DEEPGAT_NAME(deepgat_table_new)(int64_t width, const int32_t* kinds, void*
   for (int64_t i = 0; i < width; ++i) {
     table->columns[i].kind = kinds[i];
     table->columns[i].names = static_cast<Names*>(names[i]);
+    if (kinds[i] == NEW_ID || kinds[i] == KNOWN_ID || kinds[i] == ANY_ID)
+      table->id_columns.push_back(static_cast<size_t>(i));
   }
+  table->hints.resize(Table::AHEAD * table->id_columns.size());
   table->delimiter = static_cast<char>(delimiter);
   table->comments = comments != 0;
   table->line = table->expected = first_line;
@@ -457,7 +594,11 @@ int64_t DEEPGAT_NAME(deepgat_table_feed)(void* table, const char* bytes, int64_t
                                          int32_t last) {
   Table& t = *static_cast<Table*>(table);
   const char *p = bytes, *end = bytes + size;
+  t.ahead = p;
+  t.seen = t.done = 0;
   while (p < end && !t.mistake) {
+    if (!t.id_columns.empty()) t.look_ahead(end);
+    ++t.done;
     const char* next = t.row(p, end, last != 0);
     if (!next) break;
     p = next;
