@@ -29,6 +29,7 @@ from deepgat.errors import UserError
 
 BUFFER = 2**24
 """Bytes read at a time; no row may be longer."""
+BEGINNING = 4096
 BOM = b"\xef\xbb\xbf"
 WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 SIGNATURES = {b"PK\x03\x04": "a zip archive", b"PAR1": "a Parquet file", b"\x1f\x8b": "gzip"}
@@ -63,14 +64,16 @@ def new_table(wanted: Sequence[Wanted], delimiter: str, comments: bool, first_li
 
 def read_header(path: Path) -> Header:
     """The names in the first line of a CSV file, and what stands between them."""
-    with opened(path) as file:
-        begin = file.read(BUFFER)
     name = shown(path)
-    skipped = _check_beginning(begin, name)
-    line = begin[skipped:].split(b"\n", 1)[0]
+    with opened(path) as file:
+        skipped = _check_beginning(file.read(BEGINNING), name)
+        file.seek(skipped)
+        line = file.readline(BUFFER)
+    start = skipped + len(line)
+    line = line.removesuffix(b"\n")
     if not line.strip():
         raise UserError(f"{name} is empty: expected a first line with the names of the columns")
-    if len(line) == len(begin) - skipped and len(begin) == BUFFER:
+    if len(line) == BUFFER:
         raise UserError(f"{name}, line 1 is longer than {BUFFER >> 20} MB: this is not a CSV file")
     if b"\r" in line.rstrip(b"\r"):
         raise UserError(
@@ -91,7 +94,7 @@ def read_header(path: Path) -> Header:
             "for sparse features"
         )
     check_names(name, names)
-    return Header(names, delimiter, skipped + len(line) + 1)
+    return Header(names, delimiter, start)
 
 
 def read_csv(path: Path, wanted: Mapping[str, Wanted]) -> Columns:
@@ -139,7 +142,7 @@ def _read(
     table = new_table(plan, delimiter, comments, first_line)
     with opened(path) as file:
         file.seek(start)
-        room = bytearray(BUFFER)
+        room = bytearray(min(BUFFER, path.stat().st_size + 1))
         view, held = memoryview(room), 0
         while True:
             got = file.readinto(view[held:])  # type: ignore[attr-defined]
@@ -148,7 +151,7 @@ def _read(
             if last or table.mistake() is not None:
                 return table
             held += got - taken
-            if held == BUFFER:
+            if held == len(room):
                 line = first_line + table.rows()
                 raise UserError(
                     f"{shown(path)}: the row at line {line} or after is longer than "
@@ -236,21 +239,24 @@ def _check_beginning(begin: bytes, name: str) -> int:
     for signature, what in SIGNATURES.items():
         if begin.startswith(signature):
             raise UserError(f"{name} is {what} and not text: unpack it, or correct its name")
-    if b"\0" in begin[:4096]:
+    if b"\0" in begin:
         raise UserError(f"{name} holds NUL bytes, so it is not text: export it as UTF-8 text")
     return len(BOM) if begin.startswith(BOM) else 0
 
 
 def _sniff_edge_list(path: Path) -> tuple[int, str, int]:
     """(columns, delimiter, where the rows begin), from the first line that has an edge."""
-    with opened(path) as file:
-        begin = file.read(BUFFER)
     name = shown(path)
-    skipped = _check_beginning(begin, name)
-    for line in begin[skipped:].split(b"\n"):
-        content = line.strip()
-        if not content or content[:1] in b"#%":
-            continue
+    content = b""
+    with opened(path) as file:
+        skipped = _check_beginning(file.read(BEGINNING), name)
+        file.seek(skipped)
+        while line := file.readline(BUFFER):
+            content = line.strip()
+            if content and content[:1] not in b"#%":
+                break
+            content = b""
+    if content:
         delimiter = next((char for char in ",;\t" if char.encode() in content), " ")
         width = len(content.split(None if delimiter == " " else delimiter.encode()))
         if width not in (2, 3):
