@@ -76,3 +76,13 @@ def test_a_stack_of_any_system_reads_them():
         assert same == (system == "mlp"), system
         with pytest.raises(UserError, match="pass edge_attr"):
             model(x, EDGES)
+
+
+@pytest.mark.gpu
+def test_a_gpu_sees_the_same_values():
+    torch.manual_seed(0)
+    model = build_model(model_settings("deepgat", "paper"), 3, 2, edge_channels=2).double().eval()
+    x = torch.randn(4, 3, dtype=torch.double)
+    expected = model(x, lists())
+    found = model.cuda()(x.cuda(), lists().to("cuda")).cpu()
+    torch.testing.assert_close(found, expected)

@@ -192,9 +192,8 @@ def _row_numbers(x: torch.Tensor) -> np.ndarray | None:
         values = x.values().numpy()
         keys = [hash((col[a:b].tobytes(), values[a:b].tobytes())) for a, b in pairwise(crow)]
         return np.unique(np.array(keys), return_inverse=True)[1]
-    rows = np.ascontiguousarray(x.numpy() + 0.0)  # −0 becomes 0
-    plain = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-    return np.unique(plain, return_inverse=True)[1]
+    rows = x.numpy() + 0.0  # −0 becomes 0
+    return np.unique(np.array([hash(row.tobytes()) for row in rows]), return_inverse=True)[1]
 
 
 def _column_problems(graph: OwnGraph) -> Iterator[str]:

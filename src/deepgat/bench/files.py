@@ -60,7 +60,7 @@ def through_pandas(folder: Path) -> Any:
     nodes, edges = pd.read_csv(folder / "nodes.csv"), pd.read_csv(folder / "edges.csv")
     place = pd.Series(np.arange(len(nodes)), index=nodes["id"])
     pairs = np.stack([place[edges[end]].to_numpy() for end in ("source", "target")])
-    x = torch.from_numpy(nodes.iloc[:, 2:].to_numpy(dtype=np.float32))
+    x = torch.from_numpy(nodes.iloc[:, 2:].to_numpy(dtype=np.float32, copy=True))
     y = torch.from_numpy(nodes["label"].to_numpy().copy())
     return Data(x=x, y=y, edge_index=to_undirected(torch.from_numpy(pairs), num_nodes=len(nodes)))
 

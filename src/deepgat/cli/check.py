@@ -12,6 +12,7 @@ from deepgat.cli.own import parse_reading
 from deepgat.cli.show import OUT, fact_table
 from deepgat.data import OwnGraph, ReadOptions, is_path, load_graph, read_graph
 from deepgat.data.own.convert import graph_from_pyg
+from deepgat.errors import printable
 from deepgat.saving import to_json
 
 SHOWN_CLASSES = 12
@@ -38,7 +39,8 @@ def check(
     if json:
         typer.echo(to_json(report.plain()), nl=False)
         return
-    OUT.print(fact_table(report.title, _rows(report)))
+    rows = [[name, printable(text)] for name, text in _rows(report)]
+    OUT.print(fact_table(report.title, rows))
     for title, sentences in (
         ("Done while reading:", report.notes),
         ("Likely problems:", report.problems or ["None found."]),
@@ -46,7 +48,7 @@ def check(
         if sentences:
             OUT.print(title)
             for sentence in sentences:
-                OUT.print(f"  • {sentence}", soft_wrap=True)
+                OUT.print(f"  • {printable(sentence)}", soft_wrap=True)
     OUT.print("A start, by rule of thumb; validation scores decide:")
     OUT.print(f"  {report.advice['command']}", soft_wrap=True)
     OUT.print(f"  because {report.advice['why']}.", soft_wrap=True)

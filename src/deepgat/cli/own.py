@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from deepgat.cli.show import ERR
 from deepgat.data import NodeDataset, ReadOptions, load_graph
-from deepgat.errors import UserError
+from deepgat.errors import UserError, printable
 
 
 def parse_reading(texts: Sequence[str] | None) -> dict[str, str | bool]:
@@ -26,5 +26,5 @@ def load_data(name: str, split: str | None, read: Sequence[str] | None) -> NodeD
     """A dataset by name or path; what was done to it while reading is told."""
     data = load_graph(name, split, **parse_reading(read))  # type: ignore[arg-type]
     for note in data.notes:
-        ERR.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+        ERR.print(f"[yellow]note:[/] {escape(printable(note))}", soft_wrap=True)
     return data

@@ -74,6 +74,8 @@ table("labels all empty", "has no labels", nodes="id,label,x\na,,1\nb,,2\n",
       edges="source,target\na,b\n")  # fmt: skip
 table("no features", "has no features", nodes="id,label\na,u\nb,v\n", edges="source,target\na,b\n")
 
+table("colours in a header", "no column 'id' among", nodes="\x1b[31mid,label\u2028\na,u\n")
+
 # what is wrong with one line
 table("a cell too many", "line 3: there are 6 cells, but 5 columns",
       nodes=NODES.replace("bob,", "bob,extra,"))  # fmt: skip
@@ -410,6 +412,7 @@ def test_one_sentence_and_nothing_written(words, make, tmp_path, monkeypatch, ca
     assert said.count("\n") == 1, said
     assert re.search(words, said), said
     assert "Traceback" not in said
+    assert said.rstrip("\n").isprintable()
     assert sorted(tmp_path.rglob("*")) == before
 
 

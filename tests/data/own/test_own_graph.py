@@ -160,6 +160,21 @@ def test_scales(tmp_path):
     assert load_graph(path, scale="none").graph.x[9] == 9
 
 
+def test_a_wide_table_of_zeros_and_ones_stays_sparse(tmp_path):
+    header = ",".join(f"w{i}" for i in range(40))
+    rows = [",".join("1" if j == i % 40 else "0" for j in range(40)) for i in range(30)]
+    text = f"id,label,{header}\n" + "".join(f"{i},{i % 2},{row}\n" for i, row in enumerate(rows))
+    x = load_graph(folder(tmp_path / "g", text, "source,target\n1,2\n")).graph.x
+    assert x.layout is torch.sparse_csr
+    assert torch.equal(x.to_dense()[:, :30], torch.eye(30))
+
+
+def test_a_column_to_drop_must_be_there(club):
+    assert load_graph(club, drop="town,trust").num_edge_features == 0
+    with pytest.raises(UserError, match="unknown column to drop 'twon': did you mean 'town'"):
+        load_graph(club, drop="twon")
+
+
 def test_words(tmp_path):
     rows = "".join(f"n{i},{'ab'[i % 2]},{'good book' if i % 2 else 'bad film film'} nr{i}\n"
                    for i in range(20))  # fmt: skip
@@ -314,6 +329,13 @@ def test_pyg_keeps_its_masks_and_values():
     assert made.num_edge_features == 1
     assert torch.equal(made.graph.x, data.x)
     assert torch.equal(made.graph.y, data.y)
+    gap = deepgat.from_pyg(Data(**{**data.to_dict(), "y": torch.tensor([3, 0, 3])}))
+    assert (gap.num_classes, gap.graph.y.tolist()) == (4, [3, 0, 3])
+    several = torch.tensor([[1, 0, 0], [0, 0, 0], [1, 0, 0]])
+    mask = {"val_mask": masks[2], "test_mask": masks[2] & False}
+    labels = deepgat.from_pyg(Data(**{**data.to_dict(), "y": several, **mask}))
+    assert labels.multi_label
+    assert labels.graph.y.tolist() == several.tolist()
     with pytest.raises(UserError, match="y has 2 rows for 3 nodes"):
         deepgat.from_pyg(Data(x=data.x, edge_index=data.edge_index, y=torch.tensor([0, 1])))
     with pytest.raises(UserError, match="expected a torch_geometric Data"):

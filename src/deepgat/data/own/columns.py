@@ -19,6 +19,8 @@ class Column:
     codes: np.ndarray | None = None
     """int32, −1 for an empty cell."""
     texts: Sequence[str] = ()
+    labels: Sequence[str] = ()
+    """A column of labels of which a node may have several: all of them, by name."""
 
     def as_texts(self) -> Column:
         """The same column as texts: a label may be a number."""

@@ -19,6 +19,7 @@ from deepgat.data.own.options import ReadOptions
 from deepgat.errors import UserError
 
 MASKS = ("train_mask", "val_mask", "test_mask")
+MOST_CLASSES = 10**6
 
 
 def id_text(value: Any) -> str:
@@ -156,11 +157,9 @@ def _pyg_columns(data: Any, n: int, options: ReadOptions) -> list[Column]:
         if len(y) != n:
             raise UserError(f"y has {len(y)} rows for {n} nodes: expected one each")
         if y.dim() == 2 and y.shape[1] > 1:
-            texts = [";".join(map(str, row.nonzero().view(-1).tolist())) for row in y]
-            columns.append(column_of(options.label, texts, "y"))
+            columns.append(several_labels(options.label, y.numpy(), "y"))
         else:
-            labels = [None if v < 0 else v for v in y.view(-1).tolist()]
-            columns.append(column_of(options.label, labels, "y"))
+            columns.append(_classes(options.label, y.view(-1)))
     if all(getattr(data, key, None) is not None for key in MASKS):
         masks = [getattr(data, key).detach().cpu() for key in MASKS]
         if any(mask.shape != (n,) or mask.dtype != torch.bool for mask in masks):
@@ -171,6 +170,35 @@ def _pyg_columns(data: Any, n: int, options: ReadOptions) -> list[Column]:
         part = torch.where(together.any(0), together.int().argmax(0), -1).int().numpy()
         columns.append(Column(options.part, codes=part, texts=["train", "val", "test"]))
     return columns
+
+
+def _classes(title: str, y: torch.Tensor) -> Column:
+    """Class numbers [n] as they are, −1 for "unlabelled"."""
+    whole = y.long()
+    if y.is_floating_point() and not torch.equal(whole.to(y.dtype), y):
+        raise UserError("y must hold whole numbers, one class per node, with -1 for unlabelled")
+    count = int(whole.max()) + 1 if len(whole) else 0
+    if count > MOST_CLASSES or (len(whole) and int(whole.min()) < -1):
+        raise UserError(
+            f"y holds classes from {int(whole.min())} to {count - 1}: expected numbers from 0 on, "
+            "with -1 for unlabelled"
+        )
+    texts = [str(number) for number in range(count)]
+    return Column(title, codes=whole.int().numpy(), texts=texts)
+
+
+def several_labels(title: str, y: np.ndarray, where: str, names: Sequence[str] = ()) -> Column:
+    """Labels [n, C] of 0 and 1 as a column; a node without any is unlabelled."""
+    if not np.isin(y, (0, 1)).all():
+        raise UserError(f"{where}: labels of two dimensions must be 0 or 1, a column per label")
+    titles = list(names) or [str(number) for number in range(y.shape[1])]
+    if len(titles) != y.shape[1]:
+        raise UserError(f"{where}: {len(titles)} class_names for {y.shape[1]} columns of labels")
+    if any(";" in name for name in titles):
+        raise UserError(f"{where}: a name of a label holds a semicolon; rename it")
+    rows = [";".join(titles[i] for i in np.flatnonzero(row)) for row in y]
+    column = column_of(title, [row or None for row in rows], where).as_texts()
+    return Column(title, codes=column.codes, texts=column.texts, labels=titles)
 
 
 def _edge_values(data: Any, key: str, count: int) -> np.ndarray | None:

@@ -34,6 +34,8 @@ class Edges:
     """Pairs u ≠ v of which the file names one direction alone."""
     weightless: int = 0
     """Edges of weight 0, which are left out: they change nothing."""
+    columns: tuple[str, ...] = ()
+    """The names of all columns of their table, in lower case."""
 
 
 def edges_of(
@@ -59,7 +61,8 @@ def edges_of(
     features = np.stack(parts, axis=1).astype(np.float32) if parts else None
     names = tuple(item.name for item in others)
     made = merged(source, target, nodes, weights, features, names, options.undirected)
-    return replace(made, weightless=nothing)
+    columns = tuple(item.name.lower() for item in table.columns)
+    return replace(made, weightless=nothing, columns=columns)
 
 
 def merged(

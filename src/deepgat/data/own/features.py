@@ -73,7 +73,8 @@ def joined(blocks: Sequence[FeatureBlock], nodes: int) -> tuple[Tensor, tuple[st
     """x [n, d] float32, dense or CSR, and the names of its columns."""
     names = tuple(name for block in blocks for name in block.names)
     filled: int = sum(
-        block.values.nnz if sp.issparse(block.values) else block.values.size for block in blocks
+        block.values.nnz if sp.issparse(block.values) else int(np.count_nonzero(block.values))
+        for block in blocks
     )
     if filled < SPARSE_BELOW * nodes * len(names):
         return csr_from_scipy(sp.hstack([sp.csr_matrix(block.values) for block in blocks])), names
@@ -115,8 +116,11 @@ def _numbers(table: Columns, column: Column, options: ReadOptions) -> FeatureBlo
 
 
 def _scaled(numbers: np.ndarray, scale: str) -> np.ndarray:
-    """Mean 0 and deviation 1, or 0 … 1, gaps not counted; a constant column becomes 0."""
-    if scale == "none" or not len(numbers):
+    """Mean 0 and deviation 1, or 0 … 1, gaps not counted; a constant column becomes 0.
+
+    A column of 0 and 1 alone says yes or no, and stays.
+    """
+    if scale == "none" or not len(numbers) or np.isin(numbers, (0, 1)).all():
         return numbers
     largest = np.nanmax(np.abs(numbers)) or 1.0
     numbers = numbers / largest  # so that squares of large numbers do not overflow

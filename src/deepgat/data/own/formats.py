@@ -13,7 +13,7 @@ from torch import Tensor
 from deepgat.data.features import csr_from_scipy
 from deepgat.data.own.arrays import open_npz, read_npy, sparse_matrix
 from deepgat.data.own.columns import Column, Columns, check_names
-from deepgat.data.own.convert import column_of, graph_from_networkx, id_text
+from deepgat.data.own.convert import column_of, graph_from_networkx, id_text, several_labels
 from deepgat.data.own.edges import Edges, merged
 from deepgat.data.own.graph import OwnGraph, own_graph
 from deepgat.data.own.opening import opened, shown
@@ -159,14 +159,7 @@ def _npz_labels(file: str, arrays: Any, labels: np.ndarray, title: str) -> Colum
     if "class_names" in arrays:
         names = [id_text(value) for value in np.atleast_1d(arrays["class_names"]()).tolist()]
     if labels.ndim == 2:
-        if not np.isin(labels, (0, 1)).all():
-            raise UserError(f"{file}: labels of two dimensions must be 0 or 1, a column per label")
-        titles = names or [str(number) for number in range(labels.shape[1])]
-        if len(titles) != labels.shape[1]:
-            raise UserError(f"{file}: there are {len(titles)} class_names for the labels' columns")
-        rows = [";".join(titles[i] for i in np.flatnonzero(row)) for row in labels]
-        # a semicolon says "several labels" even where every node happens to have one
-        return column_of(title, rows, file)
+        return several_labels(title, labels, file, names or ())
     if labels.dtype.kind in "US":
         return column_of(title, labels.tolist(), file)
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.number):

@@ -18,7 +18,7 @@ from deepgat.data.own.features import FeatureBlock, column_blocks, joined, struc
 from deepgat.data.own.options import ReadOptions, listed
 from deepgat.data.splits import Split, draw_masks, parse_split
 from deepgat.data.transforms import MASKS, require_nodes
-from deepgat.errors import UserError
+from deepgat.errors import UserError, unknown_name
 
 PARTS = {
     "train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2,
@@ -92,6 +92,9 @@ def own_graph(
     if not len(ids):
         raise UserError(f"{nodes.name} has no nodes: expected at least one")
     dropped = {item.lower() for item in listed(options.drop)}
+    known = {*(item.name.lower() for item in nodes.columns), *edges.columns}
+    for item in sorted(dropped - known):
+        raise unknown_name("column to drop", item, known)
     kept = [item for item in nodes.columns if item.name.lower() not in dropped]
     nodes = replace(nodes, columns=kept)
     y, class_names, labelled = _labels(nodes, options.label)
@@ -214,7 +217,7 @@ def _labels(nodes: Columns, name: str) -> tuple[Tensor, tuple[str, ...], np.ndar
     column = column.as_texts()
     assert column.codes is not None
     labelled = column.codes >= 0
-    if any(";" in text for text in column.texts):
+    if column.labels or any(";" in text for text in column.texts):
         return *_several_labels(nodes, column), labelled
     names = _in_order(column.texts)
     rank = {text: number for number, text in enumerate(names)}
@@ -232,7 +235,7 @@ def _several_labels(nodes: Columns, column: Column) -> tuple[Tensor, tuple[str, 
                 f"{nodes.at(row, column.name)}: there is an empty label between semicolons; "
                 "remove it"
             )
-    names = _in_order({part for found in parts for part in found})
+    names = list(column.labels) or _in_order({part for found in parts for part in found})
     if len(names) * nodes.rows > 2**31:
         raise UserError(
             f"{nodes.name}, column {column.name!r}: {len(names):,} different labels are too many "

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from deepgat.errors import UserError
+from deepgat.errors import UserError, printable
 
 
 def shown(path: os.PathLike[str] | str) -> str:
     """A name in a sentence: unprintable characters escaped, so that it stays one line."""
-    text = os.fspath(path)
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return printable(os.fspath(path))
 
 
 def kind_of(path: Path) -> str:
