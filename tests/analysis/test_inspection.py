@@ -146,5 +146,6 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert f"deepgat train '{path}'" in shown
     record = json.loads(run(str(path), "--json", "--read", "drop=x"))
     assert record["nodes"] == 60
+    assert f"deepgat train '{path}' --read drop=x " in record["advice"]["command"]
     assert record["problems"][0].startswith("The nodes have no features")
     assert json.loads(run("csbm", "--json"))["nodes"] == 2000

@@ -35,7 +35,8 @@ def check(
 
     Example: deepgat check my-graph/ --read text=abstract
     """
-    report = inspect_graph(_read(graph, read), shlex.quote(graph))
+    words = [graph, *(word for option in read or () for word in ("--read", option))]
+    report = inspect_graph(_read(graph, read), shlex.join(words))
     if json:
         typer.echo(to_json(report.plain()), nl=False)
         return
