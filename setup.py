@@ -56,7 +56,7 @@ setup(
     ext_modules=[
         Extension(
             "deepgat.ops._kernels",
-            [f"src/deepgat/ops/kernels/{name}.cpp" for name in ("attention", "matmul")],
+            [f"src/deepgat/ops/kernels/{name}.cpp" for name in ("attention", "matmul", "table")],
             depends=["src/deepgat/ops/kernels/simd.h"],
             optional=True,
         )

@@ -71,6 +71,7 @@ def test_the_command_writes_rows_with_the_machine(monkeypatch, tmp_path):
         "growth",
         "depth",
         "large",
+        "files",
     }
     mine = [row for row in record["rows"] if row["suite"] == "layer" and row["way"] == "deepgat"]
     assert all(row["times_gatconv"] > 0 and row["milliseconds"] > 0 for row in mine)
@@ -80,7 +81,22 @@ def test_the_command_writes_rows_with_the_machine(monkeypatch, tmp_path):
 def test_an_unknown_table_is_refused(monkeypatch, capsys):
     assert run(monkeypatch, "layers") == 2
     assert "did you mean 'layer'" in capsys.readouterr().err
-    assert set(SUITES) == {"layer", "step", "epoch", "words", "growth", "depth", "large"}
+    assert set(SUITES) == {"layer", "step", "epoch", "words", "growth", "depth", "large", "files"}
+
+
+def test_the_rivals_read_the_same_graph(tmp_path):
+    pytest.importorskip("pandas")
+    from deepgat.bench import files
+    from deepgat.data import load_graph
+
+    files.write_tables(tmp_path / "g", 300, 900, "user-")
+    mine = load_graph(tmp_path / "g").graph
+    by_hand, networkx = files.through_pandas(tmp_path / "g"), files.through_networkx(tmp_path / "g")
+    order = mine.edge_index.flip(0)  # PyG sorts by source first
+    assert torch.equal(by_hand.edge_index, order)
+    assert torch.equal(by_hand.y, mine.y)
+    loops = int((mine.edge_index[0] == mine.edge_index[1]).sum())
+    assert networkx.edge_index.shape[1] in (mine.edge_index.shape[1], order.shape[1] + loops)
 
 
 def test_rows_become_tables_and_a_figure(tmp_path):

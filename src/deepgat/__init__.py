@@ -5,7 +5,15 @@
 >>> run = deepgat.train_once(data, deepgat.recipe("paper", layers=4))     # doctest: +SKIP
 """
 
-from deepgat.data import NodeDataset, PropagateLabels, SplitNodes, load_graph
+from deepgat.data import (
+    NodeDataset,
+    PropagateLabels,
+    SplitNodes,
+    from_networkx,
+    from_pandas,
+    from_pyg,
+    load_graph,
+)
 from deepgat.errors import UserError
 from deepgat.nn import (
     G2,
@@ -51,6 +59,9 @@ __all__ = [
     "build_model",
     "evaluate",
     "fit",
+    "from_networkx",
+    "from_pandas",
+    "from_pyg",
     "load_graph",
     "load_run",
     "model_settings",

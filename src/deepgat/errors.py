@@ -13,6 +13,11 @@ class UserError(ValueError):
     """A mistake in the input, told in one sentence that names it and says what to do."""
 
 
+def printable(text: str) -> str:
+    """A text for a terminal: what could move its cursor or change its colours is escaped."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a misspelt name: says the nearest known one, and lists them all."""
     choices = sorted(known)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from deepgat.data import NodeDataset
+from deepgat.data import NodeDataset, load_graph
+from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, ModelSettings, build_model
 from deepgat.recipes import Recipe
 from deepgat.train import Epoch, Evaluation, FitResult, TrainSettings, evaluate, fit
@@ -30,6 +31,11 @@ class ModelCard:
     num_features: int
     num_classes: int
     multi_label: bool
+    edge_features: int = 0
+    class_names: list[str] = field(default_factory=list)
+    """What the classes of a user's own graph are called."""
+    reading: dict[str, Any] = field(default_factory=dict)
+    """The options that a user's own graph was read with."""
 
     @staticmethod
     def of(dataset: NodeDataset, recipe: Recipe) -> ModelCard:
@@ -41,7 +47,20 @@ class ModelCard:
             dataset.num_features,
             dataset.num_classes,
             dataset.multi_label,
+            dataset.num_edge_features,
+            list(dataset.class_names),
+            dict(dataset.reading),
         )
+
+    def load_data(self) -> NodeDataset:
+        """The data that the model was trained for; refused where its classes have changed."""
+        data = load_graph(self.dataset, self.split, **self.reading)
+        if list(data.class_names) != self.class_names:
+            raise UserError(
+                f"{data.title} has the classes {_some(data.class_names)}, but the model was "
+                f"trained for {_some(self.class_names)}: train it again"
+            )
+        return data
 
     def build(self) -> AttentionStack:
         """A new model of this kind, its weights drawn from the seed."""
@@ -49,7 +68,13 @@ class ModelCard:
         # random numbers touched.
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.training.seed)
-            return build_model(self.settings, self.num_features, self.num_classes, self.multi_label)
+            return build_model(
+                self.settings,
+                self.num_features,
+                self.num_classes,
+                self.multi_label,
+                self.edge_features,
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +123,10 @@ def train_once(
     model = card.build()
     fitted = fit(model, dataset, recipe.training, on_epoch)
     return Run(card, model, fitted, evaluate(model, dataset, recipe.training.device))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
 def versions() -> dict[str, str]:

@@ -57,7 +57,12 @@ CARD_TYPES = {
     "num_features": int,
     "num_classes": int,
     "multi_label": bool,
+    "edge_features": int,
+    "class_names": list,
+    "reading": dict,
 }
+ADDED = {"edge_features": 0, "class_names": [], "reading": {}}
+"""What models saved before there were graphs of one's own do not say."""
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""
 
@@ -116,10 +121,14 @@ def is_model_folder(folder: Path) -> bool:
 def write_predictions(path: Path, dataset: NodeDataset, evaluation: Evaluation) -> None:
     """One line per node: what it was used for, its label, the prediction, every probability.
 
-    Several labels of one node are joined by semicolons; an unknown label is left empty.
+    Several labels of one node are joined by semicolons; an unknown label is left empty. Nodes and
+    classes of a user's own graph have their names; a name that a spreadsheet would take for a
+    formula gets an apostrophe before it.
     """
+    names = list(dataset.class_names) or [str(c) for c in range(dataset.num_classes)]
     columns = ["graph", "node", "part", "label", "prediction"]
-    columns += [f"p{c}" for c in range(dataset.num_classes)]
+    columns += [f"p:{name}" if dataset.class_names else f"p{name}" for name in names]
+    ids = dataset.node_ids
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
@@ -129,14 +138,26 @@ def write_predictions(path: Path, dataset: NodeDataset, evaluation: Evaluation) 
             predictions = predicted_labels(logits, dataset.multi_label)
             rows = zip(
                 _parts(graph),
-                _label_texts(graph.y),
-                _label_texts(predictions),
+                _label_texts(graph.y, names),
+                _label_texts(predictions, names),
                 probabilities.tolist(),
                 strict=True,
             )
             for node, (part, label, prediction, shares) in enumerate(rows):
                 numbers = [f"{share:.6g}" for share in shares]
-                writer.writerow([number, node, part, label, prediction, *numbers])
+                texts = [ids[node] if ids else str(node), part, label, prediction]
+                writer.writerow([number, *map(harmless, texts), *numbers])
+
+
+def harmless(text: str) -> str:
+    """A text for a CSV cell: one that spreadsheets would run as a formula gets an apostrophe."""
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return "'" + text
+    return text
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -233,6 +254,7 @@ def _read_description(folder: Path) -> tuple[ModelCard, str]:
             "upgrade deepgat, or train the model again"
         )
     try:
+        found = ADDED | found
         plain = {field.name: found[field.name] for field in fields(ModelCard)}
         for name, kind in CARD_TYPES.items():
             if type(plain[name]) is not kind:
@@ -257,10 +279,10 @@ def _parts(graph: Data) -> list[str]:
     return names
 
 
-def _label_texts(labels: Any) -> list[str]:
+def _label_texts(labels: Any, names: list[str]) -> list[str]:
     if labels.dim() == 1:
-        return ["" if label == -1 else str(label) for label in labels.tolist()]
-    return [";".join(map(str, row.nonzero().view(-1).tolist())) for row in labels]
+        return ["" if label == -1 else names[label] for label in labels.tolist()]
+    return [";".join(names[c] for c in row.nonzero().view(-1).tolist()) for row in labels]
 
 
 def _plain(item: Any) -> Any:

@@ -156,10 +156,13 @@ def prepare(model: AttentionStack, dataset: NodeDataset, device: torch.device) -
     for graph in dataset.graphs:
         labelled = graph if propagate is None else propagate(graph)
         z = None if propagate is None else labelled.label_features.to(device)
+        neighbors = Neighbors.from_edge_index(graph.edge_index, graph.num_nodes)
+        if graph.edge_weight is not None or graph.edge_attr is not None:
+            neighbors = neighbors.with_values(graph.edge_index, graph.edge_weight, graph.edge_attr)
         inputs.append(
             GraphInputs(
                 x=_on(graph.x, device),
-                neighbors=Neighbors.from_edge_index(graph.edge_index, graph.num_nodes).to(device),
+                neighbors=neighbors.to(device),
                 label_features=z,
                 y=graph.y.to(device),
                 nodes={

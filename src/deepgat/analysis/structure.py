@@ -14,6 +14,8 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 from torch import Tensor
 
+from deepgat.data import undirected_matrix
+
 HUB_DEGREE = 30
 """A hub has at least this many (printed) degrees."""
 BLOCK_ROWS = 4096
@@ -70,14 +72,7 @@ def graph_statistics(graphs: Sequence[tuple[Tensor, int]]) -> GraphStatistics:
 
 def adjacency(edge_index: Tensor, nodes: int) -> sp.csr_matrix:
     """[n, n] of ones: symmetric, without diagonal, rows sorted."""
-    a, b = edge_index.cpu().numpy()
-    proper = a != b
-    ones = np.ones(int(proper.sum()))
-    one_way = sp.csr_matrix((ones, (a[proper], b[proper])), shape=(nodes, nodes))
-    both = sp.csr_matrix(one_way + one_way.T)
-    both.data[:] = 1
-    both.sort_indices()
-    return both
+    return undirected_matrix(edge_index.cpu().numpy(), nodes)
 
 
 def diameter(matrix: sp.csr_matrix) -> int:

@@ -50,6 +50,17 @@ def measure(
     return {name: Measurement(min(times[name]), peaks[name]) for name in working}
 
 
+def measure_once(step: Step) -> Measurement:
+    """One run on the CPU, for what takes long enough: its time, and its memory in the same run."""
+    device = torch.device("cpu")
+    _empty(device)
+    with _freed_at_once():
+        before = _resident("VmRSS")
+        _reset_resident_peak()
+        milliseconds = _milliseconds(step, device)
+        return Measurement(milliseconds, max(0.0, (_resident("VmHWM") - before) / 1e6))
+
+
 def peak_megabytes(step: Step, device: torch.device) -> float:
     """The most memory the step held above what was held before it."""
     _empty(device)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deepgat.bench import graphs
+from deepgat.bench.files import files as read_files
 from deepgat.bench.measure import Measurement, Step, copy_bandwidth, measure, replayed
 from deepgat.bench.rivals import FusedClassAttention, PlainClassAttention
 from deepgat.data import load_graph
@@ -232,6 +233,7 @@ SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
     "growth": growth,
     "depth": depth,
     "large": large,
+    "files": lambda options: read_files(options.quick),
 }
 
 

@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from deepgat.cli.bench import bench
+from deepgat.cli.check import check
 from deepgat.cli.datasets import datasets
 from deepgat.cli.demo import demo
 from deepgat.cli.evaluate import evaluate
@@ -20,7 +21,7 @@ from deepgat.cli.run import run
 from deepgat.cli.show import ERR
 from deepgat.cli.store import store_app
 from deepgat.cli.train import train
-from deepgat.errors import UserError
+from deepgat.errors import UserError, printable
 
 app = typer.Typer(
     help="Deep graph attention networks: train, compare and understand them.",
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.command()(train)
 app.command()(evaluate)
 app.command()(datasets)
+app.command()(check)
 app.command()(models)
 app.command()(demo)
 app.command()(bench)
@@ -50,7 +52,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        ERR.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        ERR.print(f"[bold red]error:[/] {escape(printable(str(error)))}", soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         ERR.print("interrupted")

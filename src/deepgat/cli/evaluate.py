@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from deepgat.cli.show import OUT, score_table
-from deepgat.data import load_graph
 from deepgat.errors import UserError
 from deepgat.saving import is_model_folder, load_run, to_json
 from deepgat.train import evaluate as score
@@ -25,7 +24,7 @@ def evaluate(
     rows = []
     for model_folder in _model_folders(folder):
         model, card = load_run(model_folder)
-        dataset = load_graph(card.dataset, card.split)
+        dataset = card.load_data()
         evaluation = score(model, dataset, device)
         rows.append((str(model_folder), evaluation.micro_f1))
         if json:

@@ -114,6 +114,17 @@ def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     return table
 
 
+def fact_table(title: str, rows: Sequence[Sequence[str]]) -> Table:
+    """Two columns, without a head: what, and how it is."""
+    table = _table(title)
+    table.show_header = False
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 def score_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> Table:
     """A row per name with micro-F1 of each part."""
     table = _table(title)

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from deepgat.analysis import micro_f1
+from deepgat.cli.own import load_data
 from deepgat.cli.parsing import head_width, parse_choices, parse_seeds
 from deepgat.cli.show import ERR, OUT, epoch_progress, run_table, score_table
 from deepgat.config import Config, read_config
-from deepgat.data import NodeDataset, label_propagation, load_graph
+from deepgat.data import NodeDataset, label_propagation
 from deepgat.errors import UserError
 from deepgat.nn.presets import OF_THE_PAPER, resolve
 from deepgat.nn.systems import LABEL_PROPAGATION
@@ -26,7 +27,8 @@ from deepgat.train import choose_device
 
 def train(
     dataset: Annotated[
-        str | None, typer.Argument(help="A name of deepgat datasets: cora, cs, digits, …")
+        str | None,
+        typer.Argument(help="A name of deepgat datasets (cora, cs, …), or a graph of your own."),
     ] = None,
     config: Annotated[
         str | None,
@@ -87,6 +89,13 @@ def train(
             help="public, authors, random[:SEED[:TRAIN/VAL]], fractions:TRAIN/VAL[:SEED], stored:K."
         ),
     ] = None,
+    read: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="How to read a graph of your own, e.g. --read missing=mean; repeatable.",
+        ),
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds of the weights, e.g. 0-9 or 0,3.")] = "0",
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32, or bf16 on a GPU.")] = None,
@@ -120,7 +129,7 @@ def train(
     given = {"layers": layers, "hidden": hidden, "heads": heads, "dropout": dropout}
     choices |= _given(given)
     if model == LABEL_PROPAGATION:
-        _propagate_labels(load_graph(dataset, split), choices.get("layers", 2), out, json)
+        _propagate_labels(load_data(dataset, split, read), choices.get("layers", 2), out, json)
         return
     training = {
         "lr": lr,
@@ -149,7 +158,7 @@ def train(
     if out is None and resume:
         raise UserError("--resume needs --out: it looks there for finished runs")
     choose_device(plan.training.device)  # refused now rather than after the loading
-    data = load_graph(dataset, split)
+    data = load_data(dataset, split, read)
 
     records = []
     try:

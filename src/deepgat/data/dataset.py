@@ -1,6 +1,8 @@
 """What every model is trained on: labelled graphs whose masks say what each node is for."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch_geometric.data import Data
 
@@ -18,7 +20,8 @@ class NodeDataset:
     - ``y``: [n] int64 class ids with −1 for "unlabelled", or [n, num_classes] float 0/1 when
       ``multi_label``;
     - ``train_mask``, ``val_mask``, ``test_mask``: [n] bool, disjoint; unlabelled nodes
-      are in none of them.
+      are in none of them;
+    - for some graphs ``edge_weight`` [e] ≥ 0 and ``edge_attr`` [e, num_edge_features], float32.
     """
 
     name: str
@@ -31,6 +34,21 @@ class NodeDataset:
     multi_label: bool
     split: str
     """The canonical text of the split in the masks, as ``parse_split`` reads it."""
+    node_ids: tuple[str, ...] = field(default=(), repr=False)
+    """What the nodes of a user's own graph are called; empty: by their numbers."""
+    class_names: tuple[str, ...] = ()
+    """What its classes are called; empty: by their numbers."""
+    feature_names: tuple[str, ...] = field(default=(), repr=False)
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    """The options it was read with, where they are not the usual ones."""
+    notes: tuple[str, ...] = field(default=(), repr=False)
+    """What was done to the graph when it was read, a sentence each."""
+
+    @property
+    def num_edge_features(self) -> int:
+        """Width of ``edge_attr``, 0 without it."""
+        edge_attr = self.graphs[0].edge_attr
+        return 0 if edge_attr is None else int(edge_attr.shape[1])
 
     @property
     def graph(self) -> Data:

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
@@ -22,6 +22,7 @@ from torch_geometric.utils import to_undirected
 from deepgat.data.cache import DamagedFile, cache_folder, graph_file, read_graphs, write_graphs
 from deepgat.data.dataset import NodeDataset
 from deepgat.data.entries import ENTRIES, Entry, find_entry
+from deepgat.data.own import ReadOptions, looks_like_a_path, read_graph, to_dataset
 from deepgat.data.splits import Split, parse_split
 from deepgat.data.transforms import NormalizeRows, SplitNodes, require_nodes
 from deepgat.errors import UserError
@@ -30,33 +31,47 @@ PathLike = str | os.PathLike[str]
 
 
 def load_graph(
-    name: str,
+    name: PathLike,
     split: str | Split | None = None,
     *,
     data_root: PathLike | None = None,
     cache_dir: PathLike | None = None,
     undirected: bool = True,
     download: bool = True,
+    **options: Any,
 ) -> NodeDataset:
-    """A dataset of the catalogue, split and ready to train on.
+    """A dataset of the catalogue, or a graph of one's own, split and ready to train on.
+
+    A text that names a file or a folder (with a slash in it, or of something that is there and is
+    no name of the catalogue) is read as ``docs/own-graph.md`` tells; everything else is a name.
 
     Cora and CiteSeer have their feature rows divided by their sums, as is usual; the others come
     as they are. Self-loops in the raw graph stay in ``edge_index``: the models see to it that
     every node has exactly one.
 
     Args:
-        name: as in :func:`catalogue`, in any case: "cora", "cs", "ppi-rebuilt".
+        name: as in :func:`catalogue`, in any case: "cora", "cs", "ppi-rebuilt"; or a path.
         split: a text for :func:`parse_split` or a :class:`Split`; left out, the dataset's default.
         data_root: the folder of raw files, instead of ``DEEPGAT_DATA``.
         cache_dir: the folder for parsed graphs, instead of ``DEEPGAT_CACHE``.
-        undirected: give the directed graphs (WebKB, Wikipedia, Actor) every edge both ways.
+        undirected: give the directed graphs (WebKB, Wikipedia, Actor, a user's own) every edge
+            both ways.
         download: whether to try the network for a dataset that is not at hand.
+        options: fields of :class:`~deepgat.data.ReadOptions`, for a graph of one's own.
 
     Raises:
         UserError: for an unknown name or split, and for a dataset that cannot be had (it says
             which files are needed, and where).
     """
-    entry = find_entry(name)
+    if is_path(name):
+        chosen = ReadOptions.of({**options, "undirected": undirected})
+        return to_dataset(read_graph(name, chosen), split)
+    entry = find_entry(os.fspath(name))
+    if options:
+        raise UserError(
+            f"{next(iter(options))} is an option for a graph of your own, and {entry.key} is a "
+            "dataset of the catalogue: leave it out"
+        )
     if split is None:
         split = entry.default_split
     wanted = parse_split(split) if isinstance(split, str) else split
@@ -74,6 +89,13 @@ def load_graph(
         multi_label=entry.multi_label,
         split=str(wanted),
     )
+
+
+def is_path(name: PathLike) -> bool:
+    """Whether a name means a graph of one's own rather than a dataset of the catalogue."""
+    if not isinstance(name, str):
+        return True
+    return name.strip().lower() not in ENTRIES and looks_like_a_path(name)
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,18 @@ from deepgat.ops import Normalization
 
 
 def build_model(
-    settings: ModelSettings, in_channels: int, num_classes: int, multi_label: bool = False
+    settings: ModelSettings,
+    in_channels: int,
+    num_classes: int,
+    multi_label: bool = False,
+    edge_channels: int = 0,
 ) -> AttentionStack:
-    """The model that the settings stand for, for d features and C classes or labels."""
-    return AttentionStack(in_channels, num_classes, **stack_arguments(settings, multi_label))
+    """The model that the settings stand for, for d features and C classes or labels.
+
+    ``edge_channels``: the width of the edges' features, where they have any.
+    """
+    arguments = stack_arguments(settings, multi_label)
+    return AttentionStack(in_channels, num_classes, edge_channels=edge_channels, **arguments)
 
 
 def stack_arguments(settings: ModelSettings, multi_label: bool) -> dict[str, Any]:

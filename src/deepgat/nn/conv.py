@@ -197,10 +197,13 @@ class NeighborAttention(nn.Module):
             undropped: x before dropout, where the attention is to be computed from that; the
                 class prediction that is returned, and trained, is always made from ``x``.
             class_head: makes the class predictions in place of the layer's own W₁.
-            edge_bias: [E, H] or [E, 1], joins the score; in the order of the lists.
+            edge_bias: [E, H] or [E, 1], joins the score; in the order of the lists. Left out, the
+                weights and features that the lists themselves hold join it.
         """
         x = ops.as_features(x)
         neighbors = ops.as_neighbors(edge_index, x.size(0))
+        if edge_bias is None:
+            edge_bias = self._listed_bias(neighbors.log_weight, neighbors.features)
         predict = self.predict_classes if class_head is None else class_head
         if class_head is None:
             value, class_logits = self._project(x, label_features)
@@ -294,24 +297,28 @@ class NeighborAttention(nn.Module):
         edge_attr: Tensor | None,
     ) -> Tensor | None:
         """log(weight) + W_e · attributes, in the order of the lists: [E, H or 1]; None without."""
-        if edge_attr is not None and self.edge_map is None:
-            raise UserError("edge_attr was given to a layer made without edge_channels")
-        if self.edge_map is not None and edge_attr is None:
-            raise UserError("the layer was made with edge_channels: pass edge_attr")
-        bias = None
+        if isinstance(edge_index, Neighbors):
+            weight = edge_index.log_weight
+            if edge_weight is not None:
+                weight = edge_weight.unsqueeze(-1).log()
+            features = edge_index.features if edge_attr is None else edge_attr
+            return self._listed_bias(weight, features)
+        if edge_weight is None and edge_attr is None:
+            return self._listed_bias(None, None)
         neighbors = ops.as_neighbors(edge_index, num_nodes)
-        given = None if isinstance(edge_index, Neighbors) else edge_index
-        if edge_weight is not None:
-            weight = edge_weight.unsqueeze(-1)
-            if given is not None:
-                weight = neighbors.in_order(given, weight, mean=False, loops=1.0)
-            bias = weight.log()
-        if edge_attr is not None and self.edge_map is not None:
-            if given is not None:
-                edge_attr = neighbors.in_order(given, edge_attr, mean=True, loops=0.0)
-            mapped = ops.linear(edge_attr, self.edge_map.weight)
-            bias = mapped if bias is None else bias + mapped
-        return bias
+        neighbors = neighbors.with_values(edge_index, edge_weight, edge_attr)
+        return self._listed_bias(neighbors.log_weight, neighbors.features)
+
+    def _listed_bias(self, log_weight: Tensor | None, features: Tensor | None) -> Tensor | None:
+        """log(weight) + W_e · features of edges in the order of the lists."""
+        if features is not None and self.edge_map is None:
+            raise UserError("edge_attr was given to a layer made without edge_channels")
+        if self.edge_map is not None and features is None:
+            raise UserError("the layer was made with edge_channels: pass edge_attr")
+        if features is None or self.edge_map is None:
+            return log_weight
+        mapped = ops.linear(features, self.edge_map.weight)
+        return mapped if log_weight is None else log_weight + mapped
 
     def __repr__(self) -> str:
         return (

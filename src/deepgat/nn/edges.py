@@ -25,7 +25,9 @@ def no_edges(neighbors: Neighbors) -> Neighbors:
     n, device = neighbors.num_nodes, neighbors.device
     ptr, nodes = torch.arange(n + 1, device=device), torch.arange(n, device=device)
     ids = nodes.int()
-    return Neighbors.from_lists(ptr, ids, ids, ptr, nodes, ids, symmetric=True)
+    features = neighbors.features  # with one neighbour each, their values make no difference
+    features = None if features is None else features.new_zeros(n, features.size(1))
+    return Neighbors.from_lists(ptr, ids, ids, ptr, nodes, ids, symmetric=True, features=features)
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ def select_edges(neighbors: Neighbors, keep: Tensor, symmetric: bool) -> Neighbo
         by_source=place[neighbors.by_source[by_source]],
         target_by_source=neighbors.target_by_source[by_source],
         symmetric=symmetric,
+        log_weight=None if neighbors.log_weight is None else neighbors.log_weight[keep],
+        features=None if neighbors.features is None else neighbors.features[keep],
     )
 
 

@@ -115,6 +115,7 @@ class AttentionStack(nn.Module):
             ``dropout`` when left out.
         bias: learn a bias per layer.
         loss: the loss this model is trained with, of :mod:`deepgat.nn.losses`.
+        edge_channels: width of the edges' features, which the neighbour lists then hold.
     """
 
     def __init__(
@@ -154,6 +155,7 @@ class AttentionStack(nn.Module):
         output_dropout: float | None = None,
         bias: bool = True,
         loss: Loss | None = None,
+        edge_channels: int = 0,
     ) -> None:
         super().__init__()
         self.in_channels = in_channels
@@ -217,6 +219,7 @@ class AttentionStack(nn.Module):
                 project=project,
                 own_class_head=not shared_class_head,
                 class_bias=class_bias,
+                edge_channels=edge_channels,
             )
             return Layer(
                 conv,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ class Neighbors:
         pieces, hubs: the lists by target cut for workers, of :func:`~deepgat.ops.pieces.cut_lists`.
         source_pieces, source_hubs: the same for the lists by source.
         symmetric: whether u ∈ N_v implies v ∈ N_u.
+        log_weight: [E, 1] or None: logarithms of the edges' weights, which join every score.
+        features: [E, k] or None: the edges' features, for layers made with ``edge_channels``.
     """
 
     ptr: Tensor
@@ -44,6 +46,8 @@ class Neighbors:
     source_pieces: Tensor
     source_hubs: Tensor
     symmetric: bool
+    log_weight: Tensor | None = None
+    features: Tensor | None = None
 
     @staticmethod
     def from_edge_index(edge_index: Tensor, num_nodes: int) -> Neighbors:
@@ -76,6 +80,8 @@ class Neighbors:
         by_source: Tensor,
         target_by_source: Tensor,
         symmetric: bool,
+        log_weight: Tensor | None = None,
+        features: Tensor | None = None,
     ) -> Neighbors:
         """From lists in both orders, which are now cut for workers."""
         pieces, hubs = cut_lists(ptr)
@@ -92,7 +98,25 @@ class Neighbors:
             source_pieces=source_pieces,
             source_hubs=source_hubs,
             symmetric=symmetric,
+            log_weight=log_weight,
+            features=features,
         )
+
+    def with_values(
+        self, edge_index: Tensor, weight: Tensor | None, features: Tensor | None
+    ) -> Neighbors:
+        """The lists with weights [m] ≥ 0 and features [m, k] of the edges of ``edge_index``.
+
+        The weights of an edge named twice are added, its features averaged; a self-loop that
+        ``edge_index`` does not name weighs 1 and has features 0.
+        """
+        log_weight = None
+        if weight is not None:
+            listed = self.in_order(edge_index, weight.unsqueeze(-1), mean=False, loops=1.0)
+            log_weight = listed.log()
+        if features is not None:
+            features = self.in_order(edge_index, features, mean=True, loops=0.0)
+        return replace(self, log_weight=log_weight, features=features)
 
     @property
     def num_nodes(self) -> int:

@@ -26,6 +26,7 @@ TITLES = {
     "growth": "Growth with the edges, the heads and the layers",
     "depth": "A training step of many layers, activations kept or computed again",
     "large": "One training step on a large random graph with hubs",
+    "files": "Reading a graph from nodes.csv and edges.csv",
 }
 COLUMNS = {
     "graph": "graph", "edges": "edges", "layers": "layers", "heads": "heads", "way": "way",
@@ -33,6 +34,7 @@ COLUMNS = {
     "times_gatconv": "× GATConv", "times_plain": "× plain", "memory_times_plain": "memory × plain",
     "times_dense": "× dense", "gather_bound_milliseconds": "gather bound ms",
     "nanoseconds_per_edge": "ns per edge", "largest_degree": "largest degree",
+    "times_deepgat": "× deepgat's time",
 }  # fmt: skip
 OURS, THEIRS = COLORS[1], "0.72"
 

@@ -1,0 +1,320 @@
+"""What is in a graph of one's own, what is probably wrong with it, and what to train on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse.csgraph import connected_components
+
+from deepgat.analysis.homophily import Homophily, homophily
+from deepgat.data import OwnGraph, undirected_matrix
+
+LISTED_HUBS = 5
+MOST_COLUMNS = 3000
+"""So many feature columns are looked at one by one."""
+DETERMINED = 0.99
+"""A column that is right about this share of the labels gives them away."""
+COMMON = 0.95
+RARE_CLASS = 5
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """The answer of ``deepgat check``, in plain values."""
+
+    title: str
+    nodes: int
+    edges: int
+    """Undirected pairs u ≠ v."""
+    features: int
+    feature_columns: dict[str, int]
+    """How many columns of the table are numbers, categories, words, structure."""
+    edge_features: list[str]
+    edge_weights: bool
+    classes: dict[str, int]
+    multi_label: bool
+    unlabelled: int
+    split: dict[str, int] | None
+    homophily_edge: float
+    homophily_adjusted: float
+    mean_degree: float
+    hubs: list[tuple[str, int]]
+    """The nodes of the highest degrees."""
+    components: int
+    largest_component: float
+    """Its share of the nodes."""
+    isolated: int
+    duplicate_edges: int
+    self_loops: int
+    one_way_edges: int
+    problems: list[str]
+    advice: dict[str, Any]
+    """layers, model, command and why."""
+    notes: list[str]
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def inspect_graph(graph: OwnGraph, path: str = "my-graph/") -> GraphReport:
+    """Looks at a graph; ``path`` is what the advised command calls it."""
+    index, n = graph.edges.index, len(graph.ids)
+    matrix = undirected_matrix(index, n)
+    degree = np.diff(matrix.indptr)
+    count, member = connected_components(matrix, directed=False)
+    alike = homophily(index, graph.y.numpy())
+    top = np.argsort(-degree, kind="stable")[:LISTED_HUBS]
+    kinds: dict[str, int] = {}
+    for block in graph.blocks:
+        kinds[block.kind] = kinds.get(block.kind, 0) + 1
+    parts = None
+    if graph.masks is not None:
+        parts = dict(zip(("train", "val", "test"), graph.masks.sum(1).tolist(), strict=True))
+    return GraphReport(
+        title=graph.title,
+        nodes=n,
+        edges=int(degree.sum()) // 2,
+        features=int(graph.x.shape[1]),
+        feature_columns=kinds,
+        edge_features=list(graph.edges.feature_names),
+        edge_weights=graph.edges.weight is not None,
+        classes=graph.class_sizes,
+        multi_label=graph.multi_label,
+        unlabelled=int((~graph.labelled).sum()),
+        split=parts,
+        homophily_edge=alike.edge,
+        homophily_adjusted=alike.adjusted,
+        mean_degree=float(degree.mean()),
+        hubs=[(graph.ids[i], int(degree[i])) for i in top.tolist()],
+        components=int(count),
+        largest_component=float(np.bincount(member).max() / n),
+        isolated=int((degree == 0).sum()),
+        duplicate_edges=graph.edges.duplicates,
+        self_loops=graph.edges.self_loops,
+        one_way_edges=graph.edges.one_way,
+        problems=list(_problems(graph, degree)),
+        advice=_advice(graph, alike, float(degree.mean()), path),
+        notes=list(graph.notes),
+    )
+
+
+def _problems(graph: OwnGraph, degree: np.ndarray) -> Iterator[str]:
+    n = len(graph.ids)
+    if not graph.x.shape[1]:
+        yield "The nodes have no features: add columns, or read with structure=degree,pagerank."
+    yield from _label_problems(graph)
+    yield from _column_problems(graph)
+    yield from _split_problems(graph)
+    alone = int((degree == 0).sum())
+    if not graph.edges.index.size:
+        yield "There are no edges: a model sees each node by itself."
+    elif alone > 0.05 * n:
+        yield f"{alone:,} of {n:,} nodes have no neighbour: the graph says nothing about them."
+    if degree.max(initial=0) > 0.3 * n and n > 20:
+        hub = graph.ids[int(degree.argmax())]
+        yield (
+            f"The node {hub[:40]!r} is joined to {degree.max() / n:.0%} of all nodes: it makes "
+            "them neighbours of each other's neighbours, and may be no real node."
+        )
+
+
+def _label_problems(graph: OwnGraph) -> Iterator[str]:
+    sizes = graph.class_sizes
+    if not sizes:
+        yield "The nodes have no labels: nothing can be trained; name the column with label=…"
+        return
+    total = sum(sizes.values())
+    if len(sizes) == 1 and not graph.multi_label:
+        yield "There is one class alone: nothing can be learnt."
+        return
+    single = [name for name, size in sizes.items() if size == 1]
+    if single:
+        more = f" and {len(single) - 1} more" if len(single) > 1 else ""
+        yield (
+            f"The class {single[0][:40]!r}{more} has one node: it cannot be both learnt and "
+            "tested; merge it, or read with rare=unlabel."
+        )
+    small = [name for name, size in sizes.items() if 1 < size < RARE_CLASS]
+    if small:
+        yield (
+            f"{len(small)} classes have fewer than {RARE_CLASS} nodes, such as "
+            f"{small[0][:40]!r}: their scores will be chance."
+        )
+    name, size = max(sizes.items(), key=lambda item: item[1])
+    if not graph.multi_label and size > 0.9 * total:
+        yield (
+            f"{size / total:.0%} of the labelled nodes are {name[:40]!r}: always saying so scores "
+            "as much, so compare micro-F1 with that."
+        )
+
+
+def _split_problems(graph: OwnGraph) -> Iterator[str]:
+    if graph.masks is None:
+        return
+    train, val, test = graph.masks.numpy()
+    for mask, part in ((train, "train"), (val, "val"), (test, "test")):
+        if not mask.any():
+            yield f"No node is in the part {part!r} of the split."
+    if not graph.multi_label:
+        y = graph.y.numpy()
+        learnt = np.unique(y[train])
+        unseen = np.setdiff1d(np.unique(y[(val | test) & (y >= 0)]), learnt)
+        for c in unseen[:3].tolist():
+            yield (
+                f"The class {graph.class_names[c][:40]!r} is validated or tested but has no "
+                "training node: it cannot be predicted."
+            )
+    rows = _row_numbers(graph.x)
+    if rows is None or graph.x.shape[1] < 4:
+        return
+    known = np.isin(rows, np.unique(rows[train]))
+    for mask, part in ((val, "validation"), (test, "test")):
+        repeated = int((known & mask).sum())
+        if repeated > 0.1 * max(int(mask.sum()), 1):
+            yield (
+                f"{repeated:,} of {int(mask.sum()):,} {part} nodes have exactly the features of a "
+                "training node: if they are copies, the score is too good."
+            )
+
+
+def _row_numbers(x: torch.Tensor) -> np.ndarray | None:
+    """[n]: the same number for the same features."""
+    if not x.shape[1]:
+        return None
+    if x.layout is torch.sparse_csr:
+        crow, col = x.crow_indices().tolist(), x.col_indices().numpy()
+        values = x.values().numpy()
+        keys = [hash((col[a:b].tobytes(), values[a:b].tobytes())) for a, b in pairwise(crow)]
+        return np.unique(np.array(keys), return_inverse=True)[1]
+    rows = x.numpy() + 0.0  # −0 becomes 0
+    return np.unique(np.array([hash(row.tobytes()) for row in rows]), return_inverse=True)[1]
+
+
+def _column_problems(graph: OwnGraph) -> Iterator[str]:
+    constant, outlying = [], []
+    y = None if graph.multi_label else graph.y.numpy()
+    for name, values, several in _columns(graph):
+        if not several and len(np.unique(values)) == 1 and len(values) > 1:
+            constant.append(name)
+            continue
+        if not several and _is_counter(values):
+            yield (
+                f"The column {name!r} counts the nodes, like an id: leave it out with "
+                f"drop={name}, or it will be learnt by heart."
+            )
+        elif y is not None and _determines(values, y, ordered=not several):
+            yield (
+                f"The column {name!r} alone tells {DETERMINED:.0%} of the labels or more: it may "
+                f"be made from them; leave it out with drop={name} unless you know it beforehand."
+            )
+        if not several and graph.options.scale == "standard" and np.abs(values).max() > 50:
+            outlying.append(name)
+    if constant:
+        yield (
+            f"{len(constant)} feature columns have one value throughout, such as "
+            f"{constant[0]!r}: they say nothing."
+        )
+    if outlying:
+        yield (
+            f"{len(outlying)} columns have a number more than 50 deviations from the mean, such "
+            f"as {outlying[0]!r}: look for a mistake, or take its logarithm."
+        )
+
+
+def _columns(graph: OwnGraph) -> Iterator[tuple[str, np.ndarray, bool]]:
+    """(name, one value per node, whether it is a category) of the columns of the table, or of x."""
+    for block in graph.blocks[:MOST_COLUMNS]:
+        if block.kind == "number":
+            yield block.column, np.asarray(block.values)[:, 0], False
+        elif block.kind == "category":
+            rows = block.values.tocsr()
+            codes = np.full(rows.shape[0], -1)
+            codes[np.diff(rows.indptr) > 0] = rows.indices
+            yield block.column, codes, True
+    if not graph.blocks and graph.x.layout is torch.strided:
+        for number in range(min(graph.x.shape[1], MOST_COLUMNS)):
+            yield f"x{number}", graph.x[:, number].numpy(), False
+
+
+def _is_counter(values: np.ndarray) -> bool:
+    """All different, and evenly spaced."""
+    if len(values) < 10:
+        return False
+    steps = np.diff(np.sort(values))
+    return bool(steps.min() > 0 and steps.max() - steps.min() < 1e-6 * steps.max())
+
+
+def _determines(values: np.ndarray, y: np.ndarray, ordered: bool) -> bool:
+    """Whether the values, as they are or cut into few intervals, tell the label of nearly all.
+
+    The most frequent label of each value is right for 99% of the nodes, though no label is that
+    frequent; and the values are few, or in their order these labels change only now and then.
+    """
+    known = y >= 0
+    values, labels = values[known], y[known]
+    if len(labels) < 20 or np.bincount(labels).max() > COMMON * len(labels):
+        return False
+    distinct, group = np.unique(values, return_inverse=True)
+    classes = int(labels.max()) + 1
+    if len(distinct) * classes > 10**8:
+        return False
+    counts = np.zeros((len(distinct), classes), dtype=np.int32)
+    np.add.at(counts, (group, labels), 1)
+    if counts.max(1).sum() < DETERMINED * len(labels):
+        return False
+    if len(distinct) <= len(labels) // 5:
+        return True
+    changes = int((np.diff(counts.argmax(1)) != 0).sum())
+    return ordered and changes < 2 * len(np.unique(labels))
+
+
+def _advice(graph: OwnGraph, alike: Homophily, degree: float, path: str) -> dict[str, Any]:
+    """A rule of thumb; validation scores decide."""
+    n, adjusted = len(graph.ids), alike.adjusted
+    reach = math.log(max(n, 2)) / math.log(max(degree, 2))
+    hops = max(2, round(reach))
+    few = _labels_per_class(graph) < 50
+    if not graph.edges.index.size:
+        layers, options, why = 1, "--model mlp", "without edges there is nothing to attend to"
+    elif graph.multi_label or math.isnan(adjusted):
+        layers = min(hops, 4)
+        options = f"--layers {layers}"
+        why = "with several labels per node a few layers of DeepGAT are the usual start"
+    elif adjusted < 0.1:
+        layers, options = 2, "--model g2 --layers 2"
+        why = (
+            "neighbours hardly share classes, so averaging over them blurs what the features say: "
+            "G² can stop listening; compare with --model mlp, which has no graph at all"
+        )
+    elif few:
+        layers = 16 if adjusted >= 0.3 else 8
+        options = f"--preset deep --layers {layers}"
+        why = (
+            f"labels are few and neighbours share classes, so labels are worth carrying far: about "
+            f"{hops} hops reach most of the graph, and this body keeps its score when deeper"
+        )
+    else:
+        layers = min(hops, 4)
+        options = f"--layers {layers}"
+        why = (
+            f"neighbours share classes and labels are many, so they are close by: {layers} layers "
+            "reach enough of them; try --preset deep --layers 16 beside it"
+        )
+    model = options.split("--layers")[0].strip() or "deepgat"
+    model = model.removeprefix("--model ").removeprefix("--preset ")
+    command = f"deepgat train {path} {options}"
+    return {"layers": layers, "model": model, "command": command, "why": why}
+
+
+def _labels_per_class(graph: OwnGraph) -> float:
+    """Training nodes per class, by the graph's own split or 60% of the labelled ones."""
+    classes = max(len(graph.class_names), 1)
+    if graph.masks is not None:
+        return float(graph.masks[0].sum()) / classes
+    return 0.6 * float(graph.labelled.sum()) / classes

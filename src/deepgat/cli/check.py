@@ -1,0 +1,96 @@
+"""``deepgat check``."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+import typer
+
+from deepgat.analysis.inspection import GraphReport, inspect_graph
+from deepgat.cli.own import parse_reading
+from deepgat.cli.show import OUT, fact_table
+from deepgat.data import OwnGraph, ReadOptions, is_path, load_graph, read_graph
+from deepgat.data.own.convert import graph_from_pyg
+from deepgat.errors import printable
+from deepgat.saving import to_json
+
+SHOWN_CLASSES = 12
+
+
+def check(
+    graph: Annotated[
+        str, typer.Argument(help="A folder or file of yours, or a name of deepgat datasets.")
+    ],
+    read: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="How to read it, e.g. --read label=topic --read missing=mean; repeatable.",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Look at a graph before training on it: what is in it, and what looks wrong.
+
+    Example: deepgat check my-graph/ --read text=abstract
+    """
+    words = [graph, *(word for option in read or () for word in ("--read", option))]
+    report = inspect_graph(_read(graph, read), shlex.join(words))
+    if json:
+        typer.echo(to_json(report.plain()), nl=False)
+        return
+    rows = [[name, printable(text)] for name, text in _rows(report)]
+    OUT.print(fact_table(report.title, rows))
+    for title, sentences in (
+        ("Done while reading:", report.notes),
+        ("Likely problems:", report.problems or ["None found."]),
+    ):
+        if sentences:
+            OUT.print(title)
+            for sentence in sentences:
+                OUT.print(f"  • {printable(sentence)}", soft_wrap=True)
+    OUT.print("A start, by rule of thumb; validation scores decide:")
+    OUT.print(f"  {report.advice['command']}", soft_wrap=True)
+    OUT.print(f"  because {report.advice['why']}.", soft_wrap=True)
+
+
+def _read(graph: str, read: list[str] | None) -> OwnGraph:
+    options = parse_reading(read)
+    if is_path(graph):
+        return read_graph(graph, ReadOptions.of(options))
+    data = load_graph(graph, **options)  # type: ignore[arg-type]
+    found = graph_from_pyg(data.graph, ReadOptions(undirected=False))
+    return OwnGraph(**{**vars(found), "title": data.title})
+
+
+def _rows(report: GraphReport) -> list[list[str]]:
+    classes = sorted(report.classes.items(), key=lambda item: (-item[1], item[0]))
+    listed = ", ".join(f"{name[:30]} {size:,}" for name, size in classes[:SHOWN_CLASSES])
+    if len(classes) > SHOWN_CLASSES:
+        listed += f", and {len(classes) - SHOWN_CLASSES} more"
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in report.feature_columns.items())
+    split = report.split
+    weights = " (weighted)" if report.edge_weights else ""
+    more = f", features {', '.join(report.edge_features)}" if report.edge_features else ""
+    hubs = ", ".join(f"{name[:30]} {degree:,}" for name, degree in report.hubs)
+    return [
+        ["nodes", f"{report.nodes:,}"],
+        ["edges", f"{report.edges:,}{weights}{more}"],
+        ["features", f"{report.features:,}" + (f" from columns: {kinds}" if kinds else "")],
+        ["labels per node" if report.multi_label else "classes", f"{len(classes)}: {listed}"],
+        ["unlabelled", f"{report.unlabelled:,}"],
+        ["split", "none" if split is None else ", ".join(f"{k} {v:,}" for k, v in split.items())],
+        ["homophily", f"{_number(report.homophily_edge)} of edges, "
+                      f"{_number(report.homophily_adjusted)} adjusted for chance"],
+        ["degree", f"{report.mean_degree:.1f} on average; highest: {hubs}"],
+        ["components", f"{report.components:,}, the largest with {report.largest_component:.0%}"],
+        ["isolated", f"{report.isolated:,}"],
+        ["merged duplicates", f"{report.duplicate_edges:,}"],
+        ["self-loops", f"{report.self_loops:,}"],
+        ["given one way", f"{report.one_way_edges:,}"],
+    ]  # fmt: skip
+
+
+def _number(value: float) -> str:
+    return "–" if value != value else f"{value:.2f}"

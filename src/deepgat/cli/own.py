@@ -1,0 +1,30 @@
+"""What commands share that take a graph of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.markup import escape
+
+from deepgat.cli.show import ERR
+from deepgat.data import NodeDataset, ReadOptions, load_graph
+from deepgat.errors import UserError, printable
+
+
+def parse_reading(texts: Sequence[str] | None) -> dict[str, str | bool]:
+    """["missing=mean", "undirected=no"] → options for reading a graph; unknown ones are refused."""
+    given = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--read {text!r}: expected NAME=VALUE, for example missing=mean")
+        given[name.strip().replace("-", "_")] = value.strip()
+    return ReadOptions.of(given).changes()
+
+
+def load_data(name: str, split: str | None, read: Sequence[str] | None) -> NodeDataset:
+    """A dataset by name or path; what was done to it while reading is told."""
+    data = load_graph(name, split, **parse_reading(read))  # type: ignore[arg-type]
+    for note in data.notes:
+        ERR.print(f"[yellow]note:[/] {escape(printable(note))}", soft_wrap=True)
+    return data

@@ -1,0 +1,59 @@
+"""Graphs of one's own: read from files, or taken from NetworkX, pandas and PyTorch Geometric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deepgat.data.dataset import NodeDataset
+from deepgat.data.own.convert import graph_from_networkx, graph_from_pandas, graph_from_pyg
+from deepgat.data.own.folder import looks_like_a_path, read_graph
+from deepgat.data.own.graph import OwnGraph, to_dataset
+from deepgat.data.own.options import ReadOptions
+from deepgat.data.own.structure import undirected_matrix
+from deepgat.data.splits import Split
+
+__all__ = [
+    "OwnGraph",
+    "ReadOptions",
+    "from_networkx",
+    "from_pandas",
+    "from_pyg",
+    "looks_like_a_path",
+    "read_graph",
+    "to_dataset",
+    "undirected_matrix",
+]
+
+
+def from_networkx(graph: Any, split: str | Split | None = None, **options: Any) -> NodeDataset:
+    """A NetworkX graph with attributes ``label``, ``split`` and features, ready to train on.
+
+    Node and edge attributes are treated as the columns of ``nodes.csv`` and ``edges.csv``; an
+    attribute that is a list of numbers becomes several features.
+
+    Args:
+        graph: any NetworkX graph; the nodes' names become ``node_ids``.
+        split: as in :func:`~deepgat.data.load_graph`.
+        options: fields of :class:`ReadOptions`.
+    """
+    if not hasattr(graph, "is_directed"):
+        from deepgat.errors import UserError
+
+        raise UserError(f"from_networkx was given {type(graph).__name__}: expected a graph")
+    chosen = ReadOptions.of(options)
+    return to_dataset(graph_from_networkx(graph, chosen, "", "the graph", "the graph"), split)
+
+
+def from_pandas(
+    nodes: Any, edges: Any, split: str | Split | None = None, **options: Any
+) -> NodeDataset:
+    """Two data frames with the columns of ``nodes.csv`` and ``edges.csv``, ready to train on."""
+    return to_dataset(graph_from_pandas(nodes, edges, ReadOptions.of(options)), split)
+
+
+def from_pyg(data: Any, split: str | Split | None = None, **options: Any) -> NodeDataset:
+    """A ``torch_geometric.data.Data`` with the same checks; its own masks are the split "public".
+
+    Features are taken as they are; classes keep their numbers as names.
+    """
+    return to_dataset(graph_from_pyg(data, ReadOptions.of(options)), split)

@@ -1,0 +1,88 @@
+"""Weights and features that travel with the neighbour lists: through layers, samplers, stacks."""
+
+import pytest
+import torch
+
+from deepgat.errors import UserError
+from deepgat.nn import AdditiveScore, ClassScore, DotScore, NeighborAttention, UniformScore
+from deepgat.nn.build import build_model
+from deepgat.nn.edges import DropEdge, no_edges
+from deepgat.nn.presets import model_settings, resolve
+from deepgat.ops import Neighbors, Normalization, use_backend
+
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 0, 3, 3], [1, 0, 2, 1, 0, 2, 3, 2]])
+UNDIRECTED = EDGES[:, :6]
+WEIGHT = torch.tensor([0.5, 2.0, 1.5, 3.0, 0.25, 4.0, 1.0, 2.0], dtype=torch.double)
+FEATURES = torch.randn(8, 2, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+
+
+def lists(edges: torch.Tensor = EDGES) -> Neighbors:
+    m = edges.size(1)
+    plain = Neighbors.from_edge_index(edges, 4)
+    return plain.with_values(edges, WEIGHT[:m], FEATURES[:m])
+
+
+@pytest.mark.parametrize("edges", [EDGES, UNDIRECTED])
+@pytest.mark.parametrize("score", [AdditiveScore, DotScore, UniformScore, ClassScore])
+@pytest.mark.parametrize("normalization", list(Normalization))
+def test_the_lists_values_are_those_given_with_the_edges(edges, score, normalization):
+    conv = NeighborAttention(
+        3, 2, 2, score=score, edge_channels=2, num_classes=3, normalization=normalization
+    ).double()
+    x = torch.randn(4, 3, dtype=torch.double, requires_grad=True)
+    m = edges.size(1)
+    given = conv(x, edges, edge_weight=WEIGHT[:m], edge_attr=FEATURES[:m])
+    listed = conv(x, lists(edges))
+    torch.testing.assert_close(listed, given)
+    with use_backend("reference"):
+        defined = conv(x, lists(edges))
+    torch.testing.assert_close(listed, defined)
+    upstream = torch.randn_like(given)
+    leaves = [x, *conv.parameters()]
+    options = {"allow_unused": True, "retain_graph": True}
+    for mine, theirs in zip(
+        torch.autograd.grad(listed, leaves, upstream, **options),
+        torch.autograd.grad(defined, leaves, upstream, **options),
+        strict=True,
+    ):
+        if mine is not None:
+            torch.testing.assert_close(mine, theirs)
+
+
+def test_values_stay_with_their_edges_when_some_are_dropped():
+    near = lists(UNDIRECTED)
+    torch.manual_seed(1)
+    part = DropEdge(0.5)(near)
+    assert 4 < part.num_edges < near.num_edges
+    place = {pair: i for i, pair in enumerate(map(tuple, near.edge_index.t().tolist()))}
+    kept = [place[pair] for pair in map(tuple, part.edge_index.t().tolist())]
+    assert torch.equal(part.log_weight, near.log_weight[kept])
+    assert torch.equal(part.features, near.features[kept])
+    alone = no_edges(near)
+    assert alone.log_weight is None
+    assert alone.features.shape == (4, 2)
+
+
+def test_a_stack_of_any_system_reads_them():
+    for system in ("deepgat", "gat", "gcn", "gcnii", "g2", "mlp"):
+        model_name, preset = resolve(system, None)
+        settings = model_settings(model_name, preset)
+        torch.manual_seed(0)
+        model = build_model(settings, 3, 2, edge_channels=2).double().eval()
+        x = torch.randn(4, 3, dtype=torch.double)
+        out = model(x, lists())
+        other = Neighbors.from_edge_index(EDGES, 4).with_values(EDGES, WEIGHT.flip(0), FEATURES)
+        same = torch.allclose(out, model(x, other))
+        assert same == (system == "mlp"), system
+        with pytest.raises(UserError, match="pass edge_attr"):
+            model(x, EDGES)
+
+
+@pytest.mark.gpu
+def test_a_gpu_sees_the_same_values():
+    torch.manual_seed(0)
+    model = build_model(model_settings("deepgat", "paper"), 3, 2, edge_channels=2).double().eval()
+    x = torch.randn(4, 3, dtype=torch.double)
+    expected = model(x, lists())
+    found = model.cuda()(x.cuda(), lists().to("cuda")).cpu()
+    torch.testing.assert_close(found, expected)

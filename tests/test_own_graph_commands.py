@@ -1,0 +1,87 @@
+"""The commands on a graph of one's own, as docs/own-graph.md shows them."""
+
+import csv
+import json
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from deepgat.cli import main
+from deepgat.saving import harmless
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def command(*arguments: str) -> tuple[str, str]:
+        monkeypatch.setattr(sys, "argv", ["deepgat", *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        shown = capsys.readouterr()
+        assert not exit_.value.code, shown.err
+        return shown.out, shown.err
+
+    return command
+
+
+@pytest.fixture
+def club(tmp_path, monkeypatch) -> Path:
+    """The example's graph, in an empty folder in which the test then is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["club.py", "my-graph"])
+    runpy.run_path(str(ROOT / "examples" / "club.py"), run_name="__main__")
+    return tmp_path / "my-graph"
+
+
+def test_train_says_what_it_did_and_evaluate_finds_the_data_again(club, run, monkeypatch):
+    _, said = run("train", "my-graph/", "--out", "model/", "--epochs", "5", "--device", "cpu")
+    assert "note: made undirected" in said
+    assert "note: my-graph comes without a split" in said
+    with (club.parent / "model" / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0]["node"] == "member-000"
+    assert {row["prediction"] for row in rows} <= {"chess", "rowing", "theatre"}
+    assert all(not row["part"] for row in rows if not row["label"])
+    model = club.parent / "model"
+    monkeypatch.chdir("/")
+    out, _ = run("evaluate", str(model), "--json")
+    metrics = json.loads((model / "metrics.json").read_text())
+    assert json.loads(out)["micro_f1"] == pytest.approx(metrics["micro_f1"])
+
+
+def test_the_way_of_reading_is_kept_with_the_model(club, run):
+    options = ("--read", "drop=town", "--read", "structure=degree", "--split", "random:1:5/5")
+    run("train", "my-graph", *options, "--out", "model", "--epochs", "2", "--device", "cpu")
+    card = json.loads((club.parent / "model" / "model.json").read_text())
+    assert card["reading"] == {"drop": "town", "structure": "degree"}
+    assert card["num_features"] == 4
+    run("evaluate", "model")
+    run("train", "my-graph", "--model", "label-propagation")
+
+
+def test_the_guides_commands_work(club, run):
+    guide = (ROOT / "docs" / "own-graph.md").read_text()
+    blocks = re.findall(r"```console\n(.*?)```", guide, re.DOTALL)
+    commands = [line[2:] for block in blocks for line in block.splitlines() if line[:2] == "$ "]
+    tried = 0
+    for command in commands:
+        words = shlex.split(command)
+        if words[0] == "deepgat" and words[1] in ("check", "train", "evaluate"):
+            limits = ["--epochs", "2", "--device", "cpu"] if words[1] == "train" else []
+            run(*words[1:], *limits)
+            tried += 1
+    assert tried >= 5
+
+
+def test_cells_that_a_spreadsheet_would_run():
+    assert harmless("=1+2") == "'=1+2"
+    assert harmless("@sum") == "'@sum"
+    assert harmless("-cmd") == "'-cmd"
+    assert harmless("+cmd") == "'+cmd"
+    assert harmless("-5") == "-5"
+    assert harmless("plain") == "plain"
