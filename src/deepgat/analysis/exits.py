@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,6 +23,10 @@ class ExitPolicy:
 
     temperatures: Mapping[int, float]
     threshold: float
+
+    def last_only(self) -> ExitPolicy:
+        """The same temperatures, with which every node goes through all layers."""
+        return replace(self, threshold=math.inf)
 
     def apply(self, layer_logits: Mapping[int, Tensor]) -> tuple[Tensor, Tensor]:
         """({l: [n, C]}) → probabilities [n, C], and the layer each node stopped at [n]."""
