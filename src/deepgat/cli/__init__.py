@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from deepgat.cli.bench import bench
+from deepgat.cli.crossval import crossval
 from deepgat.cli.datasets import datasets
 from deepgat.cli.demo import demo
 from deepgat.cli.evaluate import evaluate
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.command()(train)
 app.command()(evaluate)
 app.command()(tune)
+app.command()(crossval)
 app.command()(predict)
 app.command()(inspect)
 app.command()(datasets)
