@@ -2,8 +2,11 @@
 
 >>> import deepgat
 >>> data = deepgat.load_graph("digits")
->>> run = deepgat.train_once(data, deepgat.recipe("paper", layers=4))     # doctest: +SKIP
+>>> model = deepgat.fit(data, layers=4)     # doctest: +SKIP
+>>> model.predict(data).labels, model.explain(7).classes     # doctest: +SKIP
 """
+
+from typing import TYPE_CHECKING, Any
 
 from deepgat.data import (
     NodeDataset,
@@ -15,6 +18,7 @@ from deepgat.data import (
     load_graph,
 )
 from deepgat.errors import UserError
+from deepgat.fitted import Explanation, Model, Predictions, fit
 from deepgat.nn import (
     G2,
     GAT,
@@ -32,9 +36,22 @@ from deepgat.ops import Neighbors
 from deepgat.recipes import Recipe, recipe
 from deepgat.runs import Run, train_once
 from deepgat.saving import load_run, save_run
-from deepgat.train import Evaluation, FitResult, TrainSettings, evaluate, fit
+from deepgat.train import Evaluation, FitResult, TrainSettings, evaluate
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from deepgat.estimator import DeepGATClassifier
+
+
+def __getattr__(name: str) -> Any:
+    """scikit-learn is imported when its estimator is first asked for: it takes a second."""
+    if name == "DeepGATClassifier":
+        from deepgat.estimator import DeepGATClassifier
+
+        return DeepGATClassifier
+    raise AttributeError(f"module 'deepgat' has no attribute {name!r}")
+
 
 __all__ = [
     "G2",
@@ -42,14 +59,18 @@ __all__ = [
     "GCN",
     "GCNII",
     "DeepGAT",
+    "DeepGATClassifier",
     "Evaluation",
+    "Explanation",
     "FitResult",
     "LayerOutputs",
+    "Model",
     "ModelSettings",
     "NeighborAttention",
     "Neighbors",
     "NodeDataset",
     "OracleGAT",
+    "Predictions",
     "PropagateLabels",
     "Recipe",
     "Run",

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,12 +18,16 @@ from deepgat.errors import UserError, unknown_name
 from deepgat.nn import AttentionStack, LayerOutputs, classification_loss
 from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
 from deepgat.nn.edges import all_edges
+from deepgat.nn.graphs import GraphClassifier
 from deepgat.nn.settings import check_type
 from deepgat.ops import Columns, Features, Neighbors, as_features
 from deepgat.replay import Recorded
 
 MONITORS = ("val-loss", "val-f1", "train-loss")
 PRECISIONS = ("float32", "bf16")
+
+Network: TypeAlias = AttentionStack | GraphClassifier
+"""What the loop trains: a model of nodes, or of whole graphs."""
 
 
 @dataclass(frozen=True)
@@ -126,17 +130,42 @@ class GraphInputs:
     nodes: dict[str, Tensor]
     """The numbers of the nodes of each part: "train", "val", "test"."""
 
-    def sampled(self, model: AttentionStack) -> GraphInputs:
+    def sampled(self, model: Network) -> GraphInputs:
         """With the edges of one training step; evaluation always has them all."""
         return replace(self, neighbors=model.edge_sampler(self.neighbors))
 
-    def run(
-        self, model: AttentionStack, with_attention: bool = False, segment: int = 0
-    ) -> LayerOutputs:
+    def run(self, model: Network, with_attention: bool = False, segment: int = 0) -> LayerOutputs:
+        assert isinstance(model, AttentionStack)
         labels = self.y if model.needs_labels else None
         return model.run(
             self.x, self.neighbors, self.label_features, labels, with_attention, segment
         )
+
+
+class Inputs(Protocol):
+    """What a training runs over: a step per item of ``training()``, drawn anew every epoch."""
+
+    validation: Sequence[GraphInputs]
+    fixed: bool
+    """Whether every epoch has the same single graph, so that a step may be recorded."""
+    most_nodes: int
+
+    def training(self) -> Sequence[GraphInputs]: ...
+
+
+class FixedInputs:
+    """Graphs with parts of their nodes for training and validation, in random order."""
+
+    def __init__(self, graphs: Sequence[GraphInputs]) -> None:
+        self.graphs = [graph for graph in graphs if graph.nodes["train"].numel()]
+        self.validation: Sequence[GraphInputs] = [g for g in graphs if g.nodes["val"].numel()]
+        self.fixed = len(graphs) == 1
+        self.most_nodes = max(graph.neighbors.num_nodes for graph in graphs)
+
+    def training(self) -> Sequence[GraphInputs]:
+        if len(self.graphs) == 1:
+            return self.graphs
+        return [self.graphs[index] for index in torch.randperm(len(self.graphs)).tolist()]
 
 
 def _on(x: Features, device: torch.device) -> Features:
@@ -199,7 +228,19 @@ def fit(
     model.to(device)
     graphs = prepare(model, dataset, device)
     _require_nodes(dataset, graphs)
-    epoch_of = _Epochs(model, graphs, settings, cuda_graphs)
+    return fit_inputs(model, FixedInputs(graphs), settings, on_epoch, cuda_graphs)
+
+
+def fit_inputs(
+    model: Network,
+    inputs: Inputs,
+    settings: TrainSettings,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    cuda_graphs: bool = True,
+) -> FitResult:
+    """As :func:`fit`, for inputs that are on the device of the model already."""
+    device = inputs.validation[0].y.device
+    epoch_of = _Epochs(model, inputs, settings, cuda_graphs)
     history: list[Epoch] = []
     best: Epoch | None = None
     best_value, best_weights, spare = math.inf, _Weights(model), _Weights(model)
@@ -269,7 +310,7 @@ def _require_nodes(dataset: NodeDataset, graphs: Sequence[GraphInputs]) -> None:
             )
 
 
-def _optimizer(model: AttentionStack, settings: TrainSettings) -> torch.optim.Optimizer:
+def _optimizer(model: Network, settings: TrainSettings) -> torch.optim.Optimizer:
     """Adam; the convolutions' weights in a group of their own where they decay differently."""
     decay, conv_decay = settings.weight_decay, settings.weight_decay_conv
     conv = model.convolution_weights() if conv_decay is not None else []
@@ -290,7 +331,7 @@ def _optimizer(model: AttentionStack, settings: TrainSettings) -> torch.optim.Op
 class _Weights:
     """A copy of all that a model has learnt, to return to."""
 
-    def __init__(self, model: AttentionStack) -> None:
+    def __init__(self, model: Network) -> None:
         self.model = list(model.state_dict().values())
         self.kept = [item.clone() for item in self.model]
 
@@ -306,46 +347,44 @@ class _Epochs:
 
     def __init__(
         self,
-        model: AttentionStack,
-        graphs: Sequence[GraphInputs],
+        model: Network,
+        inputs: Inputs,
         settings: TrainSettings,
         cuda_graphs: bool,
     ) -> None:
-        self.model, self.precision = model, settings.precision
-        device = graphs[0].y.device
-        most = max(graph.neighbors.num_nodes for graph in graphs)
-        checkpoint = chosen(
-            settings.checkpoint, model.num_layers, *model.layer_bytes(most), free_memory(device)
-        )
+        self.model, self.inputs, self.precision = model, inputs, settings.precision
+        device = inputs.validation[0].y.device
+        needed = model.layer_bytes(inputs.most_nodes)
+        checkpoint = chosen(settings.checkpoint, model.num_layers, *needed, free_memory(device))
         self.segment = segment_length(checkpoint, model.num_layers)
         model.forget_projections(checkpoint == "projections")
         record = (
             cuda_graphs
             and device.type == "cuda"
-            and len(graphs) == 1
+            and inputs.fixed
             and model.edge_sampler is all_edges
             and not self.segment
         )
-        self.train_graphs = [graph for graph in graphs if graph.nodes["train"].numel()]
-        self.val_graphs = [graph for graph in graphs if graph.nodes["val"].numel()]
+        self.val_graphs = inputs.validation
         self.optimizer = _optimizer(model, settings)
-        self.step = Recorded(lambda: self._step(self.train_graphs[0]), record)
+        only = inputs.training() if inputs.fixed else []
+        self.step = Recorded(lambda: self._step(only[0]), record)
         self.validate = Recorded(self._validate, record)
 
     def __call__(self, number: int) -> tuple[float, float, float]:
         """(mean training loss, validation loss, validation micro-F1)."""
         self.model.train()
-        if len(self.train_graphs) == 1:
-            total = self._checked(*self.step(), number)
+        if self.inputs.fixed:
+            total, steps = self._checked(*self.step(), number), 1
         else:
-            order = torch.randperm(len(self.train_graphs)).tolist()
-            steps = (self._step(self.train_graphs[index]) for index in order)
-            total = sum(self._checked(*step, number) for step in steps)
+            graphs = self.inputs.training()
+            total = sum(self._checked(*self._step(graph), number) for graph in graphs)
+            steps = len(graphs)
         self.model.eval()
         val_loss, val_f1 = self.validate().tolist()
         if not math.isfinite(val_loss):
             raise _diverged(self._odd_one(), number, f"the validation loss became {val_loss}")
-        return total / len(self.train_graphs), val_loss, val_f1
+        return total / steps, val_loss, val_f1
 
     def release(self) -> None:
         self.step.release()

@@ -11,6 +11,8 @@ from deepgat.analysis.attention import (
     uniform_attention,
 )
 from deepgat.analysis.bands import MomentBands, Moments, moment_bands
+from deepgat.analysis.calibration import Reliability, fit_temperature, reliability
+from deepgat.analysis.exits import ExitPolicy, choose_exits
 from deepgat.analysis.leakage import LeakageReport, check_leakage
 from deepgat.analysis.lemmas import ClassGaussians, LemmaCheck, check_lemma
 from deepgat.analysis.metrics import (
@@ -42,6 +44,7 @@ __all__ = [
     "Degradation",
     "DistanceGap",
     "ErrorBounds",
+    "ExitPolicy",
     "Interval",
     "LayerMeasures",
     "LeakPath",
@@ -50,12 +53,14 @@ __all__ = [
     "ModelInputs",
     "MomentBands",
     "Moments",
+    "Reliability",
     "attention_divergence",
     "attention_drift",
     "attention_mass",
     "bayes_error_bounds",
     "check_leakage",
     "check_lemma",
+    "choose_exits",
     "confidence_interval",
     "degradation",
     "dirichlet_energy",
@@ -63,6 +68,7 @@ __all__ = [
     "divergence_bound",
     "divergence_bounds",
     "effective_rank",
+    "fit_temperature",
     "global_distance",
     "micro_f1",
     "moment_bands",
@@ -72,5 +78,6 @@ __all__ = [
     "over_smoothing_profile",
     "predicted_labels",
     "rayleigh_quotient",
+    "reliability",
     "uniform_attention",
 ]

@@ -11,16 +11,20 @@ from rich.markup import escape
 
 from deepgat.cli.bench import bench
 from deepgat.cli.check import check
+from deepgat.cli.crossval import crossval
 from deepgat.cli.datasets import datasets
 from deepgat.cli.demo import demo
 from deepgat.cli.evaluate import evaluate
+from deepgat.cli.inspect import inspect
 from deepgat.cli.models import models
+from deepgat.cli.predict import predict
 from deepgat.cli.report import report
 from deepgat.cli.reproduce import reproduce
 from deepgat.cli.run import run
 from deepgat.cli.show import ERR
 from deepgat.cli.store import store_app
 from deepgat.cli.train import train
+from deepgat.cli.tune import tune
 from deepgat.errors import UserError, printable
 
 app = typer.Typer(
@@ -33,6 +37,10 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(evaluate)
+app.command()(tune)
+app.command()(crossval)
+app.command()(predict)
+app.command()(inspect)
 app.command()(datasets)
 app.command()(check)
 app.command()(models)

@@ -1,0 +1,92 @@
+"""Early exit: every layer predicts, so a node's prediction can be taken where it is sure enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from deepgat.analysis.calibration import fit_temperature
+from deepgat.errors import UserError
+
+
+@dataclass(frozen=True)
+class ExitPolicy:
+    """Temperatures {l: T_l} and the confidence from which on a prediction is final.
+
+    A node stops at the first layer l with max_c softmax(logits^l_v / T_l)_c ≥ threshold, and at L
+    at the latest.
+    """
+
+    temperatures: Mapping[int, float]
+    threshold: float
+
+    def last_only(self) -> ExitPolicy:
+        """The same temperatures, with which every node goes through all layers."""
+        return replace(self, threshold=math.inf)
+
+    def apply(self, layer_logits: Mapping[int, Tensor]) -> tuple[Tensor, Tensor]:
+        """({l: [n, C]}) → probabilities [n, C], and the layer each node stopped at [n]."""
+        if layer_logits.keys() != self.temperatures.keys():
+            raise UserError(
+                f"the network predicts at layers {sorted(layer_logits)}, but the exits were chosen "
+                f"for {sorted(self.temperatures)}: choose them for this network"
+            )
+        return _stopped(_shares(layer_logits, self.temperatures), self.threshold)
+
+
+def choose_exits(
+    layer_logits: Mapping[int, Tensor], y: Tensor, tolerance: float = 0.0
+) -> ExitPolicy:
+    """The policy for validation nodes: {l: [n, C]} and y [n].
+
+    A temperature per layer by its log-likelihood; then the lowest threshold with which no more
+    than ``tolerance`` of the accuracy of the last layer is lost.
+    """
+    if len(layer_logits) < 2:
+        raise UserError(
+            "only the last layer predicts: early exit needs a model whose every layer does, such "
+            "as deepgat"
+        )
+    if not 0 <= tolerance < 1:
+        raise UserError(f"tolerance is {tolerance}: expected a share from 0 to below 1")
+    temperatures = {layer: fit_temperature(layer_logits[layer], y) for layer in layer_logits}
+    shares = _shares(layer_logits, temperatures)
+    last = shares[max(shares)]
+    wanted = int((last.argmax(1) == y).sum()) - tolerance * len(y) - 1e-9
+    seen = torch.cat([each.max(1).values for each in shares.values()]).unique()
+    chosen = 1.0
+    for threshold in _spread(seen).flip(0).tolist():  # from sure to less sure
+        answer, _ = _stopped(shares, threshold)
+        if int((answer.argmax(1) == y).sum()) < wanted:
+            break
+        chosen = threshold
+    return ExitPolicy(temperatures, chosen)
+
+
+def _shares(
+    layer_logits: Mapping[int, Tensor], temperatures: Mapping[int, float]
+) -> dict[int, Tensor]:
+    return {
+        layer: (layer_logits[layer].double() / temperatures[layer]).softmax(1)
+        for layer in sorted(layer_logits)
+    }
+
+
+def _stopped(shares: Mapping[int, Tensor], threshold: float) -> tuple[Tensor, Tensor]:
+    last = max(shares)
+    answer, stop = shares[last].clone(), torch.full((len(shares[last]),), last)
+    for layer in sorted(shares, reverse=True):
+        sure = shares[layer].max(1).values >= threshold
+        answer[sure], stop[sure] = shares[layer][sure], layer
+    return answer, stop
+
+
+def _spread(values: Tensor, most: int = 200) -> Tensor:
+    """At most so many of the values, ascending, the largest among them."""
+    if len(values) <= most:
+        return values
+    return values[torch.linspace(0, len(values) - 1, most).long()]

@@ -1,0 +1,127 @@
+"""``deepgat crossval``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from deepgat.analysis import confidence_interval
+from deepgat.cli.parsing import parse_choices
+from deepgat.cli.show import ERR, OUT, BatchProgress, percent, plain_table
+from deepgat.crossval import Fold, cross_validate
+from deepgat.data.graph_sets import load_graphs
+from deepgat.recipes import recipe
+from deepgat.saving import to_json
+from deepgat.train import Epoch
+
+GIN = "gin"
+BODY = {"norm": "batch", "hidden": 32, "heads": 1, "dropout": 0.0, "readout": "linear"}
+"""What small graphs ask for, where nothing else is said: GIN's width and norm."""
+TRAINING = {"lr": 0.01, "weight_decay": 0.0, "epochs": 200, "patience": 60}
+
+
+def crossval(
+    dataset: Annotated[
+        str, typer.Argument(help="mutag, proteins, or a folder in the TU collection's format.")
+    ],
+    model: Annotated[
+        str, typer.Option(help="gin, or a name of deepgat models: deepgat, gat, gcn, …")
+    ] = "deepgat",
+    preset: Annotated[str | None, typer.Option(help="As in train; standard if left out.")] = None,
+    score: Annotated[str | None, typer.Option(help="As in train.")] = None,
+    layers: Annotated[int, typer.Option(help="L, number of layers.")] = 4,
+    hidden: Annotated[int | None, typer.Option(help="D, width of one head.")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Share of each layer's input.")] = None,
+    choice: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any model setting; repeatable."),
+    ] = None,
+    pool: Annotated[str, typer.Option(help="Over the nodes of a graph: mean, sum or max.")] = "sum",
+    attributes: Annotated[
+        bool, typer.Option("--attributes", help="Use numeric node attributes too.")
+    ] = False,
+    folds: Annotated[int, typer.Option(help="Parts of the data, each tested once.")] = 10,
+    batch: Annotated[int, typer.Option(help="Graphs per training step.")] = 32,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of Adam.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay of Adam.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="The most epochs.")] = None,
+    patience: Annotated[int | None, typer.Option(help="As in train.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the folds, the weights and the batches.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+) -> None:
+    """Classify whole graphs: accuracy by cross validation.
+
+    In every fold a part of its own chooses the epoch, and the test part is scored once.
+
+    Example: deepgat crossval mutag --model deepgat
+    """
+    given = {"lr": lr, "weight_decay": weight_decay, "epochs": epochs, "patience": patience}
+    training = {**TRAINING, **{k: v for k, v in given.items() if v is not None}, "device": device}
+    choices: dict[str, Any] = {**BODY} if preset is None else {}
+    if model == GIN:
+        choices["dropout"] = 0.5
+    own = {"hidden": hidden, "dropout": dropout}
+    choices |= parse_choices(choice or []) | {k: v for k, v in own.items() if v is not None}
+    body = "standard" if preset is None and (model == GIN or model in OWN_SCORES) else preset
+    name = "gcn" if model == GIN else model
+    plan = recipe(body, name, score=score, training=training, layers=layers, **choices)
+    data = load_graphs(dataset, attributes)
+    done: list[Fold] = []
+    with BatchProgress(folds, quiet) as bar:
+
+        def on_epoch(number: int, epoch: Epoch) -> None:
+            bar.follow(f"fold {number}", number, plan.training.epochs)(epoch)
+
+        try:
+            runs = cross_validate(
+                data, plan, gin=model == GIN, pool=pool, count=folds, batch=batch, seed=seed,
+                on_epoch=on_epoch,
+            )  # fmt: skip
+            for fold in runs:
+                done.append(fold)
+        except KeyboardInterrupt:
+            bar.bar.stop()
+            ERR.print(f"interrupted after {len(done)} of {folds} folds")
+    if done:
+        if json:
+            typer.echo(to_json(_record(data.name, model, plan.model.layers, pool, done)), nl=False)
+        else:
+            _print(f"{model}, {layers} layers, {pool} pooling, on {data.name}", done)
+    if len(done) < folds:
+        sys.exit(130)
+
+
+OWN_SCORES = ("deepgat", "gat", "gcn", "sage")
+
+
+def _record(name: str, model: str, layers: int, pool: str, done: list[Fold]) -> dict[str, Any]:
+    mean, half_width = confidence_interval([fold.test for fold in done])
+    return {
+        "dataset": name,
+        "model": model,
+        "layers": layers,
+        "pool": pool,
+        "accuracy": mean,
+        "half_width": half_width,
+        "folds": [asdict(fold) for fold in done],
+    }
+
+
+def _print(title: str, done: list[Fold]) -> None:
+    rows = [
+        [str(f.number), percent(f.test), percent(f.val), str(f.best_epoch), f"{f.seconds:.0f} s"]
+        for f in done
+    ]
+    OUT.print(plain_table(title, ["fold", "test", "val", "best epoch", "time"], rows))
+    test, half = confidence_interval([fold.test for fold in done])
+    val, _ = confidence_interval([fold.val for fold in done])
+    OUT.print(
+        f"accuracy {percent(test)} ±{100 * half:.1f} % (95% interval over {len(done)} folds); "
+        f"validation {percent(val)} %",
+        soft_wrap=True,
+    )

@@ -1,0 +1,151 @@
+"""``deepgat predict``."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from torch import Tensor
+
+from deepgat.analysis import Reliability, micro_f1, reliability
+from deepgat.cli.show import ERR, percent
+from deepgat.data import NodeDataset, load_graph
+from deepgat.errors import UserError
+from deepgat.fitted import Model, Predictions
+from deepgat.naming import Names, cell
+from deepgat.saving import write_whole
+
+
+def predict(
+    folder: Annotated[
+        Path, typer.Argument(help="A folder written by deepgat train --out.", metavar="MODEL")
+    ],
+    graph: Annotated[
+        str | None,
+        typer.Argument(help="The graph to predict for; left out: the one of the training."),
+    ] = None,
+    out: Annotated[
+        str, typer.Option("--out", "-o", help="The CSV file to write; - is standard output.")
+    ] = "-",
+    split: Annotated[
+        str | None, typer.Option(help="Which of the graph's labels are known; as in train.")
+    ] = None,
+    early_exit: Annotated[
+        bool,
+        typer.Option("--early-exit", help="Take each node's class from the first sure layer."),
+    ] = False,
+    tolerance: Annotated[
+        float, typer.Option(help="Share of validation accuracy that --early-exit may lose.")
+    ] = 0.0,
+    reliability_figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--reliability",
+            metavar="FILE.png",
+            help="Draw confidence against accuracy, before and after calibration.",
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No summary.")] = False,
+) -> None:
+    """Predict the class of every node, of this graph or another: node, label, confidence.
+
+    The labels of the graph's training nodes are known to the model, all others are not.
+
+    Example: deepgat train cora --out model/ && deepgat predict model/ cora -o labels.csv
+    """
+    _check_target(out)
+    model = Model.load(folder)
+    if graph is None:
+        data = model.training_data if split is None else load_graph(model.card.dataset, split)
+    else:
+        same = graph.lower() == model.card.dataset and split is None
+        data = load_graph(graph, model.card.split if same else split)
+    policy = model.exit_policy(tolerance) if early_exit or reliability_figure else None
+    found = [model.predict(each, policy if early_exit else None) for each in data.graphs]
+    text = _csv(data, found, Names.of(data), Names.of(model.training_data) if graph else None)
+    if out == "-":
+        typer.echo(text, nl=False)
+    else:
+        write_whole(Path(out), text)
+    if not quiet:
+        _tell(model, data, found, out)
+    if reliability_figure is not None and policy is not None:
+        before = model.predict(data.graph)
+        _draw(reliability_figure, data, before, model.predict(data.graph, policy.last_only()))
+
+
+def _check_target(out: str) -> None:
+    """Refused now rather than after the work."""
+    path = Path(out)
+    if out != "-" and (path.is_dir() or not out.strip()):
+        raise UserError(f"--out {out} is a folder: expected the name of a CSV file, or -")
+
+
+def _csv(data: NodeDataset, found: list[Predictions], names: Names, trained: Names | None) -> str:
+    classes = names if trained is None or not trained.classes else trained
+    several = len(found) > 1
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    stops = found[0].layers is not None
+    head = ["graph"] if several else []
+    writer.writerow([*head, "node", "label", "confidence", *(["layer"] if stops else [])])
+    for number, each in enumerate(found):
+        sure = each.confidence.tolist()
+        for node, label in enumerate(each.labels):
+            row = [str(number)] if several else []
+            row += [cell(names.node(node)), cell(_label(label, classes)), f"{sure[node]:.6g}"]
+            if each.layers is not None:
+                row.append(str(int(each.layers[node])))
+            writer.writerow(row)
+    return file.getvalue()
+
+
+def _label(label: Tensor, names: Names) -> str:
+    if label.dim() == 0:
+        return names.label(int(label))
+    return ";".join(names.label(c) for c in label.nonzero().view(-1).tolist())
+
+
+def _held_out(data: NodeDataset, found: list[Predictions]) -> tuple[Tensor, Tensor, Tensor]:
+    """(nodes, probabilities, labels) of the nodes whose labels chose nothing: the test nodes."""
+    masks = [graph.test_mask for graph in data.graphs]
+    shares = torch.cat([e.probabilities[m] for e, m in zip(found, masks, strict=True)])
+    y = torch.cat([graph.y[mask] for graph, mask in zip(data.graphs, masks, strict=True)])
+    return torch.cat(masks), shares, y
+
+
+def _tell(model: Model, data: NodeDataset, found: list[Predictions], out: str) -> None:
+    mask, shares, y = _held_out(data, found)
+    nodes = sum(len(each.labels) for each in found)
+    parts = [f"{nodes:,} nodes of {data.title}"]
+    if len(y) and y.dim() == 1 and int(y.max()) < model.card.num_classes:
+        parts.append(f"{percent(float(micro_f1(shares, y)))}% of the test nodes right")
+    stopped = [each.layers for each in found if each.layers is not None]
+    if stopped:
+        layers = torch.cat(stopped)
+        used = layers[mask] if mask.any() else layers
+        depth = model.network.num_layers
+        parts.append(f"{used.double().mean():.2f} of {depth} layers used on average")
+    known = any(bool(graph.train_mask.any()) for graph in data.graphs)
+    if model.network.label_hops and not known:
+        parts.append("no label of it is known, though the model was trained to read neighbours'")
+    where = "" if out == "-" else f", written to {out}"
+    ERR.print("; ".join(parts) + where, soft_wrap=True, markup=False)
+
+
+def _draw(path: Path, data: NodeDataset, before: Predictions, after: Predictions) -> None:
+    from deepgat.report import reliability_figure, save_figure  # here: it loads a plotting library
+
+    curves: dict[str, Reliability] = {}
+    for name, each in (("as trained", before), ("calibrated", after)):
+        _, shares, y = _held_out(data, [each])
+        if not len(y):
+            raise UserError(f"{data.title} has no test nodes: --reliability needs some")
+        curves[name] = reliability(shares, y)
+    save_figure(reliability_figure(curves, f"Test nodes of {data.title}"), path)
+    errors = ", ".join(f"{name} {each.error:.3f}" for name, each in curves.items())
+    ERR.print(f"expected calibration error: {errors}; drawn in {path}", soft_wrap=True)

@@ -1,0 +1,144 @@
+"""``deepgat tune``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deepgat.cli.parsing import parse_choices, parse_seeds
+from deepgat.cli.show import ERR, OUT, BatchProgress, percent, plain_table
+from deepgat.data import load_graph
+from deepgat.errors import UserError
+from deepgat.experiments.tuning import Found, Search, Trial, as_config, search
+from deepgat.nn.presets import resolve
+from deepgat.recipes import recipe
+from deepgat.saving import to_json, write_whole
+from deepgat.train import Epoch, choose_device
+
+
+def tune(
+    dataset: Annotated[str, typer.Argument(help="A name of deepgat datasets: cora, cs, …")],
+    model: Annotated[str | None, typer.Option(help="A name of deepgat models.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Where the search starts.")] = None,
+    score: Annotated[str | None, typer.Option(help="The model's score; as in train.")] = None,
+    layers: Annotated[int | None, typer.Option(help="L, number of layers; kept.")] = None,
+    depths: Annotated[
+        str | None, typer.Option(metavar="A-B", help="Choose the number of layers too, as in 2-16.")
+    ] = None,
+    choice: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any other model setting; repeatable."),
+    ] = None,
+    trials: Annotated[
+        int, typer.Option(help="Trials in all, those already in --storage included.")
+    ] = 50,
+    seeds: Annotated[str, typer.Option(help="Each trial is the mean of these, e.g. 0-2.")] = "0",
+    epochs: Annotated[int | None, typer.Option(help="The most epochs of a training.")] = None,
+    patience: Annotated[int | None, typer.Option(help="As in train.")] = None,
+    split: Annotated[str | None, typer.Option(help="As in train.")] = None,
+    storage: Annotated[
+        Path, typer.Option(help="The file that keeps the trials; a later search goes on from it.")
+    ] = Path("deepgat-tune.journal"),
+    out: Annotated[
+        Path | None, typer.Option(help="Write the best settings here, for deepgat train --config.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
+) -> None:
+    """Search good settings with Optuna, judged by validation nodes alone.
+
+    Learning rate, weight decay, dropout, widths, heads, norm and what the model has of its own are
+    chosen; the number of layers is not, unless --depths says so. Ctrl-C stops; the same command
+    goes on where it stopped.
+
+    Example: deepgat tune cora --layers 8 --trials 50 --out best.toml
+    """
+    plan = recipe(
+        preset,
+        model,
+        score=score,
+        dataset=dataset.lower(),
+        training={
+            "device": device,
+            **{k: v for k, v in (("epochs", epochs), ("patience", patience)) if v is not None},
+        },
+        **parse_choices(choice or []),
+        **({} if layers is None else {"layers": layers}),
+    )
+    what = Search(plan, tuple(parse_seeds(seeds)), _depths(depths, layers))
+    choose_device(device)
+    data = load_graph(dataset, split)
+    with BatchProgress(trials, quiet) as bar:
+
+        def on_epoch(trial: int, seed: int, epoch: Epoch) -> None:
+            limit = plan.training.epochs
+            bar.follow(f"trial {trial + 1}, seed {seed}", trial + 1, limit)(epoch)
+
+        def on_trial(trial: Trial) -> None:
+            if not quiet and not ERR.is_terminal:
+                told = "given up" if trial.val_f1 is None else f"val {percent(trial.val_f1)}"
+                ERR.print(f"trial {trial.number + 1} of {trials}: {told}", markup=False)
+
+        try:
+            found = search(data, what, storage, trials, on_epoch, on_trial)
+        except KeyboardInterrupt:
+            bar.bar.stop()
+            ERR.print(
+                f"interrupted: the finished trials are in {storage}, and the same command goes on "
+                "from there",
+                soft_wrap=True,
+                markup=False,
+            )
+            sys.exit(130)
+    if out is not None:
+        write_whole(out, as_config(found, data, resolve(model, preset)[1]))
+    if json:
+        typer.echo(to_json(_record(found)), nl=False)
+    else:
+        _print(found, out)
+
+
+def _depths(text: str | None, layers: int | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d{1,4})-(\d{1,4})\s*", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise UserError(f"--depths {text!r}: expected the least and the most layers, as in 2-16")
+    if layers is not None:
+        raise UserError("--layers and --depths say the same thing twice: give one of them")
+    return int(match[1]), int(match[2])
+
+
+def _record(found: Found) -> dict[str, object]:
+    return {
+        "val_f1": found.val_f1,
+        "trial": found.number,
+        "settings": dict(found.changed),
+        "trials": [
+            {"trial": trial.number, "val_f1": trial.val_f1, "settings": dict(trial.settings)}
+            for trial in found.trials
+        ],
+    }
+
+
+def _print(found: Found, out: Path | None) -> None:
+    given_up = sum(trial.val_f1 is None for trial in found.trials)
+    first = next((trial.val_f1 for trial in found.trials if trial.number == 0), None)
+    start = "" if first is None else f"; {percent(first)} where the search began"
+    title = (
+        f"Validation micro-F1 {percent(found.val_f1)}% in trial {found.number + 1} of "
+        f"{len(found.trials)} ({given_up} given up){start}"
+    )
+    rows = [
+        [name, f"{value:.4g}" if isinstance(value, float) else str(value)]
+        for name, value in sorted(found.changed.items())
+    ]
+    OUT.print(title, soft_wrap=True)
+    OUT.print(plain_table("", ["setting", "best"], rows))
+    if out is not None:
+        OUT.print(f"written to {out}: deepgat train --config {out}", soft_wrap=True)

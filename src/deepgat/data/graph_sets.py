@@ -1,0 +1,99 @@
+"""Sets of many small graphs, each of one class, in the text format of the TU collection.
+
+A folder holds ``NAME_A.txt`` (an edge "u, v" per line, nodes numbered from 1 over all graphs),
+``NAME_graph_indicator.txt`` (the graph of each node), ``NAME_graph_labels.txt`` and, for features,
+``NAME_node_labels.txt`` or ``NAME_node_attributes.txt``. PyG's reader parses it.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch_geometric.data import Data
+from torch_geometric.io import read_tu_data
+from torch_geometric.utils import degree, one_hot
+
+from deepgat.errors import UserError
+
+NEEDED = ("A", "graph_indicator", "graph_labels")
+MOST_DEGREES = 64
+"""Columns of the degree, where nodes have nothing else to be told apart by."""
+
+
+@dataclass(frozen=True)
+class GraphDataset:
+    """Many graphs with ``x`` [n, num_features], ``edge_index`` [2, e] and ``y`` [1] each."""
+
+    name: str
+    graphs: tuple[Data, ...]
+    num_features: int
+    num_classes: int
+
+    @property
+    def y(self) -> torch.Tensor:
+        """[number of graphs]: their classes."""
+        return torch.cat([graph.y for graph in self.graphs])
+
+
+def load_graphs(source: str | os.PathLike[str], attributes: bool = False) -> GraphDataset:
+    """A set of graphs from a folder, or by its name under the folder that DEEPGAT_DATA names.
+
+    Features are the one-hot node labels, as is usual; with ``attributes`` the numeric node
+    attributes stand before them. Without either they are the one-hot degrees.
+    """
+    folder, name = _find(source)
+    try:
+        whole, slices, sizes = read_tu_data(str(folder), name)
+    except Exception as error:
+        raise UserError(
+            f"the files {name}_*.txt in {folder} cannot be read ({type(error).__name__}): expected "
+            "the text format of the TU collection"
+        ) from error
+    if whole.y is None or whole.y.is_floating_point():
+        raise UserError(f"{name} in {folder} has no classes: expected {name}_graph_labels.txt")
+    count = len(slices["y"]) - 1
+    graphs = []
+    for number in range(count):
+        first, last = slices["x"][number : number + 2].tolist() if whole.x is not None else (0, 0)
+        begin, end = slices["edge_index"][number : number + 2].tolist()
+        edges = whole.edge_index[:, begin:end]
+        if whole.x is None:
+            x, nodes = None, int(edges.max()) + 1 if edges.numel() else 1
+        else:
+            numeric = 0 if attributes else sizes["num_node_attributes"]
+            x, nodes = (
+                whole.x[first:last, numeric if sizes["num_node_labels"] else 0 :],
+                last - first,
+            )
+        graphs.append(Data(x=x, edge_index=edges, y=whole.y[number : number + 1], num_nodes=nodes))
+    if graphs[0].x is None:
+        for graph in graphs:
+            graph.x = _degrees(graph)
+    return GraphDataset(name.lower(), tuple(graphs), graphs[0].num_features, int(whole.y.max()) + 1)
+
+
+def _degrees(graph: Data) -> torch.Tensor:
+    """[n, MOST_DEGREES]: one-hot, the last column for all that have more."""
+    found = degree(graph.edge_index[1], graph.num_nodes).long().clamp(max=MOST_DEGREES - 1)
+    return one_hot(found, MOST_DEGREES)
+
+
+def _find(source: str | os.PathLike[str]) -> tuple[Path, str]:
+    """The folder of the files, and the name they begin with."""
+    tried = [Path(source)]
+    root = os.environ.get("DEEPGAT_DATA")
+    if root:
+        tried += [Path(root) / str(source).upper() / "raw"]
+    for folder in tried:
+        for path in sorted(folder.glob("*_graph_indicator.txt")) if folder.is_dir() else []:
+            name = path.name.removesuffix("_graph_indicator.txt")
+            missing = [part for part in NEEDED if not (folder / f"{name}_{part}.txt").is_file()]
+            if missing:
+                raise UserError(f"{folder} lacks {name}_{missing[0]}.txt, which the format needs")
+            return folder, name
+    raise UserError(
+        f"there are no graphs in {source}: expected a folder with NAME_A.txt, "
+        "NAME_graph_indicator.txt and NAME_graph_labels.txt, or the name of one under the folder "
+        "that DEEPGAT_DATA names, as MUTAG/raw"
+    )

@@ -1,0 +1,246 @@
+"""The scikit-learn estimator: its checks, its labels, and the same numbers as the command line."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import deepgat
+from deepgat import DeepGATClassifier, UserError, load_graph, recipe, train_once
+from tiny import tiny_dataset
+
+QUICK = {"epochs": 8, "random_state": 0, "device": "cpu"}
+
+NOT_FOR_US = {
+    "check_classifiers_classes": "it has a class named -1, which here means unlabelled",
+}
+"""Checks of scikit-learn that make no sense for a semi-supervised classifier, and why."""
+
+
+@parametrize_with_checks(
+    [DeepGATClassifier(**{**QUICK, "epochs": 20}, lr=0.1, hidden=16, heads=1, dropout=0.0)],
+    expected_failed_checks=lambda estimator: NOT_FOR_US,
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def graph():
+    return tiny_dataset().graph
+
+
+def labels_of(graph):
+    return np.where(graph.train_mask | graph.val_mask, graph.y, -1)
+
+
+def fitted(graph, y=None, **changes):
+    y = labels_of(graph) if y is None else y
+    classifier = DeepGATClassifier(**{**QUICK, **changes})
+    return classifier.fit(graph.x, y, graph.edge_index)
+
+
+@pytest.mark.parametrize("name", ["csbm", pytest.param("cora", marks=pytest.mark.data)])
+def test_the_score_is_the_command_lines(name, monkeypatch):
+    data = load_graph(name)
+    graph = data.graph
+    run = train_once(data, recipe(layers=3, training={"epochs": 15, "device": "cpu"}), seed=2)
+    classifier = DeepGATClassifier(layers=3, epochs=15, random_state=2, device="cpu")
+    classifier.fit(graph.x, labels_of(graph), graph.edge_index, validation=graph.val_mask)
+    test = np.where(graph.test_mask, graph.y, -1)
+    assert classifier.score(graph.x, test, graph.edge_index) == run.evaluation.micro_f1["test"]
+    torch.testing.assert_close(
+        torch.from_numpy(classifier.predict_proba(graph.x)),
+        run.evaluation.logits[0].double().softmax(1),
+    )
+    assert classifier.history_["val_loss"] == [epoch.val_loss for epoch in run.fitted.history]
+
+
+def test_unlabelled_texts_and_numbers_give_the_same(graph):
+    numbers = fitted(graph)
+    kinds = np.array(["ant", "bee", "cow"], dtype=object)
+    hidden, names = labels_of(graph) == -1, kinds[graph.y.numpy()]
+    texts = [fitted(graph, np.where(hidden, none, names)) for none in (None, np.nan)]
+    floats = fitted(graph, np.where(labels_of(graph) == -1, np.nan, graph.y))
+    for other in texts:
+        assert list(other.classes_) == ["ant", "bee", "cow"]
+        assert list(other.transduction_) == list(kinds[numbers.transduction_])
+    assert list(floats.transduction_) == list(numbers.transduction_)
+    assert numbers.n_features_in_ == 6
+    assert numbers.n_iter_ == len(numbers.history_["loss"]) == 8
+
+
+def test_a_hidden_label_changes_nothing(graph):
+    y = labels_of(graph)
+    classifier = fitted(graph, y)
+    shown = graph.y.numpy()
+    np.testing.assert_array_equal(
+        classifier.predict_proba(graph.x), fitted(graph, y.copy()).predict_proba(graph.x)
+    )
+    hidden = y == -1
+    accuracy = (classifier.predict(graph.x)[hidden] == shown[hidden]).mean()
+    assert classifier.score(graph.x, np.where(hidden, shown, -1)) == pytest.approx(accuracy)
+
+
+def test_sparse_features_are_the_same_as_dense(graph):
+    x = np.where(graph.x.numpy() > 0.5, graph.x.numpy(), 0)
+    classifier = DeepGATClassifier(**QUICK)
+    dense = classifier.fit(x, labels_of(graph), graph.edge_index).predict_proba(x)
+    rows = sp.csr_matrix(x)
+    sparse = classifier.fit(rows, labels_of(graph), graph.edge_index).predict_proba(rows)
+    np.testing.assert_allclose(sparse, dense, atol=1e-4)
+
+
+def test_an_adjacency_matrix_is_as_good_as_edges(graph):
+    source, target = graph.edge_index.numpy()
+    adjacency = sp.coo_matrix((np.ones(len(source)), (source, target)), shape=(60, 60))
+    classifier = DeepGATClassifier(**QUICK).fit(graph.x, labels_of(graph), adjacency.tocsr())
+    np.testing.assert_array_equal(classifier.transduction_, fitted(graph).transduction_)
+
+
+def test_several_labels_per_node(graph):
+    y = np.stack([graph.y == 0, graph.y <= 1], 1).astype(float)
+    y[~(graph.train_mask | graph.val_mask).numpy()] = -1
+    classifier = fitted(graph, y)
+    predicted, shares = classifier.predict(graph.x), classifier.predict_proba(graph.x)
+    assert predicted.shape == shares.shape == (60, 2)
+    np.testing.assert_array_equal(predicted, shares > 0.5)
+    assert 0 <= classifier.score(graph.x, y) <= 1
+
+
+def test_another_graph_is_predicted_without_known_labels(graph):
+    classifier = fitted(graph)
+    part = graph.subgraph(torch.arange(30))
+    probabilities = classifier.predict_proba(part.x, part.edge_index)
+    network = classifier.run_.model.eval()
+    with torch.no_grad():
+        expected = network(part.x, part.edge_index).double().softmax(1)
+    np.testing.assert_allclose(probabilities, expected, atol=1e-6)
+
+
+def test_an_estimator_that_holds_the_graph_takes_node_numbers(graph):
+    nodes = np.flatnonzero(graph.train_mask | graph.val_mask)
+    validation = graph.val_mask.numpy()[nodes]
+    holder = DeepGATClassifier(graph=graph, **QUICK)
+    holder.fit(nodes, graph.y.numpy()[nodes], validation=validation)
+    whole = DeepGATClassifier(**QUICK)
+    whole.fit(graph.x, labels_of(graph), graph.edge_index, validation=graph.val_mask)
+    np.testing.assert_array_equal(holder.transduction_, whole.transduction_)
+    np.testing.assert_array_equal(holder.predict(nodes[::-1]), whole.predict(graph.x)[nodes[::-1]])
+    assert holder.predict(nodes[:, None]).shape == nodes.shape
+
+
+def test_clones_share_the_graph(graph):
+    holder = DeepGATClassifier(graph=graph, settings={"norm": "layer"}, **QUICK)
+    made = clone(holder)
+    assert made.graph is graph
+    assert made.settings == holder.settings
+    assert made.settings is not holder.settings
+    assert made.get_params()["epochs"] == 8
+
+
+def test_cross_validation_and_grid_search_over_nodes(graph):
+    nodes = np.flatnonzero(graph.train_mask | graph.val_mask)
+    y = graph.y.numpy()[nodes]
+    holder = DeepGATClassifier(graph=graph, **QUICK)
+    scores = cross_val_score(holder, nodes, y, cv=3)
+    assert scores.shape == (3,)
+    by_hand = clone(holder).fit(nodes[10:], y[10:])
+    assert by_hand.score(nodes[:10], y[:10]) == np.mean(by_hand.predict(nodes[:10]) == y[:10])
+    search = GridSearchCV(holder, {"layers": [1, 2]}, cv=2).fit(nodes, y)
+    assert search.best_params_["layers"] in (1, 2)
+    assert search.best_estimator_.run_.card.settings.layers == search.best_params_["layers"]
+
+
+def test_a_held_out_fold_reaches_neither_training_nor_label_propagation(graph):
+    nodes = np.flatnonzero(graph.train_mask | graph.val_mask)
+    y = graph.y.numpy()
+    first = DeepGATClassifier(graph=graph, **QUICK).fit(nodes[5:], y[nodes[5:]])
+    seen = first._fitted_on.graph
+    assert (seen.y[nodes[:5]] == -1).all()
+    assert not (seen.train_mask | seen.val_mask)[nodes[:5]].any()
+
+
+def test_a_fitted_estimator_survives_pickling(graph):
+    classifier = fitted(graph)
+    again = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_array_equal(again.predict(graph.x), classifier.predict(graph.x))
+
+
+def test_seeds(graph):
+    assert not np.array_equal(
+        fitted(graph).predict_proba(graph.x), fitted(graph, random_state=1).predict_proba(graph.x)
+    )
+    drawn = fitted(graph, random_state=np.random.RandomState(5))
+    again = fitted(graph, random_state=np.random.RandomState(5))
+    np.testing.assert_array_equal(drawn.predict_proba(graph.x), again.predict_proba(graph.x))
+
+
+def test_ctrl_c_ends_a_search_too(graph, monkeypatch):
+    classifier = DeepGATClassifier(**QUICK)
+    real = train_once
+
+    def train(dataset, plan, seed):
+        def press(epoch):
+            if epoch.number == 3:
+                raise KeyboardInterrupt
+
+        return real(dataset, plan, seed, press)
+
+    monkeypatch.setattr("deepgat.estimator.classifier.train_once", train)
+    with pytest.raises(KeyboardInterrupt):
+        classifier.fit(graph.x, labels_of(graph), graph.edge_index)
+    assert classifier.n_iter_ == 3  # and what was learnt is kept
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"y": None}, "requires y to be passed"),
+        ({"y": np.full(60, -1)}, "y labels no node"),
+        ({"y": np.zeros(59)}, "y has 59 rows but X has 60"),
+        ({"y": np.full((60, 2), 3)}, "expected 0 and 1"),
+        ({"y": np.r_[1, np.full(59, -1)]}, "expected at least two"),
+        ({"edge_index": [[0, 1, 2]]}, "edge_index has shape"),
+        ({"edge_index": [[0], [60]]}, r"DeepGATClassifier\(graph=\(X, edge_index\)\)"),
+        ({"edge_index": [[0.5], [1.5]]}, "expected whole numbers"),
+        ({"edge_index": sp.eye(5)}, "adjacency of the 60 nodes"),
+        ({"validation": np.zeros(60, dtype=bool)}, "validation must name some labelled rows"),
+        ({"validation": [70]}, "expected a mask"),
+        ({"settings": {"nrm": 1}}, "unknown model setting 'nrm'"),
+        ({"model": "oracle"}, "the oracle is shown every label"),
+        ({"validation_fraction": 1.5}, "validation_fraction is 1.5"),
+        ({"graph": 3}, "graph is a int"),
+        ({"graph": "held", "X": np.zeros((60, 6))}, "expected node numbers"),
+        ({"graph": "held", "X": np.r_[0:59, 99]}, "the graph has 60"),
+        ({"graph": "held", "X": np.zeros(60, dtype=int)}, "names a node twice"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(graph, change, sentence):
+    call = {"X": graph.x, "y": labels_of(graph), "edge_index": graph.edge_index}
+    if "graph" in change:
+        call["edge_index"] = None
+        change = {**change, "graph": graph if change["graph"] == "held" else change["graph"]}
+    call |= {key: change[key] for key in ("X", "y", "edge_index", "validation") if key in change}
+    made = {key: value for key, value in change.items() if key not in (*call, "validation")}
+    with pytest.raises(UserError, match=sentence):
+        DeepGATClassifier(**{**QUICK, **made}).fit(**call)
+
+
+def test_another_x_without_edges_is_refused_after_a_graph_with_edges(graph):
+    with pytest.raises(UserError, match="pass edge_index too"):
+        fitted(graph).predict(graph.x[:20])
+
+
+def test_the_package_does_not_import_scikit_learn_for_nothing():
+    import subprocess
+    import sys
+
+    code = "import sys, deepgat; sys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert deepgat.DeepGATClassifier is DeepGATClassifier

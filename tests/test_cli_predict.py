@@ -1,0 +1,160 @@
+"""deepgat predict, inspect and tune."""
+
+import csv
+import importlib
+import io
+import json
+import sys
+
+import pytest
+from matplotlib.image import imread
+
+import deepgat
+from deepgat import Model, load_graph
+from deepgat.config import read_config
+from test_cli import assert_sentence, run  # noqa: F401 - a fixture
+
+PREDICT = importlib.import_module("deepgat.cli.predict")  # the package has the command there
+TUNING = importlib.import_module("deepgat.experiments.tuning")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    model = deepgat.fit("csbm", layers=3, training={"epochs": 8, "device": "cpu"})
+    return model.save(tmp_path_factory.mktemp("predict") / "model")
+
+
+def rows(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_predictions_of_the_command_are_those_of_the_model(run, folder, tmp_path):  # noqa: F811
+    out = tmp_path / "labels.csv"
+    result = run("predict", folder, "csbm", "-o", out)
+    assert result.code == 0
+    assert result.out == ""
+    found = Model.load(folder).predict(load_graph("csbm"))
+    written = rows(out.read_text())
+    assert [int(row["label"]) for row in written] == found.labels.tolist()
+    assert [row["node"] for row in written[:3]] == ["0", "1", "2"]
+    assert float(written[5]["confidence"]) == pytest.approx(float(found.confidence[5]), rel=1e-4)
+    assert "% of the test nodes right" in result.err
+    assert list(tmp_path.iterdir()) == [out]
+    assert rows(run("predict", folder, "--quiet").out) == written
+
+
+def test_another_graph_of_the_same_features(run, folder, monkeypatch):  # noqa: F811
+    other = load_graph("csbm", "random:5")
+    monkeypatch.setattr(PREDICT, "load_graph", lambda *_: other)
+    result = run("predict", folder, "elsewhere")
+    assert len(rows(result.out)) == other.graph.num_nodes
+
+
+def test_early_exit_tells_the_layers_used(run, folder, tmp_path):  # noqa: F811
+    figure = tmp_path / "reliability.png"
+    result = run("predict", folder, "--early-exit", "--tolerance", 0.3, "--reliability", figure)
+    layers = [int(row["layer"]) for row in rows(result.out)]
+    assert min(layers) < 3
+    assert "of 3 layers used on average" in result.err
+    assert "expected calibration error: as trained " in result.err
+    assert imread(figure).std() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("predict nowhere", "is not a model folder"),
+        ("predict MODEL digits", "64 features per node but the model was trained with 32"),
+        ("predict MODEL nonsense", "unknown dataset 'nonsense'"),
+        ("predict MODEL -o .", "is a folder"),
+        ("predict MODEL --early-exit --tolerance 3", "tolerance is 3"),
+        ("inspect MODEL 2000", "no node '2000'"),
+        ("inspect MODEL x", "numbered from 0 to 1999"),
+        ("inspect MODEL 1 --top 0", "--top 0: expected 1 or more"),
+        ("inspect MODEL 1 --layers 4", "the model has the layers 1 to 3"),
+        ("tune csbm --depths x", "--depths 'x'"),
+        ("tune csbm --depths 2-4 --layers 3", "say the same thing twice"),
+    ],
+)
+def test_mistakes_are_one_sentence(run, folder, arguments, sentence, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    arguments = [str(folder) if part == "MODEL" else part for part in arguments.split()]
+    assert_sentence(run(*arguments), sentence)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_inspect_prints_and_draws(run, folder, tmp_path):  # noqa: F811
+    figure = tmp_path / "node.png"
+    result = run("inspect", folder, 42, "--top", 3, "--out", figure)
+    assert "Node 42, its class is " in result.out
+    assert "42 (itself)" in result.out
+    assert "more neighbours are not shown" in result.out
+    assert imread(figure).std() > 0.01
+    told = json.loads(run("inspect", folder, 42, "--json").out)
+    found = Model.load(folder).explain(42)
+    assert told["layers"]["3"]["class"] == str(found.classes[3])
+    assert told["neighbours"][0]["node"] == "42"
+    assert told["neighbours"][0]["attention"] == pytest.approx(found.attention[:, 0].tolist())
+
+
+def test_without_optuna_the_command_says_how_to_get_it(run, monkeypatch, tmp_path):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert_sentence(run("tune", "csbm"), "pip install 'deepgat[tune]'")
+    assert list(tmp_path.iterdir()) == []
+
+
+TUNE = ("tune", "csbm", "--epochs", "4", "--device", "cpu", "--set", "heads=2")
+
+
+def test_a_search_goes_on_where_it_stopped(run, tmp_path, monkeypatch):  # noqa: F811
+    pytest.importorskip("optuna")
+    journal, best = tmp_path / "trials", tmp_path / "best.toml"
+    command = (*TUNE, "--storage", journal, "--json", "--out", best)
+    seen = []
+    real = TUNING.train
+
+    def train(model, dataset, settings, watch):
+        seen.append(settings)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return real(model, dataset, settings, watch)
+
+    monkeypatch.setattr(TUNING, "train", train)
+    stopped = run(*command, "--trials", 3)
+    assert stopped.code == 130
+    assert "the same command goes on" in stopped.err
+    assert not best.exists()
+    found = json.loads(run(*command, "--trials", 4).out)
+    assert len(found["trials"]) == 4  # the interrupted one counts as tried
+    assert found["trials"][0]["settings"]["hidden"] == 8  # begins with the preset's own
+    scores = [trial["val_f1"] for trial in found["trials"] if trial["val_f1"] is not None]
+    assert found["val_f1"] == max(scores)
+    assert "layers" not in found["settings"]
+    made = read_config(best).recipe()
+    assert made.model.dropout == found["settings"]["dropout"]
+    assert made.training.lr == found["settings"]["lr"]
+    assert_sentence(run(*TUNE, "--storage", journal, "--layers", 5), "holds a search with another")
+
+
+def test_a_search_never_reads_a_test_label(tmp_path):
+    pytest.importorskip("optuna")
+    data = load_graph("csbm")
+    changed = data.graph.clone()
+    changed.y[changed.test_mask] = -1
+    plan = deepgat.recipe(training={"epochs": 4, "device": "cpu"})
+    what = TUNING.Search(plan, depth=(1, 3))
+    found = [
+        TUNING.search(deepgat.fitted.replace(data, graphs=(graph,)), what, tmp_path / name, 2)
+        for graph, name in ((data.graph, "a"), (changed, "b"))
+    ]
+    assert found[0].trials == found[1].trials
+    assert 1 <= found[0].recipe.model.layers <= 3
+
+
+def test_a_file_that_is_no_journal_is_refused(run, tmp_path):  # noqa: F811
+    pytest.importorskip("optuna")
+    path = tmp_path / "notes.txt"
+    path.write_text("dear diary\n")
+    assert_sentence(run(*TUNE, "--storage", path), "is not a journal of trials")
+    assert path.read_text() == "dear diary\n"
