@@ -6,7 +6,8 @@ from torch_geometric.data import Data
 
 import deepgat
 from deepgat import Model, UserError, recipe, train_once
-from deepgat.naming import Names, cell
+from deepgat.naming import Names
+from deepgat.saving import harmless
 from tiny import tiny_dataset, tiny_labels
 
 QUICK = {"epochs": 6, "device": "cpu"}
@@ -137,4 +138,4 @@ def test_names():
     [("=1+1", "'=1+1"), ("@x", "'@x"), ("+a", "'+a"), ("-1.5", "-1.5"), ("a=b", "a=b")],
 )
 def test_formulas_are_made_harmless(text, written):
-    assert cell(text) == written
+    assert harmless(text) == written

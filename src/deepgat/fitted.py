@@ -119,7 +119,47 @@ class Model:
         """What the model was trained on."""
         if self.dataset is not None:
             return self.dataset
-        return load_graph(self.card.dataset, self.card.split)
+        return self.card.load_data()
+
+    def data_for(self, graph: str | None = None, split: str | None = None) -> NodeDataset:
+        """A graph by its name or path, read as that of the training was; left out: that one.
+
+        A graph of one's own must have the features of the training's, by their names; its classes
+        are taken by name too, and what the model does not know is unlabelled.
+        """
+        card = self.card
+        same = graph is None or graph == card.dataset or graph.lower() == card.dataset
+        if same and split is None:
+            return self.training_data
+        name = card.dataset if graph is None else graph
+        data = load_graph(name, split, **card.reading)
+        return data if same else self._renamed(data)
+
+    def _renamed(self, data: NodeDataset) -> NodeDataset:
+        """Another graph of one's own, its classes numbered as the model's."""
+        known, names = self.card.feature_names, list(data.feature_names)
+        if names != known:
+            missing = [name for name in known if name not in set(names)]
+            more = [name for name in names if name not in set(known)]
+            told = "has its columns in another order"
+            if missing or more:
+                told = (
+                    f"lacks {', '.join(missing[:5])}" if missing else f"has {', '.join(more[:5])}"
+                )
+            raise UserError(
+                f"{data.title} {told}, unlike the graph that the model was trained on: give it the "
+                "same columns, with the same categories"
+            )
+        classes = tuple(self.card.class_names)
+        if data.class_names == classes or data.multi_label:
+            return data
+        numbers = {name: k for k, name in enumerate(classes)}
+        place = torch.tensor([numbers.get(name, -1) for name in data.class_names] + [-1])
+        graph = data.graph.clone()
+        graph.y = place[graph.y]  # −1, unlabelled, is the last
+        for part in PARTS:
+            graph[f"{part}_mask"] = graph[f"{part}_mask"] & (graph.y >= 0)
+        return replace(data, graphs=(graph,), class_names=classes)
 
     @property
     def scores(self) -> dict[str, float]:

@@ -20,7 +20,7 @@ class Names:
     @staticmethod
     def of(dataset: NodeDataset) -> Names:
         """Those a user's own graph came with; a graph of the catalogue has numbers."""
-        return Names(getattr(dataset, "node_ids", ()), getattr(dataset, "class_names", ()))
+        return Names(dataset.node_ids, dataset.class_names)
 
     def node(self, number: int) -> str:
         return self.nodes[number] if self.nodes else str(number)
@@ -41,14 +41,3 @@ class Names:
                 f"the graph has no node {text!r}: its nodes are numbered from 0 to {num_nodes - 1}"
             )
         return int(text)
-
-
-def cell(text: str) -> str:
-    """A text for a CSV cell: one that a spreadsheet would run as a formula gets an apostrophe."""
-    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return text
-    try:
-        float(text)
-    except ValueError:
-        return "'" + text
-    return text

@@ -34,8 +34,10 @@ class ModelCard:
     edge_features: int = 0
     class_names: list[str] = field(default_factory=list)
     """What the classes of a user's own graph are called."""
+    feature_names: list[str] = field(default_factory=list)
+    """What its features are called."""
     reading: dict[str, Any] = field(default_factory=dict)
-    """The options that a user's own graph was read with."""
+    """The options that it was read with."""
 
     @staticmethod
     def of(dataset: NodeDataset, recipe: Recipe) -> ModelCard:
@@ -49,6 +51,7 @@ class ModelCard:
             dataset.multi_label,
             dataset.num_edge_features,
             list(dataset.class_names),
+            list(dataset.feature_names),
             dict(dataset.reading),
         )
 

@@ -59,9 +59,10 @@ CARD_TYPES = {
     "multi_label": bool,
     "edge_features": int,
     "class_names": list,
+    "feature_names": list,
     "reading": dict,
 }
-ADDED = {"edge_features": 0, "class_names": [], "reading": {}}
+ADDED = {"edge_features": 0, "class_names": [], "feature_names": [], "reading": {}}
 """What models saved before there were graphs of one's own do not say."""
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""

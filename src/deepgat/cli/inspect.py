@@ -9,7 +9,6 @@ import typer
 
 from deepgat.cli.parsing import parse_numbers
 from deepgat.cli.show import OUT, plain_table
-from deepgat.data import load_graph
 from deepgat.errors import UserError
 from deepgat.fitted import Explanation, Model
 from deepgat.naming import Names
@@ -41,7 +40,7 @@ def inspect(
     if top < 1:
         raise UserError(f"--top {top}: expected 1 or more")
     model = Model.load(folder)
-    data = model.training_data if graph is None else load_graph(graph)
+    data = model.data_for(graph)
     names = Names.of(data)
     found = model.explain(names.find(node, data.graph.num_nodes), data)
     depth = len(found.attention)

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from deepgat.analysis import Reliability, micro_f1, reliability
 from deepgat.cli.show import ERR, percent
-from deepgat.data import NodeDataset, load_graph
+from deepgat.data import NodeDataset
 from deepgat.errors import UserError
 from deepgat.fitted import Model, Predictions
-from deepgat.naming import Names, cell
-from deepgat.saving import write_whole
+from deepgat.naming import Names
+from deepgat.saving import harmless, write_whole
 
 
 def predict(
@@ -59,11 +59,7 @@ def predict(
     """
     _check_target(out)
     model = Model.load(folder)
-    if graph is None:
-        data = model.training_data if split is None else load_graph(model.card.dataset, split)
-    else:
-        same = graph.lower() == model.card.dataset and split is None
-        data = load_graph(graph, model.card.split if same else split)
+    data = model.data_for(graph, split)
     policy = model.exit_policy(tolerance) if early_exit or reliability_figure else None
     found = [model.predict(each, policy if early_exit else None) for each in data.graphs]
     text = _csv(data, found, Names.of(data), Names.of(model.training_data) if graph else None)
@@ -97,7 +93,11 @@ def _csv(data: NodeDataset, found: list[Predictions], names: Names, trained: Nam
         sure = each.confidence.tolist()
         for node, label in enumerate(each.labels):
             row = [str(number)] if several else []
-            row += [cell(names.node(node)), cell(_label(label, classes)), f"{sure[node]:.6g}"]
+            row += [
+                harmless(names.node(node)),
+                harmless(_label(label, classes)),
+                f"{sure[node]:.6g}",
+            ]
             if each.layers is not None:
                 row.append(str(int(each.layers[node])))
             writer.writerow(row)

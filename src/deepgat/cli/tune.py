@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from deepgat.cli.own import load_data
 from deepgat.cli.parsing import parse_choices, parse_seeds
 from deepgat.cli.show import ERR, OUT, BatchProgress, percent, plain_table
-from deepgat.data import load_graph
 from deepgat.errors import UserError
 from deepgat.experiments.tuning import Found, Search, Trial, as_config, search
 from deepgat.nn.presets import resolve
@@ -21,7 +21,9 @@ from deepgat.train import Epoch, choose_device
 
 
 def tune(
-    dataset: Annotated[str, typer.Argument(help="A name of deepgat datasets: cora, cs, …")],
+    dataset: Annotated[
+        str, typer.Argument(help="A name of deepgat datasets, or a graph of yours.")
+    ],
     model: Annotated[str | None, typer.Option(help="A name of deepgat models.")] = None,
     preset: Annotated[str | None, typer.Option(help="Where the search starts.")] = None,
     score: Annotated[str | None, typer.Option(help="The model's score; as in train.")] = None,
@@ -40,6 +42,10 @@ def tune(
     epochs: Annotated[int | None, typer.Option(help="The most epochs of a training.")] = None,
     patience: Annotated[int | None, typer.Option(help="As in train.")] = None,
     split: Annotated[str | None, typer.Option(help="As in train.")] = None,
+    read: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="How to read a graph of your own; as in train."),
+    ] = None,
     storage: Annotated[
         Path, typer.Option(help="The file that keeps the trials; a later search goes on from it.")
     ] = Path("deepgat-tune.journal"),
@@ -72,7 +78,7 @@ def tune(
     )
     what = Search(plan, tuple(parse_seeds(seeds)), _depths(depths, layers))
     choose_device(device)
-    data = load_graph(dataset, split)
+    data = load_data(dataset, split, read)
     with BatchProgress(trials, quiet) as bar:
 
         def on_epoch(trial: int, seed: int, epoch: Epoch) -> None:

@@ -13,6 +13,8 @@ from deepgat.report.figures import COLORS
 
 STARS = 4
 """Layers that are drawn as a star; the map below has all of them."""
+UNITS_PER_INCH, UNITS_PER_LETTER = 1.3, 0.13
+"""The size of a star, whose rays are 1 long, and of the letters beside it."""
 NEUTRAL = "0.75"
 
 
@@ -36,15 +38,16 @@ def inspection_figure(
     """
     chosen = _few(layers)
     depth, count = len(attention), len(nodes)
-    figure = Figure(
-        figsize=(max(6.4, 2.6 * len(chosen)), 4.4 + 0.24 * count), dpi=150, layout="constrained"
-    )
+    reach = _reach(nodes)
+    width = max(6.4, 2 * reach / UNITS_PER_INCH * len(chosen))
+    figure = Figure(figsize=(width, 4.4 + 0.24 * count), dpi=150, layout="constrained")
     grid = figure.add_gridspec(2, len(chosen), height_ratios=[2.6, 0.7 + 0.24 * count])
     used: set[int] = set()
     for place, layer in enumerate(chosen):
         axes = figure.add_subplot(grid[0, place])
         shares = predictions.get(layer - 1)  # what layer l compares
         used |= _star(axes, nodes, shares, attention[layer - 1])
+        axes.set_xlim(-reach, reach)
         axes.set_title(f"layer {layer}", fontsize=10)
     below = figure.add_subplot(grid[1, :])
     by_node = list(zip(*attention, strict=True))
@@ -96,7 +99,6 @@ def _star(
         axes.plot(x, y, linestyle="", marker="o", markersize=15 if place == 0 else 9, color=color,
                   markeredgecolor="0.2" if place == 0 else color, zorder=2)  # fmt: skip
     axes.annotate(f"itself {100 * weights[0]:.0f}%", (0, -1.62), fontsize=8, ha="center")
-    axes.set_xlim(-1.9, 1.9)
     axes.set_ylim(-1.75, 1.5)
     axes.set_aspect("equal")
     axes.axis("off")
@@ -129,6 +131,11 @@ def _best(shares: Sequence[float]) -> int:
 def _color(c: int) -> str:
     """The house palette, then its colours again in order: the map names every class besides."""
     return COLORS[c % len(COLORS)]
+
+
+def _reach(nodes: Sequence[str]) -> float:
+    """How far a star and its longest name extend to either side."""
+    return 1.3 + UNITS_PER_LETTER * max(len(_short(name)) for name in nodes)
 
 
 def _short(name: str) -> str:
