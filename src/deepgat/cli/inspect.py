@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from deepgat.cli.parsing import parse_numbers
+from deepgat.cli.parsing import check_picture, parse_numbers
 from deepgat.cli.show import OUT, plain_table
 from deepgat.data import load_graph
 from deepgat.errors import UserError
@@ -40,6 +40,7 @@ def inspect(
     """
     if top < 1:
         raise UserError(f"--top {top}: expected 1 or more")
+    check_picture(out)
     model = Model.load(folder)
     data = model.training_data if graph is None else load_graph(graph)
     names = Names.of(data)

@@ -12,6 +12,7 @@ import typer
 from torch import Tensor
 
 from deepgat.analysis import Reliability, micro_f1, reliability
+from deepgat.cli.parsing import check_picture
 from deepgat.cli.show import ERR, percent
 from deepgat.data import NodeDataset, load_graph
 from deepgat.errors import UserError
@@ -58,6 +59,7 @@ def predict(
     Example: deepgat train cora --out model/ && deepgat predict model/ cora -o labels.csv
     """
     _check_target(out)
+    check_picture(reliability_figure)
     model = Model.load(folder)
     if graph is None:
         data = model.training_data if split is None else load_graph(model.card.dataset, split)
@@ -70,7 +72,12 @@ def predict(
     if out == "-":
         typer.echo(text, nl=False)
     else:
-        write_whole(Path(out), text)
+        try:
+            write_whole(Path(out), text)
+        except OSError as error:
+            raise UserError(
+                f"{out} cannot be written ({error.strerror}): choose another --out"
+            ) from error
     if not quiet:
         _tell(model, data, found, out)
     if reliability_figure is not None and policy is not None:
