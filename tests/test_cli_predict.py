@@ -5,6 +5,7 @@ import importlib
 import io
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 from matplotlib.image import imread
@@ -68,6 +69,9 @@ def test_early_exit_tells_the_layers_used(run, folder, tmp_path):  # noqa: F811
         ("predict MODEL nonsense", "unknown dataset 'nonsense'"),
         ("predict MODEL -o .", "is a folder"),
         ("predict MODEL --early-exit --tolerance 3", "tolerance is 3"),
+        ("predict MODEL -o /dev/null/x.csv", "cannot be written"),
+        ("predict MODEL --reliability x.doc", "x.doc: expected the name of a picture"),
+        ("inspect MODEL 1 --out x", "x: expected the name of a picture"),
         ("inspect MODEL 2000", "no node '2000'"),
         ("inspect MODEL x", "numbered from 0 to 1999"),
         ("inspect MODEL 1 --top 0", "--top 0: expected 1 or more"),
@@ -145,7 +149,7 @@ def test_a_search_never_reads_a_test_label(tmp_path):
     plan = deepgat.recipe(training={"epochs": 4, "device": "cpu"})
     what = TUNING.Search(plan, depth=(1, 3))
     found = [
-        TUNING.search(deepgat.fitted.replace(data, graphs=(graph,)), what, tmp_path / name, 2)
+        TUNING.search(replace(data, graphs=(graph,)), what, tmp_path / name, 2)
         for graph, name in ((data.graph, "a"), (changed, "b"))
     ]
     assert found[0].trials == found[1].trials

@@ -75,7 +75,7 @@ def test_unlabelled_texts_and_numbers_give_the_same(graph):
     assert numbers.n_iter_ == len(numbers.history_["loss"]) == 8
 
 
-def test_a_hidden_label_changes_nothing(graph):
+def test_a_fit_repeats_itself_and_the_score_counts_labelled_rows_only(graph):
     y = labels_of(graph)
     classifier = fitted(graph, y)
     shown = graph.y.numpy()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from deepgat.cli.parsing import parse_numbers
+from deepgat.cli.parsing import check_picture, parse_numbers
 from deepgat.cli.show import OUT, plain_table
 from deepgat.errors import UserError
 from deepgat.fitted import Explanation, Model
@@ -39,6 +39,7 @@ def inspect(
     """
     if top < 1:
         raise UserError(f"--top {top}: expected 1 or more")
+    check_picture(out)
     model = Model.load(folder)
     data = model.data_for(graph)
     names = Names.of(data)

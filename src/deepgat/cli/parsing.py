@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn import ModelSettings
 
+PICTURES = (".png", ".pdf", ".svg")
 OWN_OPTIONS = ("model", "score", "layers")
 """Settings that the command line always sets by their own options."""
 
@@ -47,6 +49,12 @@ def parse_choices(texts: Sequence[str]) -> dict[str, Any]:
             raise unknown_name("model setting", name, types)
         choices[name] = _typed(name, value.strip(), types[name])
     return choices
+
+
+def check_picture(path: Path | None) -> None:
+    """Refuse the name of a picture that could not be drawn; to be asked early."""
+    if path is not None and (path.suffix.lower() not in PICTURES or path.is_dir()):
+        raise UserError(f"{path}: expected the name of a picture, ending in {', '.join(PICTURES)}")
 
 
 def head_width(width: int, heads: int) -> int:

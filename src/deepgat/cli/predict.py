@@ -12,6 +12,7 @@ import typer
 from torch import Tensor
 
 from deepgat.analysis import Reliability, micro_f1, reliability
+from deepgat.cli.parsing import check_picture
 from deepgat.cli.show import ERR, percent
 from deepgat.data import NodeDataset
 from deepgat.errors import UserError
@@ -58,6 +59,7 @@ def predict(
     Example: deepgat train cora --out model/ && deepgat predict model/ cora -o labels.csv
     """
     _check_target(out)
+    check_picture(reliability_figure)
     model = Model.load(folder)
     data = model.data_for(graph, split)
     policy = model.exit_policy(tolerance) if early_exit or reliability_figure else None
@@ -66,7 +68,12 @@ def predict(
     if out == "-":
         typer.echo(text, nl=False)
     else:
-        write_whole(Path(out), text)
+        try:
+            write_whole(Path(out), text)
+        except OSError as error:
+            raise UserError(
+                f"{out} cannot be written ({error.strerror}): choose another --out"
+            ) from error
     if not quiet:
         _tell(model, data, found, out)
     if reliability_figure is not None and policy is not None:
