@@ -15,7 +15,6 @@ from deepgat import Model, load_graph
 from deepgat.config import read_config
 from test_cli import assert_sentence, run  # noqa: F401 - a fixture
 
-PREDICT = importlib.import_module("deepgat.cli.predict")  # the package has the command there
 TUNING = importlib.import_module("deepgat.experiments.tuning")
 
 
@@ -44,11 +43,32 @@ def test_predictions_of_the_command_are_those_of_the_model(run, folder, tmp_path
     assert rows(run("predict", folder, "--quiet").out) == written
 
 
-def test_another_graph_of_the_same_features(run, folder, monkeypatch):  # noqa: F811
-    other = load_graph("csbm", "random:5")
-    monkeypatch.setattr(PREDICT, "load_graph", lambda *_: other)
-    result = run("predict", folder, "elsewhere")
-    assert len(rows(result.out)) == other.graph.num_nodes
+def write_clubs(folder, clubs, count=30):
+    """A ring of members, each of the club of its number; every third has not said which."""
+    folder.mkdir()
+    lines = [
+        f"m{k},{'' if k % 3 == 0 else clubs[k % len(clubs)]},{k % len(clubs)}" for k in range(count)
+    ]
+    (folder / "nodes.csv").write_text("\n".join(["id,label,mark", *lines]))
+    ring = [f"m{k},m{(k + len(clubs)) % count}" for k in range(count)]
+    (folder / "edges.csv").write_text("\n".join(["source,target", *ring]))
+    return folder
+
+
+def test_another_graph_of_ones_own(run, tmp_path):  # noqa: F811
+    """Features and classes are matched by name, and a graph of other features is refused."""
+    first = write_clubs(tmp_path / "first", ("chess", "rowing"))
+    model = tmp_path / "model"
+    assert run("train", first, "--out", model, "--epochs", 40, "--quiet").code == 0
+    second = write_clubs(tmp_path / "second", ("chess", "archery", "rowing"), 60)
+    found = rows(run("predict", model, second, "--quiet").out)
+    assert [row["node"] for row in found] == [f"m{k}" for k in range(60)]
+    assert {row["label"] for row in found} <= {"chess", "rowing"}
+    text = (second / "nodes.csv").read_text()
+    (second / "nodes.csv").write_text(text.replace("mark", "sign", 1))
+    result = run("predict", model, second)
+    assert result.code == 2
+    assert "second lacks mark, unlike the graph that the model was trained on" in result.err
 
 
 def test_early_exit_tells_the_layers_used(run, folder, tmp_path):  # noqa: F811
