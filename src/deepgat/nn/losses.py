@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from deepgat.ops import node_mean_share
+
 
 def layer_weight(layer: int, delta: float) -> float:
     """γ(l) = δ / (l + δ) + 1: 2 at layer 0, falling towards 1; δ = 0 weighs all layers by 1."""
@@ -24,9 +26,14 @@ def layer_weights(layers: Sequence[int], delta: float, like: Tensor) -> Tensor:
 
 def classification_loss(logits: Tensor, y: Tensor) -> Tensor:
     """Cross-entropy averaged over nodes (y [n]), or over nodes and labels (y [n, C])."""
+    return classification_losses(logits, y).mean()
+
+
+def classification_losses(logits: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of every node [n] (y [n]), or of every node and label [n, C] (y [n, C])."""
     if y.dim() == 1:
-        return F.cross_entropy(logits, y)
-    return F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype))
+        return F.cross_entropy(logits, y, reduction="none")
+    return F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype), reduction="none")
 
 
 def layer_losses(
@@ -36,15 +43,15 @@ def layer_losses(
     logits = torch.stack([layer_logits[layer].index_select(0, nodes) for layer in layers])
     true = y.index_select(0, nodes)
     true = true.expand(len(layers), *true.shape)
-    if y.dim() == 1:
-        each = F.cross_entropy(logits.flatten(0, 1), true.flatten(), reduction="none")
-    else:
-        each = F.binary_cross_entropy_with_logits(logits, true.to(logits.dtype), reduction="none")
-    return each.view(len(layers), -1).mean(1)
+    each = classification_losses(logits.flatten(0, 1), true.flatten(0, 1))
+    return node_mean_share(each.view(len(layers), each.numel() // len(layers)), 1)
 
 
 class Loss(Protocol):
-    """From every layer's logits {l: [n, C]}, the labels and the training nodes to a number."""
+    """From every layer's logits {l: [n, C]}, the labels and the training nodes to a number.
+
+    Where the graph is divided among processes, this one's share of it: they add up to the loss.
+    """
 
     def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, nodes: Tensor) -> Tensor:
         """``nodes``: [k], their numbers."""
@@ -56,8 +63,7 @@ class OutputLoss:
     """CE(ŷ^L on V'): the output alone, for models whose layers do not predict."""
 
     def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, nodes: Tensor) -> Tensor:
-        logits = layer_logits[max(layer_logits)]
-        return classification_loss(logits.index_select(0, nodes), y.index_select(0, nodes))
+        return layer_losses(layer_logits, [max(layer_logits)], y, nodes)[0]
 
 
 @dataclass(frozen=True)
