@@ -30,13 +30,13 @@ def to_json(value: Any, indent: int | None = None) -> str:
     return json.dumps(_plain(value), indent=indent) + "\n"
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file under another name, then rename it: readers see all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not mkstemp: only the owner may read its files, but what is written here can be shared.
     temporary = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        write_through(temporary, text.encode())
+        write_through(temporary, content.encode() if isinstance(content, str) else content)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from deepgat.analysis.metrics import (
     Interval,
     confidence_interval,
     degradation,
+    f1_counts,
     micro_f1,
     predicted_labels,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "divergence_bound",
     "divergence_bounds",
     "effective_rank",
+    "f1_counts",
     "global_distance",
     "micro_f1",
     "moment_bands",

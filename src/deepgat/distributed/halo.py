@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,14 @@ class LivePart(Part):
     def total(self, x: Tensor) -> Tensor:
         return Total.apply(x, self.team)
 
+    def gathered(self, x: Tensor) -> Tensor | None:
+        ids, rows = self.team.to_first(self.ids[: self.own]), self.team.to_first(x)
+        if self.team.rank:
+            return None
+        found = x.new_empty(self.num_nodes, *x.shape[1:])
+        found[torch.cat(ids)] = torch.cat(rows)
+        return found
+
     def to(self, device: object) -> Part:
         return self  # a part lives where its process computes
 
@@ -94,10 +103,10 @@ class _Borrow(torch.autograd.Function):
     def forward(ctx: Any, part: LivePart, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.part = part
         inner = [_rows_first(x) for x in tensors]
-        halo = part.swapped([x.index_select(0, part.rows).flatten(1) for x in inner])
+        halo = part.swapped([_flat(x.index_select(0, part.rows)) for x in inner])
         found = []
         for original, x, below in zip(tensors, inner, halo, strict=True):
-            whole = torch.cat([x, below.reshape(-1, *x.shape[1:])])
+            whole = torch.cat([x, below.reshape(below.size(0), *x.shape[1:])])
             found.append(whole if x is original else whole.transpose(1, 2))
         return tuple(found)
 
@@ -106,7 +115,7 @@ class _Borrow(torch.autograd.Function):
         part: LivePart = ctx.part
         wanted = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
         inner = [_rows_first(grads[i]) for i in wanted]
-        home = part.returned([x[part.own :].reshape(-1, _width(x)) for x in inner])
+        home = part.returned([_flat(x[part.own :]) for x in inner])
         found: list[Tensor | None] = [None] * len(grads)
         for i, x, extra in zip(wanted, inner, home, strict=True):
             total = x[: part.own] + extra.view(part.own, *x.shape[1:])
@@ -120,5 +129,6 @@ def _rows_first(x: Tensor) -> Tensor:
     return x.transpose(1, 2) if turned else x
 
 
-def _width(x: Tensor) -> int:
-    return x[:1].numel() if x.size(0) else int(torch.tensor(x.shape[1:]).prod())
+def _flat(x: Tensor) -> Tensor:
+    """[k, …] → [k, w], also for k = 0 and where there is no more than k."""
+    return x.reshape(x.size(0), math.prod(x.shape[1:]))

@@ -80,9 +80,9 @@ class Team:
 
     def _all(self, x: Tensor) -> Tensor:
         """What every process has: [k] → [size, k]."""
-        found = x.new_empty(self.size * x.numel())
-        dist.all_gather_into_tensor(found, x.contiguous())
-        return found.view(self.size, -1)
+        found = x.new_empty(self.size, x.numel())
+        dist.all_gather(list(found.unbind()), x.contiguous())
+        return found
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Replace every gradient by its sum over the processes."""

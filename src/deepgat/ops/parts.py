@@ -38,6 +38,10 @@ class Part(ABC):
         """The sum of every process's x, the same bits in each; its gradients are summed too."""
 
     @abstractmethod
+    def gathered(self, x: Tensor) -> Tensor | None:
+        """Every process's x [own, …], by the nodes' numbers, in the first; None elsewhere."""
+
+    @abstractmethod
     def to(self, device: object) -> Part:
         """The same part on another device."""
 

@@ -1,0 +1,20 @@
+"""One model trained by several processes, each holding a part of the graph, exactly."""
+
+from deepgat.distributed.dataset import PartDataset, cut_dataset, part_of
+from deepgat.distributed.halo import LivePart
+from deepgat.distributed.partition import METHODS, has_metis, owners
+from deepgat.distributed.parts import GraphPart, cut
+from deepgat.distributed.team import Team
+
+__all__ = [
+    "METHODS",
+    "GraphPart",
+    "LivePart",
+    "PartDataset",
+    "Team",
+    "cut",
+    "cut_dataset",
+    "has_metis",
+    "owners",
+    "part_of",
+]

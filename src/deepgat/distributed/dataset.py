@@ -1,0 +1,78 @@
+"""The data of one process of a team."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from deepgat.data import NodeDataset, PropagateLabels
+from deepgat.distributed.partition import owners
+from deepgat.distributed.parts import GraphPart, cut
+from deepgat.distributed.team import Team
+from deepgat.errors import UserError
+
+LABEL_HOPS = 3
+"""Hops of propagated labels that a part keeps; the most that a preset uses."""
+
+
+@dataclass(frozen=True)
+class PartDataset:
+    """One part of every graph of a dataset; the other fields are as in ``NodeDataset``.
+
+    The label features of a part are z_1 … z_3 with ``"neighbor-counts"`` in z_1.
+    """
+
+    name: str
+    title: str
+    parts: tuple[GraphPart, ...]
+    number: int
+    """Which part, from 0."""
+    of: int
+    """How many parts there are."""
+    num_features: int
+    num_classes: int
+    multi_label: bool
+    split: str
+
+
+def cut_dataset(
+    dataset: NodeDataset, all_owners: list[torch.Tensor], number: int, of: int
+) -> PartDataset:
+    """Part ``number`` of a dataset whose graphs' nodes have these owners."""
+    propagate = None
+    if not dataset.multi_label:
+        propagate = PropagateLabels(LABEL_HOPS, "neighbor-counts", num_classes=dataset.num_classes)
+    parts = []
+    for graph, owner in zip(dataset.graphs, all_owners, strict=True):
+        z = None if propagate is None else propagate(graph).label_features
+        parts.append(cut(graph, owner, number, of, z))
+    return PartDataset(
+        dataset.name,
+        dataset.title,
+        tuple(parts),
+        number,
+        of,
+        dataset.num_features,
+        dataset.num_classes,
+        dataset.multi_label,
+        dataset.split,
+    )
+
+
+def part_of(dataset: NodeDataset | PartDataset, team: Team) -> PartDataset:
+    """This process's part of the data; the first process says who owns which node."""
+    if isinstance(dataset, NodeDataset):
+        found = []
+        for graph in dataset.graphs:
+            owner = torch.zeros(graph.num_nodes, dtype=torch.long)
+            if team.rank == 0:
+                owner = owners(graph.edge_index, graph.num_nodes, team.size)
+            found.append(team.from_first(owner))
+        return cut_dataset(dataset, found, team.rank, team.size)
+    if dataset.of != team.size:
+        raise UserError(
+            f"{dataset.title} is partitioned for {dataset.of} processes but there are {team.size}: "
+            f"start {dataset.of}, or partition it anew with --parts {team.size}"
+        )
+    return dataset
