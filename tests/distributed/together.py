@@ -27,7 +27,7 @@ PATIENCE_S = 120
 def together(size: int, work: Callable[..., Any], *args: Any) -> list[Any]:
     """[work(team, *args) of every process]; ``work`` is a module's function, its results plain."""
     context: BaseContext = multiprocessing.get_context("forkserver")  # forks what has torch loaded
-    multiprocessing.set_forkserver_preload(["together"])
+    multiprocessing.set_forkserver_preload(["deepgat.train", "deepgat.recipes"])
     with tempfile.TemporaryDirectory() as folder:
         queue = context.Queue()
         started = [

@@ -1,6 +1,6 @@
 """One model trained by several processes, each holding a part of the graph, exactly."""
 
-from deepgat.distributed.dataset import PartDataset, cut_dataset, part_of
+from deepgat.distributed.dataset import PartDataset, cut_dataset, part_of, whole_labels
 from deepgat.distributed.halo import LivePart
 from deepgat.distributed.partition import METHODS, has_metis, owners
 from deepgat.distributed.parts import GraphPart, cut
@@ -17,4 +17,5 @@ __all__ = [
     "has_metis",
     "owners",
     "part_of",
+    "whole_labels",
 ]

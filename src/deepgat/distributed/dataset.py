@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch_geometric.data import Data
 
 from deepgat.data import NodeDataset, PropagateLabels
 from deepgat.distributed.partition import owners
-from deepgat.distributed.parts import GraphPart, cut
+from deepgat.distributed.parts import SPLITS, GraphPart, cut
 from deepgat.distributed.team import Team
 from deepgat.errors import UserError
 
@@ -76,3 +77,31 @@ def part_of(dataset: NodeDataset | PartDataset, team: Team) -> PartDataset:
             f"start {dataset.of}, or partition it anew with --parts {team.size}"
         )
     return dataset
+
+
+def whole_labels(dataset: PartDataset, team: Team) -> NodeDataset | None:
+    """Labels and masks of all nodes, without features and edges, in the first process."""
+    graphs = []
+    for part in dataset.parts:
+        names = ("y", *SPLITS)
+        mine = {"y": part.y, **part.masks}
+        ids = team.to_first(part.ids[: part.own])
+        found = {name: team.to_first(mine[name]) for name in names}
+        if team.rank:
+            continue
+        place = torch.argsort(torch.cat(ids).cpu())
+        graph = Data(y=torch.cat(found["y"]).cpu()[place], num_nodes=part.num_nodes)
+        for name in SPLITS:
+            graph[f"{name}_mask"] = torch.cat(found[name]).cpu()[place]
+        graphs.append(graph)
+    if team.rank:
+        return None
+    return NodeDataset(
+        dataset.name,
+        dataset.title,
+        tuple(graphs),
+        dataset.num_features,
+        dataset.num_classes,
+        dataset.multi_label,
+        dataset.split,
+    )
