@@ -21,7 +21,7 @@ from deepgat.cli.run import run
 from deepgat.cli.show import ERR
 from deepgat.cli.store import store_app
 from deepgat.cli.train import train
-from deepgat.distributed import launch
+from deepgat.distributed import LostTeamError, launch
 from deepgat.errors import UserError
 
 app = typer.Typer(
@@ -56,6 +56,9 @@ def main() -> None:
         if launch.give_up(2):
             ERR.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(0 if launch.VERDICT in os.environ else 2)
+    except LostTeamError as error:
+        ERR.print(f"[yellow]note:[/] {escape(str(error))}", soft_wrap=True)
+        os._exit(1)  # without waiting for those who will not answer
     except KeyboardInterrupt:
         ERR.print("interrupted")
         sys.exit(130)

@@ -4,12 +4,13 @@ from deepgat.distributed.dataset import PartDataset, cut_dataset, part_of, whole
 from deepgat.distributed.halo import LivePart
 from deepgat.distributed.partition import METHODS, has_metis, owners
 from deepgat.distributed.parts import GraphPart, cut
-from deepgat.distributed.team import Team
+from deepgat.distributed.team import LostTeamError, Team
 
 __all__ = [
     "METHODS",
     "GraphPart",
     "LivePart",
+    "LostTeamError",
     "PartDataset",
     "Team",
     "cut",

@@ -70,8 +70,7 @@ def _metis(near: sp.csr_matrix, work: np.ndarray, parts: int) -> np.ndarray:
 
     _, found = pymetis.part_graph(
         parts,
-        xadj=near.indptr.tolist(),
-        adjncy=near.indices.tolist(),
+        pymetis.CSRAdjacency(near.indptr, near.indices),
         vweights=work.tolist(),
         options=pymetis.Options(seed=0),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +16,10 @@ from deepgat.errors import UserError
 _SMALL = 4096
 """Numbers up to which a sum is made by sending everything to everyone."""
 _TIMEOUT = timedelta(minutes=10)
+
+
+class LostTeamError(RuntimeError):
+    """Another process of the team is gone."""
 
 
 class Team:
@@ -55,7 +59,17 @@ class Team:
         if on_gpu:
             torch.cuda.set_device(where)
         if not dist.is_initialized():
-            dist.init_process_group("nccl" if on_gpu else "gloo", timeout=_TIMEOUT)
+            store, rank, size = next(dist.rendezvous("env://"))
+            # a shelf of its own for every attempt: the last one's addresses lead nowhere
+            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            shelf = dist.PrefixStore(f"deepgat/{attempt}", store)
+            dist.init_process_group(
+                "nccl" if on_gpu else "gloo",
+                store=shelf,
+                rank=rank,
+                world_size=size,
+                timeout=_TIMEOUT,
+            )
         return Team(dist.get_rank(), dist.get_world_size(), where)
 
     def leave(self) -> None:
@@ -74,14 +88,14 @@ class Team:
         stretch = -(-flat.numel() // self.size)
         padded = torch.cat([flat, flat.new_zeros(stretch * self.size - flat.numel())])
         theirs = torch.empty_like(padded)
-        dist.all_to_all_single(theirs, padded)
+        _talk(dist.all_to_all_single, theirs, padded)
         total = self._all(_in_order(theirs.view(self.size, stretch)))
         return total.view(-1)[: flat.numel()].view(x.shape)
 
     def _all(self, x: Tensor) -> Tensor:
         """What every process has: [k] → [size, k]."""
         found = x.new_empty(self.size, x.numel())
-        dist.all_gather(list(found.unbind()), x.contiguous())
+        _talk(dist.all_gather, list(found.unbind()), x.contiguous())
         return found
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
@@ -106,7 +120,7 @@ class Team:
         """``send[r]`` rows for each process r against ``receive[r]`` of its: [Σ receive, …]."""
         found = rows.new_empty(sum(receive), *rows.shape[1:])
         if self.size > 1:
-            dist.all_to_all_single(found, rows.contiguous(), list(receive), list(send))
+            _talk(dist.all_to_all_single, found, rows.contiguous(), list(receive), list(send))
             self.sent += rows.numel() * rows.element_size()
         return found
 
@@ -116,7 +130,7 @@ class Team:
             return list(send)
         asked = torch.tensor(send, device=self.device)
         found = torch.empty_like(asked)
-        dist.all_to_all_single(found, asked)
+        _talk(dist.all_to_all_single, found, asked)
         return found.tolist()
 
     def from_first(self, x: Tensor) -> Tensor:
@@ -124,7 +138,7 @@ class Team:
         if self.size == 1:
             return x
         moved = x.to(self.device).contiguous()
-        dist.broadcast(moved, 0)
+        _talk(dist.broadcast, moved, 0)
         return moved.to(x.device)
 
     def to_first(self, x: Tensor) -> list[Tensor]:
@@ -135,7 +149,7 @@ class Team:
         send = [x.size(0) if rank == 0 else 0 for rank in range(self.size)]
         receive = counts if self.rank == 0 else [0] * self.size
         found = x.new_empty(sum(receive), *x.shape[1:]).to(self.device)
-        dist.all_to_all_single(found, x.to(self.device).contiguous(), receive, send)
+        _talk(dist.all_to_all_single, found, x.to(self.device).contiguous(), receive, send)
         return list(found.split(receive)) if self.rank == 0 else []
 
     def wait(self) -> None:
@@ -157,6 +171,13 @@ class Total(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return ctx.team.sum(grad), None
+
+
+def _talk(operation: Callable[..., Any], *arguments: Any) -> None:
+    try:
+        operation(*arguments)
+    except RuntimeError as error:
+        raise LostTeamError(f"another process of the team cannot be reached: {error}") from error
 
 
 def _in_order(rows: Tensor) -> Tensor:
