@@ -1,7 +1,11 @@
 """Dropout on a part of a graph: its masks are rows of the masks of the whole."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 from deepgat.ops import (
     Additive,
@@ -22,8 +26,19 @@ from deepgat.ops.gpu import matmul as gpu_matmul  # noqa: E402
 N, KEPT = 40, torch.tensor([3, 5, 8, 13, 21, 34])
 SEED = torch.tensor([12345])
 NAMED = draws.numbered(SEED, KEPT)
-BACKENDS = ["definition", "native", "triton"]
+GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # else interpreted
 needs_native = pytest.mark.skipif(not native.available(), reason="the kernels are not built")
+
+
+def on_gpu(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The Triton kernel, given and giving tensors of the CPU."""
+
+    def moved(item: Any, device: torch.device) -> Any:
+        if isinstance(item, list | tuple):
+            return [moved(inner, device) for inner in item]
+        return item.to(device) if isinstance(item, Tensor) else item
+
+    return lambda *arguments: moved(kernel(*moved(arguments, GPU)), torch.device("cpu"))
 
 
 def test_masks_of_rows_are_rows_of_masks():
@@ -43,7 +58,7 @@ def test_masks_of_rows_are_rows_of_masks():
     [
         matmul.define_drop_entries,
         pytest.param(native._drop_entries, marks=needs_native),
-        gpu_matmul.drop_entries,
+        on_gpu(gpu_matmul.drop_entries),
     ],
 )
 def test_dropped_rows(width, drop):
@@ -58,7 +73,7 @@ def test_dropped_rows(width, drop):
     [
         matmul.define_sparse_matmul,
         pytest.param(native._sparse_matmul, marks=needs_native),
-        gpu_matmul.sparse_matmul,
+        on_gpu(gpu_matmul.sparse_matmul),
     ],
 )
 def test_products_with_dropped_sparse_rows(transposed, product):
@@ -80,7 +95,7 @@ def test_products_with_dropped_sparse_rows(transposed, product):
 
 def kernels(backend: str):
     if backend == "triton":
-        return gpu_attention.forward, gpu_attention.backward
+        return on_gpu(gpu_attention.forward), on_gpu(gpu_attention.backward)
     return native.attention_forward, native.attention_backward
 
 
