@@ -11,6 +11,7 @@ import typer
 from deepgat.cli.parsing import parse_numbers
 from deepgat.cli.run import (
     STORE,
+    RayOption,
     RetryOption,
     StoreOption,
     WorkersOption,
@@ -85,6 +86,7 @@ def reproduce(
     workers: WorkersOption = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     retry_failed: RetryOption = False,
+    ray: RayOption = None,
     out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path(
         "reproduction"
     ),
@@ -117,7 +119,7 @@ def reproduce(
     specs = target_specs(target, plan)
     outcome = _known(specs, records) if records else Outcome()
     if records is None and specs:
-        outcome = run_with_view(specs, Store(store), workers, device, retry_failed, quiet)
+        outcome = run_with_view(specs, Store(store), workers, device, retry_failed, quiet, ray)
     for name in names:
         _show(name, plan, outcome, out, store if records is None else records)
     if specs:
