@@ -42,7 +42,9 @@ def test_two_processes_train_as_one():
 @pytest.mark.distributed
 @pytest.mark.parametrize("size", [1, 3, 4])
 def test_any_number_of_processes_trains_as_one(size):
-    check(size, [*JOBS, Job(tuple(CASES), drop=False), Job(tuple(CASES), "few")])
+    # three nodes are too few for a batch norm: gradients that are nothing but rounding
+    few = Job(tuple(name for name in CASES if name != "authors-batch"), "few")
+    check(size, [*JOBS, Job(tuple(CASES), drop=False), few])
 
 
 def train_on_cora(team: Team | None) -> dict[str, dict[str, torch.Tensor]]:
