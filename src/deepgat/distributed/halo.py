@@ -21,8 +21,9 @@ class LivePart(Part):
     Attributes:
         send: rows for each process; ``rows`` [Σ send] are they, the first process's first.
         receive: rows from each process, which are the halo, the first process's first.
-        order, ptr: ``rows[order]`` is sorted, ``ptr`` [own + 1] says where each row's stretch
-            begins: gradients that come home are added in this order.
+        border: rows that are sent to someone, each once.
+        order, ptr: ``rows[order]`` is sorted, and ``ptr`` [border + 1] says where the stretch of
+            each row of ``border`` begins: gradients that come home are added in this order.
     """
 
     team: Team
@@ -32,6 +33,7 @@ class LivePart(Part):
     send: list[int]
     receive: list[int]
     rows: Tensor
+    border: Tensor
     order: Tensor
     ptr: Tensor
 
@@ -48,10 +50,10 @@ class LivePart(Part):
         send = team.swap_counts(receive)
         wanted = team.swap(ids[own:], receive, send)
         rows = torch.searchsorted(ids[:own].contiguous(), wanted)
-        counts = torch.bincount(rows, minlength=own)
+        border, counts = torch.unique(rows, return_counts=True)
         ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         order = torch.argsort(rows, stable=True)
-        return LivePart(team, own, ids, num_nodes, send, list(receive), rows, order, ptr)
+        return LivePart(team, own, ids, num_nodes, send, list(receive), rows, border, order, ptr)
 
     def with_halo(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         found: dict[int, Tensor] = {}
@@ -80,7 +82,7 @@ class LivePart(Part):
         return _by_one_message(self.team, rows, self.send, self.receive)
 
     def returned(self, rows: Sequence[Tensor]) -> list[Tensor]:
-        """Gradients of the halo's rows sent home, and there added up: [halo, w] → [own, w]."""
+        """Gradients of the halo's rows sent home, and there added up: [halo, w] → [border, w]."""
         home = _by_one_message(self.team, rows, self.receive, self.send)
         return [
             torch.segment_reduce(x.index_select(0, self.order), "sum", offsets=self.ptr, initial=0)
@@ -118,7 +120,8 @@ class _Borrow(torch.autograd.Function):
         home = part.returned([_flat(x[part.own :]) for x in inner])
         found: list[Tensor | None] = [None] * len(grads)
         for i, x, extra in zip(wanted, inner, home, strict=True):
-            total = x[: part.own] + extra.view(part.own, *x.shape[1:])
+            extra = extra.view(part.border.numel(), *x.shape[1:])
+            total = x[: part.own].index_add(0, part.border, extra)
             found[i] = total if x is grads[i] else total.transpose(1, 2)
         return None, *found
 

@@ -49,9 +49,10 @@ def neighbor_attention(
 
 
 @torch.no_grad()
-def log_sums(neighbors: Neighbors, form: DotProduct) -> Tensor:
+def log_sums(neighbors: Neighbors, form: DotProduct | ClassAgreement) -> Tensor:
     """log Σ_{u∈N_v} exp(s_vu), [n, H]; without a gradient."""
-    value = form.query.new_ones(*form.query.shape[:2], 1)
+    compared = form.query if isinstance(form, DotProduct) else form.logits
+    value = compared.new_ones(*compared.shape[:2], 1)
     _, found = _run(neighbors, value, form)
     return from_cpu_room(found, value, 1).squeeze(-1) if value.device.type == "cpu" else found
 

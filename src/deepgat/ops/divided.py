@@ -127,16 +127,17 @@ def _log_sums(
     fast = run is attention.neighbor_attention and bias is None
     if not fast or isinstance(form, Additive | EdgeScore):
         return reference.log_sums(lists, form, bias)
+    assert isinstance(form, DotProduct | ClassAgreement)
+    found = attention.log_sums(lists, form)
+    compared = [form.query, form.key] if isinstance(form, DotProduct) else [form.logits]
+    if not (torch.is_grad_enabled() and any(x.requires_grad for x in compared)):
+        return found
     if isinstance(form, ClassAgreement):
         prediction = form.logits.sigmoid() if form.independent_labels else form.logits.softmax(-1)
         form = DotProduct(prediction, prediction, form.scale)
-    assert isinstance(form, DotProduct)
     fixed = DotProduct(form.query.detach(), form.key.detach(), form.scale)
     if form.query is form.key:
         fixed = replace(fixed, key=fixed.query)
-    found = attention.log_sums(lists, fixed)
-    if not (torch.is_grad_enabled() and (form.query.requires_grad or form.key.requires_grad)):
-        return found
     mean_key = run(lists, form.key, fixed)
     score = form.scale * (form.query * mean_key).sum(-1)
     return found + (score - score.detach())
