@@ -25,9 +25,11 @@ from deepgat.nn.losses import classification_losses
 from deepgat.ops import use_part
 from deepgat.progress import Epoch, Progress, best_of, monitored
 from deepgat.replay import Recorded
-from deepgat.training import TrainSettings
+from deepgat.training import MONITORS, PRECISIONS, TrainSettings
 
 __all__ = [
+    "MONITORS",
+    "PRECISIONS",
     "Epoch",
     "Evaluation",
     "FitResult",

@@ -24,7 +24,7 @@ def has_metis() -> bool:
 
 
 def owners(edge_index: Tensor, num_nodes: int, parts: int, method: str = "auto") -> Tensor:
-    """[n] int64: the part of every node, from 0; every part has about the same work, in nodes and edges.
+    """[n] int64: the part of every node, from 0; parts have about the same work to do.
 
     Args:
         edge_index: [2, e]; edges are taken in both directions.
