@@ -18,7 +18,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c c
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test test-browser bench check format clean help
+.PHONY: setup demo test test-distributed test-browser bench check format clean help
 
 setup: $(READY)  ## make .venv and install deepgat with its tools in it (quick when it is there already)
 	@$(BIN)/python -c 'import importlib.metadata as m, platform as p; print("Ready: $(VENV), Python", p.python_version(), "with torch", m.version("torch"))'
@@ -47,6 +47,9 @@ demo: $(READY)  ## run the demo
 test: $(READY)  ## run the tests; what is skipped is printed with its reason
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
+test-distributed: $(READY)  ## the tests that start many processes, and kill some; a few minutes
+	DEEPGAT_DISTRIBUTED=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/distributed tests/test_progress.py $(ARGS)
+
 test-browser: $(READY)  ## open the report's page in a headless Chromium; screenshots in build/screenshots
 	@browser="$$(.ci/find-browser)" && echo "browser: $$browser" && \
 	DEEPGAT_BROWSER="$$browser" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser tests/browser $(ARGS)
@@ -70,4 +73,4 @@ clean:  ## remove what builds, checks and the demo left behind; .venv stays and 
 	rm -f $(READY)
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

@@ -53,6 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         missing["data"] = "DEEPGAT_DATA is not set"
     if not os.environ.get("DEEPGAT_BROWSER"):
         missing["browser"] = "needs a browser: make test-browser"
+    if not os.environ.get("DEEPGAT_DISTRIBUTED"):
+        missing["distributed"] = "starts many processes: make test-distributed"
     for item in items:
         for mark, reason in missing.items():
             if item.get_closest_marker(mark):

@@ -358,9 +358,9 @@ def test_resume_keeps_finished_runs(run, tmp_path, monkeypatch):
     first = run(*command, "--seeds", "0-1").records
     trained = []
 
-    def watched(data, plan, seed, on_epoch):
+    def watched(data, plan, seed, *more):
         trained.append(seed)
-        return train_once(data, plan, seed, on_epoch)
+        return train_once(data, plan, seed, *more)
 
     monkeypatch.setattr(TRAIN, "train_once", watched)
     again = run(*command, "--seeds", "0-1", "--resume")
@@ -443,9 +443,9 @@ def test_evaluate_tells_damage_in_one_sentence(run, tmp_path):
 def interrupted_at(seed: int, epoch: int):
     """train_once with Ctrl-C after an epoch of a seed, or before its first."""
 
-    def run(data, plan, number, on_epoch):
+    def run(data, plan, number, on_epoch, *more):
         if number != seed:
-            return train_once(data, plan, number, on_epoch)
+            return train_once(data, plan, number, on_epoch, *more)
         if epoch == 0:
             raise KeyboardInterrupt
 
@@ -453,7 +453,7 @@ def interrupted_at(seed: int, epoch: int):
             if seen.number == epoch:
                 raise KeyboardInterrupt
 
-        return train_once(data, plan, number, interrupt)
+        return train_once(data, plan, number, interrupt, *more)
 
     return run
 
@@ -481,10 +481,10 @@ def test_an_interrupt_with_nothing_to_keep_still_shows_the_finished_runs(run, mo
 
 
 def test_a_run_that_fails_still_shows_the_finished_ones(run, monkeypatch):
-    def fail_second(data, plan, seed, on_epoch):
+    def fail_second(data, plan, seed, *more):
         if seed == 1:
             raise UserError("the loss became nan")
-        return train_once(data, plan, seed, on_epoch)
+        return train_once(data, plan, seed, *more)
 
     monkeypatch.setattr(TRAIN, "train_once", fail_second)
     result = run("train", "csbm", "--seeds", "0-1", *QUICK)

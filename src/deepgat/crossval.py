@@ -49,6 +49,7 @@ def as_batch(graphs: Sequence[Data], device: torch.device) -> BatchInputs:
         label_features=None,
         y=torch.cat([graph.y for graph in graphs]).to(device),
         nodes={"train": every, "val": every},
+        counts={"train": len(graphs), "val": len(graphs)},
         graph_of=torch.repeat_interleave(torch.arange(len(graphs)), sizes).to(device),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -14,8 +15,11 @@ from typing import Any
 import torch
 
 from deepgat.data import NodeDataset, load_graph
+from deepgat.disk import to_json
+from deepgat.distributed import PartDataset, Team
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, ModelSettings, build_model
+from deepgat.progress import Progress
 from deepgat.recipes import Recipe
 from deepgat.train import Epoch, Evaluation, FitResult, TrainSettings, evaluate, fit
 
@@ -40,7 +44,7 @@ class ModelCard:
     """The options that it was read with."""
 
     @staticmethod
-    def of(dataset: NodeDataset, recipe: Recipe) -> ModelCard:
+    def of(dataset: NodeDataset | PartDataset, recipe: Recipe) -> ModelCard:
         return ModelCard(
             recipe.model,
             recipe.training,
@@ -64,6 +68,10 @@ class ModelCard:
                 f"trained for {_some(self.class_names)}: train it again"
             )
         return data
+
+    def digest(self) -> str:
+        """A fingerprint of all of it."""
+        return hashlib.sha256(to_json(asdict(self)).encode()).hexdigest()
 
     def build(self) -> AttentionStack:
         """A new model of this kind, its weights drawn from the seed."""
@@ -115,17 +123,26 @@ class Run:
 
 
 def train_once(
-    dataset: NodeDataset,
+    dataset: NodeDataset | PartDataset,
     recipe: Recipe,
     seed: int = 0,
     on_epoch: Callable[[Epoch], None] | None = None,
+    team: Team | None = None,
+    progress: Progress | None = None,
 ) -> Run:
-    """Draw the weights from the seed, train, and score once; test labels are read here only."""
+    """Draw the weights from the seed, train, and score once; test labels are read here only.
+
+    ``team`` and ``progress`` are as in :func:`deepgat.train.fit`; the key of ``progress`` is set
+    here, and the first process of a team writes it.
+    """
     recipe = recipe._replace(training=replace(recipe.training, seed=seed))
     card = ModelCard.of(dataset, recipe)
     model = card.build()
-    fitted = fit(model, dataset, recipe.training, on_epoch)
-    return Run(card, model, fitted, evaluate(model, dataset, recipe.training.device))
+    if progress is not None:
+        writes = team is None or team.rank == 0
+        progress = replace(progress, key=card.digest(), writes=writes)
+    fitted = fit(model, dataset, recipe.training, on_epoch, team=team, progress=progress)
+    return Run(card, model, fitted, evaluate(model, dataset, recipe.training.device, team))
 
 
 def _some(names: Sequence[str]) -> str:

@@ -10,22 +10,20 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import math
 import os
-import secrets
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch_geometric.data import Data
 
+from deepgat import disk
 from deepgat.analysis import predicted_labels
 from deepgat.data import NodeDataset
+from deepgat.disk import FolderKind, to_json, write_through, write_whole
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, ModelSettings
 from deepgat.runs import ModelCard, Run, versions
@@ -37,16 +35,6 @@ DESCRIPTION = "model.json"
 METRICS = "metrics.json"
 PREDICTIONS = "predictions.csv"
 FILES = (WEIGHTS, DESCRIPTION, METRICS, PREDICTIONS)
-
-
-class FolderKind(NamedTuple):
-    """A kind of folder that we write as a whole, and may replace as a whole."""
-
-    name: str
-    marker: str
-    """The file that says it is one."""
-    files: tuple[str, ...]
-    """All that it may hold."""
 
 
 MODEL_FOLDER = FolderKind("model", DESCRIPTION, FILES)
@@ -66,6 +54,31 @@ ADDED = {"edge_features": 0, "class_names": [], "feature_names": [], "reading": 
 """What models saved before there were graphs of one's own do not say."""
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""
+
+
+__all__ = [
+    "FolderKind",
+    "check_can_write",
+    "is_model_folder",
+    "load_run",
+    "new_folder",
+    "save_run",
+    "saved_record",
+    "to_json",
+    "write_predictions",
+    "write_through",
+    "write_whole",
+]
+
+
+def new_folder(path: Path, kind: FolderKind = MODEL_FOLDER) -> AbstractContextManager[Path]:
+    """:func:`deepgat.disk.new_folder`, of a model unless another kind is named."""
+    return disk.new_folder(path, kind)
+
+
+def check_can_write(path: Path, kind: FolderKind = MODEL_FOLDER) -> None:
+    """:func:`deepgat.disk.check_can_write`, of a model unless another kind is named."""
+    disk.check_can_write(path, kind)
 
 
 def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> Path:
@@ -161,81 +174,6 @@ def harmless(text: str) -> str:
     return text
 
 
-def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON text with a newline; numbers that JSON has no word for become null."""
-    return json.dumps(_plain(value), indent=indent) + "\n"
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file under another name, then rename it: readers see all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Not mkstemp: only the owner may read its files, but what is written here can be shared.
-    temporary = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        write_through(temporary, content.encode() if isinstance(content, str) else content)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def write_through(path: Path, content: bytes) -> None:
-    """Write a new file and wait until it is on the disk."""
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-@contextmanager
-def new_folder(path: Path, kind: FolderKind = MODEL_FOLDER) -> Iterator[Path]:
-    """A folder that appears under its name only when all of it is written.
-
-    An existing folder of its kind is replaced; anything else in the way is refused.
-    """
-    check_can_write(path, kind)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as work:
-        fresh, old = Path(work) / "new", Path(work) / "old"
-        fresh.mkdir()
-        yield fresh
-        if path.exists():
-            path.rename(old)
-        try:
-            fresh.rename(path)
-        except BaseException:
-            if old.exists():
-                old.rename(path)
-            raise
-
-
-def check_can_write(path: Path, kind: FolderKind = MODEL_FOLDER) -> None:
-    """Refuse to write over anything that is not such a folder of ours; to be asked early."""
-    try:
-        there = path.exists() or path.is_symlink()
-        names = {inner.name for inner in path.iterdir()} if path.is_dir() else set()
-        above = next(folder for folder in path.absolute().parents if folder.exists())
-        own = Path.cwd().is_relative_to(path.resolve())
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be read ({error.strerror}): choose another --out"
-        ) from error
-    if there and (not path.is_dir() or (names and kind.marker not in names)):
-        raise UserError(
-            f"{path} exists and is not a {kind.name} folder: choose another --out, or remove it "
-            "first"
-        )
-    if others := sorted(names.difference(kind.files)):
-        raise UserError(
-            f"{path} holds {others[0]} beside a {kind.name}, and would be replaced as a whole: "
-            "choose another --out, or move that away first"
-        )
-    if own:
-        raise UserError(f"{path} is the folder you are in: choose a new one for --out")
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        raise UserError(f"{above} is no folder one can write to: choose another --out")
-
-
 def _read_description(folder: Path) -> tuple[ModelCard, str]:
     try:
         text = (folder / DESCRIPTION).read_text()
@@ -284,11 +222,3 @@ def _label_texts(labels: Any, names: list[str]) -> list[str]:
     if labels.dim() == 1:
         return ["" if label == -1 else names[label] for label in labels.tolist()]
     return [";".join(names[c] for c in row.nonzero().view(-1).tolist()) for row in labels]
-
-
-def _plain(item: Any) -> Any:
-    if isinstance(item, dict):
-        return {key: _plain(inner) for key, inner in item.items()}
-    if isinstance(item, list | tuple):
-        return [_plain(inner) for inner in item]
-    return None if isinstance(item, float) and not math.isfinite(item) else item

@@ -4,99 +4,45 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from deepgat.analysis import micro_f1
-from deepgat.data import NodeDataset, PropagateLabels
-from deepgat.errors import UserError, unknown_name
+from deepgat.analysis import f1_counts, micro_f1
+from deepgat.data import NodeDataset
+from deepgat.distributed import PartDataset, Team
+from deepgat.distributed.interrupts import stop_asked
+from deepgat.errors import UserError
+from deepgat.inputs import SPLITS, FixedInputs, GraphInputs, Inputs, Network, prepare
 from deepgat.nn import AttentionStack, LayerOutputs, classification_loss
 from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
 from deepgat.nn.edges import all_edges
-from deepgat.nn.graphs import GraphClassifier
-from deepgat.nn.settings import check_type
-from deepgat.ops import Columns, Features, Neighbors, as_features
+from deepgat.ops import use_part
+from deepgat.progress import Epoch, Progress, best_of, monitored
 from deepgat.replay import Recorded
+from deepgat.training import MONITORS, PRECISIONS, TrainSettings
 
-MONITORS = ("val-loss", "val-f1", "train-loss")
-PRECISIONS = ("float32", "bf16")
-
-Network: TypeAlias = AttentionStack | GraphClassifier
-"""What the loop trains: a model of nodes, or of whole graphs."""
-
-
-@dataclass(frozen=True)
-class TrainSettings:
-    """How a model is trained; Adam, early stopping, the best epoch's weights kept."""
-
-    lr: float = 0.01
-    weight_decay: float = 0.0
-    weight_decay_conv: float | None = None
-    """For the weights of the convolutions (``model.convolution_weights()``), where it is to be
-    another than for the encoder, the readout and the class heads; left out: the same."""
-    epochs: int = 10_000
-    """The most epochs, if early stopping does not end the training before."""
-    patience: int = 100
-    """Epochs without improvement of the monitored number before training stops."""
-    monitor: str = "val-loss"
-    """What picks the best epoch: "val-loss" (of the output), "val-f1", or "train-loss"."""
-    seed: int = 0
-    """Seeds dropout and the order of graphs. The weights are drawn when the model is made."""
-    device: str = "auto"
-    """"auto" takes a GPU where there is one; else a torch device name."""
-    precision: str = "float32"
-    """"bf16" runs the forward pass in bfloat16 where that is safe (GPU only)."""
-    checkpoint: str = "auto"
-    """What is computed again in the backward pass instead of kept: "none", the "projections" (a
-    matrix product per layer), every "layer", segments of √L layers ("sqrt"), or "auto", as the
-    free memory asks for. The results are the same."""
-
-    def __post_init__(self) -> None:
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            if setting.default is not None:
-                check_type(setting.name, value, type(setting.default))
-            elif value is not None:
-                check_type(setting.name, value, float)
-        if self.monitor not in MONITORS:
-            raise unknown_name("monitor", self.monitor, MONITORS)
-        if self.precision not in PRECISIONS:
-            raise unknown_name("precision", self.precision, PRECISIONS)
-        if self.checkpoint not in CHECKPOINTS:
-            raise unknown_name("checkpoint", self.checkpoint, CHECKPOINTS)
-        if not self.lr > 0:
-            raise UserError(f"lr is {self.lr}: expected a number above 0")
-        for name in ("weight_decay", "weight_decay_conv"):
-            if not 0 <= (getattr(self, name) or 0.0) < math.inf:
-                raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")
-        for name in ("epochs", "patience"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}: expected 1 or more")
-
-    def with_changes(self, changes: Mapping[str, Any]) -> TrainSettings:
-        """These settings with some replaced; an unknown name is refused with the nearest one."""
-        names = [setting.name for setting in fields(self)]
-        for name in changes:
-            if name not in names:
-                raise unknown_name("training setting", name, names)
-        return replace(self, **changes)
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What is known after one epoch."""
-
-    number: int
-    loss: float
-    val_loss: float
-    val_f1: float
-    best_number: int = 0
-    """The best epoch so far, this one included."""
+__all__ = [
+    "MONITORS",
+    "PRECISIONS",
+    "Epoch",
+    "Evaluation",
+    "FitResult",
+    "FixedInputs",
+    "GraphInputs",
+    "Inputs",
+    "Network",
+    "TrainSettings",
+    "choose_device",
+    "evaluate",
+    "fit",
+    "fit_inputs",
+    "prepare",
+]
 
 
 @dataclass(frozen=True)
@@ -119,96 +65,14 @@ class Evaluation:
     logits: list[Tensor] = field(repr=False)
 
 
-@dataclass(frozen=True, eq=False)
-class GraphInputs:
-    """One graph, ready to run: on its device, neighbour lists built, labels propagated."""
-
-    x: Features
-    neighbors: Neighbors
-    label_features: Tensor | None
-    y: Tensor
-    nodes: dict[str, Tensor]
-    """The numbers of the nodes of each part: "train", "val", "test"."""
-
-    def sampled(self, model: Network) -> GraphInputs:
-        """With the edges of one training step; evaluation always has them all."""
-        return replace(self, neighbors=model.edge_sampler(self.neighbors))
-
-    def run(self, model: Network, with_attention: bool = False, segment: int = 0) -> LayerOutputs:
-        assert isinstance(model, AttentionStack)
-        labels = self.y if model.needs_labels else None
-        return model.run(
-            self.x, self.neighbors, self.label_features, labels, with_attention, segment
-        )
-
-
-class Inputs(Protocol):
-    """What a training runs over: a step per item of ``training()``, drawn anew every epoch."""
-
-    validation: Sequence[GraphInputs]
-    fixed: bool
-    """Whether every epoch has the same single graph, so that a step may be recorded."""
-    most_nodes: int
-
-    def training(self) -> Sequence[GraphInputs]: ...
-
-
-class FixedInputs:
-    """Graphs with parts of their nodes for training and validation, in random order."""
-
-    def __init__(self, graphs: Sequence[GraphInputs]) -> None:
-        self.graphs = [graph for graph in graphs if graph.nodes["train"].numel()]
-        self.validation: Sequence[GraphInputs] = [g for g in graphs if g.nodes["val"].numel()]
-        self.fixed = len(graphs) == 1
-        self.most_nodes = max(graph.neighbors.num_nodes for graph in graphs)
-
-    def training(self) -> Sequence[GraphInputs]:
-        if len(self.graphs) == 1:
-            return self.graphs
-        return [self.graphs[index] for index in torch.randperm(len(self.graphs)).tolist()]
-
-
-def _on(x: Features, device: torch.device) -> Features:
-    x = as_features(x)
-    assert not isinstance(x, Columns)
-    return x.to(device)
-
-
-def prepare(model: AttentionStack, dataset: NodeDataset, device: torch.device) -> list[GraphInputs]:
-    """The inputs of every graph of the data for this model; done once, before any epoch."""
-    propagate = None
-    if model.label_hops:
-        propagate = PropagateLabels(
-            model.label_hops, model.first_labels, num_classes=dataset.num_classes
-        )
-    inputs = []
-    for graph in dataset.graphs:
-        labelled = graph if propagate is None else propagate(graph)
-        z = None if propagate is None else labelled.label_features.to(device)
-        neighbors = Neighbors.from_edge_index(graph.edge_index, graph.num_nodes)
-        if graph.edge_weight is not None or graph.edge_attr is not None:
-            neighbors = neighbors.with_values(graph.edge_index, graph.edge_weight, graph.edge_attr)
-        inputs.append(
-            GraphInputs(
-                x=_on(graph.x, device),
-                neighbors=neighbors.to(device),
-                label_features=z,
-                y=graph.y.to(device),
-                nodes={
-                    part: graph[f"{part}_mask"].nonzero().squeeze(1).to(device)
-                    for part in ("train", "val", "test")
-                },
-            )
-        )
-    return inputs
-
-
 def fit(
     model: AttentionStack,
-    dataset: NodeDataset,
+    dataset: NodeDataset | PartDataset,
     settings: TrainSettings | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     cuda_graphs: bool = True,
+    team: Team | None = None,
+    progress: Progress | None = None,
 ) -> FitResult:
     """Train the model on the data; it ends with the weights of its best epoch.
 
@@ -222,13 +86,17 @@ def fit(
         settings: how to train.
         on_epoch: called after every epoch, to show progress.
         cuda_graphs: on a GPU, record the step and replay it (where the data is one graph).
+        team: the processes that train together, each calling this with the same model and, of
+            the data, its part; the results are those of one process, up to rounding.
+        progress: keep on disk where the training stands, and go on from there.
     """
     settings = TrainSettings() if settings is None else settings
-    device = choose_device(settings.device)
+    device = choose_device(settings.device) if team is None else team.device
     model.to(device)
-    graphs = prepare(model, dataset, device)
+    graphs = prepare(model, dataset, device, team)
     _require_nodes(dataset, graphs)
-    return fit_inputs(model, FixedInputs(graphs), settings, on_epoch, cuda_graphs)
+    inputs = FixedInputs(graphs)
+    return fit_inputs(model, inputs, settings, on_epoch, cuda_graphs, team, progress)
 
 
 def fit_inputs(
@@ -237,32 +105,41 @@ def fit_inputs(
     settings: TrainSettings,
     on_epoch: Callable[[Epoch], None] | None = None,
     cuda_graphs: bool = True,
+    team: Team | None = None,
+    progress: Progress | None = None,
 ) -> FitResult:
     """As :func:`fit`, for inputs that are on the device of the model already."""
     device = inputs.validation[0].y.device
-    epoch_of = _Epochs(model, inputs, settings, cuda_graphs)
-    history: list[Epoch] = []
-    best: Epoch | None = None
-    best_value, best_weights, spare = math.inf, _Weights(model), _Weights(model)
+    epoch_of = _Epochs(model, inputs, settings, cuda_graphs, team)
+    best_weights, spare = _Weights(model), _Weights(model)
     stopped, start = "epochs", time.perf_counter()
-    with _own_random_numbers(settings.seed, device):
+    with _own_random_numbers(settings.seed, device), stop_asked(team) as asked:
+        history: list[Epoch] = []
+        if progress is not None:
+            history, before = progress.read(model, best_weights.named(), epoch_of.optimizer)
+            start -= before
+        best = best_of(history)
         try:
-            for number in range(1, settings.epochs + 1):
-                loss, val_loss, val_f1 = epoch_of(number)
-                value = {"val-loss": val_loss, "val-f1": -val_f1, "train-loss": loss}
-                improved = best is None or value[settings.monitor] < best_value
-                best_number = number if improved or best is None else best.number
-                epoch = Epoch(number, loss, val_loss, val_f1, best_number)
-                if improved:
+            for number in range(len(history) + 1, settings.epochs + 1):
+                if _over(history, settings):
+                    break
+                epoch = Epoch(number, *epoch_of(number))
+                lowest = monitored(best, settings.monitor)
+                if best is None or monitored(epoch, settings.monitor) < lowest:
                     spare.keep()  # first, and aside: Ctrl-C may come in it
-                    best, best_value = epoch, value[settings.monitor]
+                    epoch = best = replace(epoch, best_number=number)
                     best_weights, spare = spare, best_weights
+                else:
+                    epoch = replace(epoch, best_number=best.number)
                 history.append(epoch)
                 if on_epoch is not None:
                     on_epoch(epoch)
-                if number - best_number >= settings.patience:
-                    stopped = "patience"
-                    break
+                if progress is not None and progress.due(number):
+                    seconds = time.perf_counter() - start
+                    kept = best_weights.named()
+                    progress.write(model, kept, epoch_of.optimizer, history, seconds)
+                if asked():
+                    raise KeyboardInterrupt
         except KeyboardInterrupt:
             if best is None:  # nothing to keep yet
                 raise
@@ -270,22 +147,44 @@ def fit_inputs(
         finally:
             epoch_of.release()
     assert best is not None
+    if stopped == "epochs" and _over(history, settings):
+        stopped = "patience"
     best_weights.restore()
     return FitResult(history, best, stopped, time.perf_counter() - start)
 
 
+def _over(history: Sequence[Epoch], settings: TrainSettings) -> bool:
+    """Whether patience has run out."""
+    return bool(history) and history[-1].number - history[-1].best_number >= settings.patience
+
+
 @torch.no_grad()
-def evaluate(model: AttentionStack, dataset: NodeDataset, device: str = "auto") -> Evaluation:
-    """Score the model on the training, validation and test nodes of the data."""
-    where = choose_device(device)
+def evaluate(
+    model: AttentionStack,
+    dataset: NodeDataset | PartDataset,
+    device: str = "auto",
+    team: Team | None = None,
+) -> Evaluation:
+    """Score the model on the training, validation and test nodes of the data.
+
+    In a team the logits are those of all nodes in the first process, and none elsewhere.
+    """
+    where = choose_device(device) if team is None else team.device
     model.to(where).eval()
-    graphs = prepare(model, dataset, where)
-    logits = [graph.run(model).logits.float() for graph in graphs]
+    graphs = prepare(model, dataset, where, team)
+    logits = [_full(graph.run(model).logits) for graph in graphs]
     losses, scores = {}, {}
-    for part in ("train", "val", "test"):
-        if any(graph.nodes[part].numel() for graph in graphs):
-            losses[part], scores[part] = _scores_of(logits, graphs, part).tolist()
-    return Evaluation(scores, losses, [values.cpu() for values in logits])
+    for part in SPLITS:
+        if any(graph.counts[part] for graph in graphs):
+            losses[part], scores[part] = _scores_of(logits, graphs, part, team).tolist()
+    found = [_gathered(values, graph) for values, graph in zip(logits, graphs, strict=True)]
+    return Evaluation(scores, losses, [values.cpu() for values in found if values is not None])
+
+
+def _gathered(values: Tensor, graph: GraphInputs) -> Tensor | None:
+    """The rows of all nodes, by their numbers, in the first process of a team; None elsewhere."""
+    part = graph.part
+    return values if part is None else part.gathered(values)
 
 
 def choose_device(name: str) -> torch.device:
@@ -302,9 +201,9 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def _require_nodes(dataset: NodeDataset, graphs: Sequence[GraphInputs]) -> None:
+def _require_nodes(dataset: NodeDataset | PartDataset, graphs: Sequence[GraphInputs]) -> None:
     for part, name in (("train", "training"), ("val", "validation")):
-        if not any(graph.nodes[part].numel() for graph in graphs):
+        if not any(graph.counts[part] for graph in graphs):
             raise UserError(
                 f"{dataset.title} has no {name} nodes: set {part}_mask, or apply SplitNodes"
             )
@@ -332,8 +231,12 @@ class _Weights:
     """A copy of all that a model has learnt, to return to."""
 
     def __init__(self, model: Network) -> None:
+        self.names = list(model.state_dict())
         self.model = list(model.state_dict().values())
         self.kept = [item.clone() for item in self.model]
+
+    def named(self) -> dict[str, Tensor]:
+        return dict(zip(self.names, self.kept, strict=True))
 
     def keep(self) -> None:
         torch._foreach_copy_(self.kept, self.model)
@@ -351,15 +254,22 @@ class _Epochs:
         inputs: Inputs,
         settings: TrainSettings,
         cuda_graphs: bool,
+        team: Team | None,
     ) -> None:
-        self.model, self.inputs, self.precision = model, inputs, settings.precision
+        self.model, self.inputs, self.team = model, inputs, team
+        self.precision = settings.precision
         device = inputs.validation[0].y.device
         needed = model.layer_bytes(inputs.most_nodes)
-        checkpoint = chosen(settings.checkpoint, model.num_layers, *needed, free_memory(device))
+        free = free_memory(device) / (1 if team is None or device.type == "cuda" else team.size)
+        checkpoint = chosen(settings.checkpoint, model.num_layers, *needed, free)
+        if team is not None:  # all compute the same again, or they would wait for each other
+            number = team.highest(CHECKPOINTS.index(checkpoint))
+            checkpoint = CHECKPOINTS[int(number)]
         self.segment = segment_length(checkpoint, model.num_layers)
         model.forget_projections(checkpoint == "projections")
         record = (
             cuda_graphs
+            and team is None
             and device.type == "cuda"
             and inputs.fixed
             and model.edge_sampler is all_edges
@@ -383,7 +293,8 @@ class _Epochs:
         self.model.eval()
         val_loss, val_f1 = self.validate().tolist()
         if not math.isfinite(val_loss):
-            raise _diverged(self._odd_one(), number, f"the validation loss became {val_loss}")
+            what = f"the validation loss became {val_loss}"
+            raise _diverged(self._odd_one(), number, what, self.team)
         return total / steps, val_loss, val_f1
 
     def release(self) -> None:
@@ -393,47 +304,70 @@ class _Epochs:
     def _step(self, graph: GraphInputs) -> tuple[Tensor, LayerOutputs]:
         graph = graph.sampled(self.model)
         self.optimizer.zero_grad(set_to_none=True)
-        with _autocast(self.precision, graph.y.device):
-            outputs = graph.run(self.model, segment=self.segment)
-        logits = {layer: values.float() for layer, values in outputs.layer_logits.items()}
-        loss = self.model.loss(logits, graph.y, graph.nodes["train"])
-        loss.backward()
+        with use_part(graph.part):
+            with _autocast(self.precision, graph.y.device):
+                outputs = graph.run(self.model, segment=self.segment)
+            logits = {layer: _full(values) for layer, values in outputs.layer_logits.items()}
+            loss = self.model.loss(logits, graph.y, graph.nodes["train"])
+            loss.backward()
+        loss = loss.detach()
+        if self.team is not None:  # what each process has is its share
+            self.team.sum_gradients(self.model.parameters())
+            loss = self.team.sum(loss)
         self.optimizer.step()
-        return loss.detach(), outputs
+        return loss, outputs
 
     def _checked(self, loss: Tensor, outputs: LayerOutputs, number: int) -> float:
         value = loss.item()
         if not math.isfinite(value):
-            raise _diverged(outputs, number, f"the loss became {value}")
+            raise _diverged(outputs, number, f"the loss became {value}", self.team)
         return value
 
     @torch.no_grad()
     def _validate(self) -> Tensor:
         """[2]: loss and micro-F1 of the output on the validation nodes."""
-        logits = [graph.run(self.model).logits.float() for graph in self.val_graphs]
-        return _scores_of(logits, self.val_graphs, "val")
+        logits = [_full(graph.run(self.model).logits) for graph in self.val_graphs]
+        return _scores_of(logits, self.val_graphs, "val", self.team)
 
     @torch.no_grad()
     def _odd_one(self) -> LayerOutputs:
         """What the model computes for the first graph whose output is not finite."""
         found = (graph.run(self.model) for graph in self.val_graphs)
-        odd = (outputs for outputs in found if not outputs.logits.isfinite().all())
+        odd = (outputs for outputs in found if not _all_finite(outputs.logits, self.team))
         return next(odd, None) or self.val_graphs[0].run(self.model)
 
 
-def _scores_of(logits: Sequence[Tensor], graphs: Sequence[GraphInputs], part: str) -> Tensor:
+def _scores_of(
+    logits: Sequence[Tensor], graphs: Sequence[GraphInputs], part: str, team: Team | None
+) -> Tensor:
     """[2] double: loss and micro-F1 of the output over all nodes of one part, together."""
     pairs = list(zip(logits, graphs, strict=True))
     scores = torch.cat([values.index_select(0, graph.nodes[part]) for values, graph in pairs])
     y = torch.cat([graph.y.index_select(0, graph.nodes[part]) for _, graph in pairs])
-    return torch.stack([classification_loss(scores, y).double(), micro_f1(scores, y)])
+    if team is None:
+        return torch.stack([classification_loss(scores, y).double(), micro_f1(scores, y)])
+    losses = classification_loss(scores, y, reduction="none").double()
+    own = torch.stack([losses.sum(), losses.new_tensor(losses.numel()), *f1_counts(scores, y)])
+    loss, count, hits, named = team.sum(own)
+    return torch.stack([loss / count, 2 * hits / named.clamp(min=1)])
 
 
-def _diverged(outputs: LayerOutputs, epoch: int, what: str) -> UserError:
+def _full(x: Tensor) -> Tensor:
+    """In single precision at least."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _all_finite(x: Tensor, team: Team | None) -> bool:
+    """Also in the other processes of a team."""
+    odd = not x.isfinite().all()
+    return not odd if team is None else team.highest(float(odd)) == 0
+
+
+def _diverged(outputs: LayerOutputs, epoch: int, what: str, team: Team | None) -> UserError:
     """Say where the first number that is not finite arose."""
     layers = max(outputs.layer_logits)
     for number, hidden in enumerate(outputs.hidden, start=1):
-        if not hidden.isfinite().all():
+        if not _all_finite(hidden, team):
             layer = min(number * outputs.segment, layers)
             where = f"layer {layer} of {layers} is the first whose output is not finite"
             if outputs.segment > 1:

@@ -16,8 +16,9 @@ from deepgat.train import Epoch, TrainSettings
 LOG = "DEEPGAT_TEST_LOG"
 """Names a file to which every job that finishes its work adds a line with its signature."""
 
-FAILING, KILLED, WAITING = 1001, 1002, 1003
-"""Seeds of runs that fail, whose process is killed, and that go on for a minute."""
+FAILING, KILLED, WAITING, KILLED_ONCE = 1001, 1002, 1003, 1004
+"""Seeds of runs that fail, whose process is killed, and that go on for a minute; the last one's
+process is killed the first time only, if there is a log."""
 
 
 def spec(seed: int = 0, layers: int = 2, dataset: str = "csbm", **analysis) -> RunSpec:
@@ -87,6 +88,9 @@ def fake(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
     if wanted.seed == FAILING:
         raise UserError("the loss became nan")
     if wanted.seed == KILLED:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if wanted.seed == KILLED_ONCE and "killed" not in told(Path(os.environ[LOG])):
+        tell("killed")
         os.kill(os.getpid(), signal.SIGKILL)
     if wanted.seed == WAITING:
         tell("waiting")

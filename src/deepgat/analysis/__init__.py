@@ -20,6 +20,7 @@ from deepgat.analysis.metrics import (
     Interval,
     confidence_interval,
     degradation,
+    f1_counts,
     micro_f1,
     predicted_labels,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "divergence_bound",
     "divergence_bounds",
     "effective_rank",
+    "f1_counts",
     "fit_temperature",
     "global_distance",
     "micro_f1",

@@ -26,10 +26,20 @@ def micro_f1(logits: Tensor, y: Tensor) -> Tensor:
     """
     if y.dim() == 1:
         return (predicted_labels(logits, False) == y).double().mean()
-    predicted, true = predicted_labels(logits, True), y > 0
-    hits = (predicted & true).sum().double()
-    named = predicted.sum() + true.sum()
+    hits, named = f1_counts(logits, y)
     return torch.where(named > 0, 2 * hits / named.clamp(min=1), 0.0)
+
+
+def f1_counts(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """(TP, 2 TP + FP + FN) as doubles: micro-F1 is twice the first divided by the second.
+
+    Counts of several parts of the data can be added.
+    """
+    if y.dim() == 1:
+        hits = (predicted_labels(logits, False) == y).sum().double()
+        return hits, hits.new_tensor(2 * y.numel())
+    predicted, true = predicted_labels(logits, True), y > 0
+    return (predicted & true).sum().double(), (predicted.sum() + true.sum()).double()
 
 
 class Interval(NamedTuple):

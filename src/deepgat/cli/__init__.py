@@ -17,6 +17,7 @@ from deepgat.cli.demo import demo
 from deepgat.cli.evaluate import evaluate
 from deepgat.cli.inspect import inspect
 from deepgat.cli.models import models
+from deepgat.cli.partition import partition
 from deepgat.cli.predict import predict
 from deepgat.cli.report import report
 from deepgat.cli.reproduce import reproduce
@@ -25,6 +26,7 @@ from deepgat.cli.show import ERR
 from deepgat.cli.store import store_app
 from deepgat.cli.train import train
 from deepgat.cli.tune import tune
+from deepgat.distributed import LostTeamError, launch
 from deepgat.errors import UserError, printable
 
 app = typer.Typer(
@@ -47,6 +49,7 @@ app.command()(models)
 app.command()(demo)
 app.command()(bench)
 app.command()(run)
+app.command()(partition)
 app.command()(reproduce)
 app.command()(report)
 app.add_typer(store_app)
@@ -60,8 +63,12 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        ERR.print(f"[bold red]error:[/] {escape(printable(str(error)))}", soft_wrap=True)
-        sys.exit(2)
+        if launch.give_up(2):
+            ERR.print(f"[bold red]error:[/] {escape(printable(str(error)))}", soft_wrap=True)
+        sys.exit(0 if launch.VERDICT in os.environ else 2)
+    except LostTeamError as error:
+        ERR.print(f"[yellow]note:[/] {escape(printable(str(error)))}", soft_wrap=True)
+        os._exit(1)  # without waiting for those who will not answer
     except KeyboardInterrupt:
         ERR.print("interrupted")
         sys.exit(130)

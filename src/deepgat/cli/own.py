@@ -22,9 +22,11 @@ def parse_reading(texts: Sequence[str] | None) -> dict[str, str | bool]:
     return ReadOptions.of(given).changes()
 
 
-def load_data(name: str, split: str | None, read: Sequence[str] | None) -> NodeDataset:
+def load_data(
+    name: str, split: str | None, read: Sequence[str] | None, tell: bool = True
+) -> NodeDataset:
     """A dataset by name or path; what was done to it while reading is told."""
     data = load_graph(name, split, **parse_reading(read))  # type: ignore[arg-type]
-    for note in data.notes:
+    for note in data.notes if tell else ():
         ERR.print(f"[yellow]note:[/] {escape(printable(note))}", soft_wrap=True)
     return data

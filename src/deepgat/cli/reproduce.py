@@ -12,6 +12,7 @@ from deepgat.cli.parsing import parse_numbers
 from deepgat.cli.peers import reproduce_peers
 from deepgat.cli.run import (
     STORE,
+    RayOption,
     RetryOption,
     StoreOption,
     WorkersOption,
@@ -93,6 +94,7 @@ def reproduce(
     workers: WorkersOption = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     retry_failed: RetryOption = False,
+    ray: RayOption = None,
     out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path(
         "reproduction"
     ),
@@ -119,7 +121,7 @@ def reproduce(
     def obtain(specs: list[RunSpec]) -> Outcome:
         if records is not None:
             return _known(specs, records)
-        return run_with_view(specs, Store(store), workers, device, retry_failed, quiet)
+        return run_with_view(specs, Store(store), workers, device, retry_failed, quiet, ray)
 
     if target in peers.TARGETS:
         specs, outcome = reproduce_peers(target, grid, obtain, out)

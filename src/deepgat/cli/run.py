@@ -20,6 +20,14 @@ WorkersOption = Annotated[
     int | None,
     typer.Option(help="Runs at a time; on a GPU they share it. Left out: what suits the device."),
 ]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Make the runs on a Ray cluster that sees the store: its address, auto, or local.",
+    ),
+]
 RetryOption = Annotated[
     bool, typer.Option("--retry-failed", help="Also try the runs that failed before.")
 ]
@@ -38,6 +46,7 @@ def run(
     workers: WorkersOption = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     retry_failed: RetryOption = False,
+    ray: RayOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
 ) -> None:
@@ -53,7 +62,7 @@ def run(
     Example: deepgat run gcnii-cora
     """
     specs = list(dict.fromkeys(spec for path in files for spec in read_specs(path)))
-    outcome = run_with_view(specs, Store(store), workers, device, retry_failed, quiet)
+    outcome = run_with_view(specs, Store(store), workers, device, retry_failed, quiet, ray)
     records = [outcome.records[s.signature] for s in specs if s.signature in outcome.records]
     if json:
         for record in records:
@@ -70,6 +79,7 @@ def run_with_view(
     device: str,
     retry_failed: bool,
     quiet: bool,
+    ray: str | None = None,
 ) -> Outcome:
     """Run what is missing, with a live view; Ctrl-C says what is kept and exits with 130."""
     try:
@@ -81,6 +91,7 @@ def run_with_view(
                 device=device,
                 retry_failed=retry_failed,
                 on_event=view,
+                ray=ray,
             )
     except KeyboardInterrupt:
         ERR.print(

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -16,19 +16,28 @@ from deepgat.cli.parsing import head_width, parse_choices, parse_seeds
 from deepgat.cli.show import ERR, OUT, epoch_progress, run_table, score_table
 from deepgat.config import Config, read_config
 from deepgat.data import NodeDataset, label_propagation
+from deepgat.distributed import PartDataset, Team, launch, whole_labels
+from deepgat.distributed.files import is_partition, read_description, read_part
 from deepgat.errors import UserError
 from deepgat.nn.presets import OF_THE_PAPER, resolve
 from deepgat.nn.systems import LABEL_PROPAGATION
+from deepgat.progress import Progress
 from deepgat.recipes import Recipe, recipe
 from deepgat.runs import ModelCard, train_once
 from deepgat.saving import check_can_write, is_model_folder, save_run, saved_record, to_json
 from deepgat.train import choose_device
 
+_EVERY = 100
+"""Epochs between two savings of a team's progress, unless --save-every says otherwise."""
+
 
 def train(
     dataset: Annotated[
         str | None,
-        typer.Argument(help="A name of deepgat datasets (cora, cs, …), or a graph of your own."),
+        typer.Argument(
+            help="A name of deepgat datasets (cora, cs, …), a graph of your own, or what "
+            "deepgat partition wrote."
+        ),
     ] = None,
     config: Annotated[
         str | None,
@@ -104,8 +113,24 @@ def train(
         typer.Option(help="Save model, scores and predictions here (several seeds: seed-K in it)."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Keep the finished runs of the same settings in --out.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Keep the finished runs of the same settings in --out, and go on with one that "
+            "--save-every kept.",
+        ),
     ] = False,
+    save_every: Annotated[
+        int | None,
+        typer.Option(
+            metavar="EPOCHS",
+            help="Keep beside --out, every so many epochs, where the training stands.",
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="Divide the graph among so many processes: same result, less memory."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
@@ -118,9 +143,14 @@ def train(
 
     Example: deepgat train --config gcnii-cora --seeds 0-9
     """
+    if processes is not None and not Team.launched():
+        sys.exit(launch.launch(processes, sys.argv[1:]))
     all_seeds = parse_seeds(seeds)
     file = None if config is None else read_config(config)
     dataset, split = _data_of(file, dataset, split)
+    folder = Path(dataset) if is_partition(dataset) else None
+    if folder is not None:
+        dataset, split = _partitioned(folder, split, read)
     choices = dict(file.model) if file is not None else {}
     model = choices.pop("model", None) if model is None else model
     score = choices.pop("score", None) if score is None else score
@@ -129,6 +159,8 @@ def train(
     given = {"layers": layers, "hidden": hidden, "heads": heads, "dropout": dropout}
     choices |= _given(given)
     if model == LABEL_PROPAGATION:
+        if Team.launched():
+            raise UserError("label-propagation trains nothing: run it without --processes")
         _propagate_labels(load_data(dataset, split, read), choices.get("layers", 2), out, json)
         return
     training = {
@@ -155,14 +187,24 @@ def train(
         each = head_width(width, plan.model.heads)
         plan = plan._replace(model=replace(plan.model, hidden=each))
     folders = _folders(out, all_seeds)
-    if out is None and resume:
-        raise UserError("--resume needs --out: it looks there for finished runs")
+    for option, given_to in (("--resume", resume), ("--save-every", save_every)):
+        if out is None and given_to:
+            raise UserError(f"{option} needs --out: it keeps and finds runs there")
     choose_device(plan.training.device)  # refused now rather than after the loading
-    data = load_data(dataset, split, read)
+    team = Team.join(plan.training.device) if Team.launched() else None
+    data: NodeDataset | PartDataset
+    if folder is None:
+        data = load_data(dataset, split, read, tell=team is None or team.rank == 0)
+    else:
+        assert team is not None
+        data = read_part(folder, team.rank, team.size)
+    keeping = _Keeping(resume or (out is not None and launch.restarted()), save_every)
 
     records = []
     try:
-        for record in _run_all(data, plan, all_seeds, folders, resume, quiet):
+        for record in _run_all(data, plan, all_seeds, folders, keeping, quiet, team):
+            if team is not None and team.rank:
+                continue
             records.append(record)
             if json:
                 record = {key: value for key, value in record.items() if key != "curve"}
@@ -172,7 +214,10 @@ def train(
             OUT.print(run_table(_title(data, plan, resolve(model, preset)[1]), records))
             if out is not None:
                 OUT.print(f"saved to {out}", soft_wrap=True)
-    if records[-1]["stopped"] == "interrupted":
+    if team is not None:
+        team.wait()
+        team.leave()
+    if records and records[-1]["stopped"] == "interrupted":
         ERR.print("interrupted: the last run kept its best weights so far")
         sys.exit(130)
 
@@ -188,16 +233,54 @@ def _data_of(file: Config | None, dataset: str | None, split: str | None) -> tup
     return file.dataset, file.split if split is None else split
 
 
+class _Keeping(NamedTuple):
+    """What is looked for in --out, and kept beside it."""
+
+    resume: bool
+    every: int | None
+
+    def progress(self, folder: Path | None, in_team: bool) -> Progress | None:
+        """Where the training stands, beside the folder of the run; a team keeps it unasked."""
+        if folder is None or (self.every is None and not in_team):
+            return None
+        path = folder.with_name(f"{folder.name}.progress")
+        every = _EVERY if self.every is None else self.every
+        return Progress(path, every, key="", resume=self.resume)
+
+
+def _partitioned(folder: Path, split: str | None, read: list[str] | None) -> tuple[str, str]:
+    """The dataset and the split of a partitioned graph; for as many processes as it has parts."""
+    found = read_description(folder)
+    if not Team.launched():
+        raise UserError(
+            f"{folder} is partitioned for {found['parts']} processes: "
+            f"add --processes {found['parts']}"
+        )
+    if split is not None and split != found["split"]:
+        raise UserError(
+            f"{folder} was written with the split {found['split']}, not {split}: leave --split "
+            "away, or partition the graph again"
+        )
+    if read:
+        raise UserError(
+            f"{folder} is read as it was written: leave --read away, or give it to "
+            "deepgat partition"
+        )
+    return found["name"], found["split"]
+
+
 def _run_all(
-    data: NodeDataset,
+    data: NodeDataset | PartDataset,
     plan: Recipe,
     seeds: list[int],
     folders: list[Path | None],
-    resume: bool,
+    keeping: _Keeping,
     quiet: bool,
+    team: Team | None,
 ) -> Iterator[dict[str, Any]]:
+    first = team is None or team.rank == 0
     for number, (seed, folder) in enumerate(zip(seeds, folders, strict=True), start=1):
-        if resume and folder is not None:
+        if keeping.resume and folder is not None:
             training = replace(plan.training, seed=seed)
             card = ModelCard.of(data, plan._replace(training=training))
             record = saved_record(folder, card)
@@ -205,10 +288,22 @@ def _run_all(
                 yield record
                 continue
         what = f"seed {seed} ({number} of {len(seeds)})"
-        with epoch_progress(what, plan.training, quiet) as on_epoch:
-            run = train_once(data, plan, seed, on_epoch)
+        progress = keeping.progress(folder, team is not None)
+        with epoch_progress(what, plan.training, quiet or not first) as on_epoch:
+            run = train_once(data, plan, seed, on_epoch, team, progress)
         if folder is not None:
-            save_run(folder, run, data)
+            whole: NodeDataset | None
+            if isinstance(data, PartDataset):
+                assert team is not None
+                whole = whole_labels(data, team)
+            else:
+                whole = data if first else None
+            if whole is not None:
+                save_run(folder, run, whole)
+                if progress is not None:
+                    progress.remove()
+            if team is not None:
+                team.wait()  # until it is there for all to see
         yield run.record()
         if run.fitted.stopped == "interrupted":
             return
@@ -253,7 +348,7 @@ def _folders(out: Path | None, seeds: list[int]) -> list[Path | None]:
     return list(folders)
 
 
-def _title(data: NodeDataset, plan: Recipe, preset: str) -> str:
+def _title(data: NodeDataset | PartDataset, plan: Recipe, preset: str) -> str:
     settings = plan.model
     body = "" if preset in OF_THE_PAPER else f" in {preset}"
     return (

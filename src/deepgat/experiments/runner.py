@@ -33,6 +33,8 @@ START_METHOD = "spawn"
 """How worker processes begin: a forked one could not use CUDA."""
 CPU_WORKERS, GPU_WORKERS = 8, 4
 """The most workers that are taken unasked."""
+CLUSTER_WORKERS = 1000
+"""Runs handed to a cluster at once, unasked; it makes as many as it has cores for."""
 SECONDS_BETWEEN_LOOKS = 1.0
 """How often to look after runs that another process is making."""
 
@@ -97,6 +99,7 @@ def run_all(
     retry_failed: bool = False,
     on_event: Callable[[Event], None] | None = None,
     perform: Perform = perform,
+    ray: str | None = None,
 ) -> Outcome:
     """Make every run that the store lacks; returns all of them.
 
@@ -113,6 +116,8 @@ def run_all(
         retry_failed: also try the runs that failed before.
         on_event: is told what happens.
         perform: makes one run; a function of a module, so that workers can import it.
+        ray: the address of a Ray cluster that makes the runs, in place of processes here;
+            ``workers`` are then runs at a time in all of it.
     """
     if workers is not None and workers < 1:
         raise UserError(f"workers is {workers}: expected 1 or more")
@@ -130,11 +135,16 @@ def run_all(
             outcome.failed[spec.signature] = failures[spec.signature]["error"]
         else:
             missing.append(spec)
-    count = min(workers or default_workers(device), max(len(missing), 1))
+    count = min(workers or (CLUSTER_WORKERS if ray else default_workers(device)), len(missing) or 1)
     tell(Planned(ordered, dict(outcome.records), dict(outcome.failed), count))
-    if missing:
+    given = (store, missing, earlier, count, device, perform, tell, outcome)
+    if missing and ray is not None:
+        from deepgat.experiments.cluster import RaySession  # which knows this module
+
+        RaySession(*given, address=ray).run()
+    elif missing:
         choose_device(device)  # refused now, not by every worker
-        _Session(store, missing, earlier, count, device, perform, tell, outcome).run()
+        _LocalSession(*given).run()
     return outcome
 
 
@@ -197,8 +207,8 @@ def _without_interrupts() -> Iterator[None]:
 
 
 @dataclass
-class _Session:
-    """One call of :func:`run_all` while it lasts."""
+class Session:
+    """One call of :func:`run_all` while it lasts: what is still to do, and what is known of it."""
 
     store: Store
     missing: list[RunSpec]
@@ -208,13 +218,74 @@ class _Session:
     perform: Perform
     tell: Callable[[Event], None]
     outcome: Outcome
-    workers: list[_Worker] = field(default_factory=list)
     forecast: Forecast = field(default_factory=Forecast)
     elsewhere: list[RunSpec] = field(default_factory=list)
     """Runs that another process is making."""
+    running: list[RunSpec] = field(default_factory=list)
+    """Runs that are being made for this session."""
+
+    def __post_init__(self) -> None:
+        self.pending = deque(self.missing)
+
+    def take(self, spec: RunSpec, answer: Done | Busy | Broken) -> None:
+        """What a worker has to say of a run it was given."""
+        if isinstance(answer, Done):
+            self._finish(spec, answer.record, answer.made_here)
+        elif isinstance(answer, Busy):
+            self.elsewhere.append(spec)
+        else:
+            self._fail(spec, answer.error)
+
+    def give_up(self, spec: RunSpec, error: str) -> None:
+        """A worker died over the run: it has failed, unless it was complete by then."""
+        mine = self.store.claim(spec.signature)
+        if mine is None:
+            self.elsewhere.append(spec)
+            return
+        with mine:
+            record = self.store.finished(mine)
+            if record is None:
+                self.store.fail(mine, spec, error, "")
+        if record is not None:
+            self._finish(spec, record, made_here=True)
+        else:
+            self._fail(spec, error)
+
+    def look_elsewhere(self) -> None:
+        """Take up what another process has finished, and try again what it has given up."""
+        for spec in list(self.elsewhere):
+            if self.store.is_claimed(spec.signature):
+                continue
+            self.elsewhere.remove(spec)
+            record = self.store.get(spec.signature)
+            failure = None if record else self.store.failures().get(spec.signature)
+            if record is not None:
+                self._finish(spec, record, made_here=False)
+            elif failure is not None and failure != self.earlier_failures.get(spec.signature):
+                self._fail(spec, failure["error"])
+            else:
+                self.pending.appendleft(spec)
+
+    def _finish(self, spec: RunSpec, record: Record, made_here: bool) -> None:
+        self.outcome.records[spec.signature] = record
+        if made_here:
+            self.outcome.made += 1
+            self.forecast.learn(spec, record["wall_seconds"])
+        left = self.forecast.seconds([*self.pending, *self.elsewhere, *self.running], self.count)
+        self.tell(Finished(spec, record, made_here, left))
+
+    def _fail(self, spec: RunSpec, error: str) -> None:
+        self.outcome.failed[spec.signature] = error
+        self.tell(Failed(spec, error))
+
+
+@dataclass
+class _LocalSession(Session):
+    """Runs made by processes of this machine."""
+
+    workers: list[_Worker] = field(default_factory=list)
 
     def run(self) -> None:
-        self.pending = deque(self.missing)
         next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
         try:
             while self.pending or self.elsewhere or any(w.spec for w in self.workers):
@@ -223,7 +294,7 @@ class _Session:
                 for connection in wait(connections, timeout=SECONDS_BETWEEN_LOOKS):
                     self._listen(next(w for w in self.workers if w.connection is connection))
                 if time.monotonic() >= next_look:
-                    self._look_elsewhere()
+                    self.look_elsewhere()
                     next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
         finally:
             for worker in self.workers:
@@ -270,26 +341,12 @@ class _Session:
             self.tell(Stepped(spec, message.epoch))
             return
         worker.spec, worker.ready = None, True
-        if isinstance(message, Done):
-            self._finish(spec, message.record, message.made_here)
-        elif isinstance(message, Busy):
-            self.elsewhere.append(spec)
-        elif isinstance(message, Broken):
-            worker.spent = True
-            self._fail(spec, message.error)
+        worker.spent = isinstance(message, Broken)
+        self._count_running()
+        self.take(spec, message)
 
-    def _finish(self, spec: RunSpec, record: Record, made_here: bool) -> None:
-        self.outcome.records[spec.signature] = record
-        if made_here:
-            self.outcome.made += 1
-            self.forecast.learn(spec, record["wall_seconds"])
-        running = [worker.spec for worker in self.workers if worker.spec is not None]
-        left = self.forecast.seconds([*self.pending, *self.elsewhere, *running], self.count)
-        self.tell(Finished(spec, record, made_here, left))
-
-    def _fail(self, spec: RunSpec, error: str) -> None:
-        self.outcome.failed[spec.signature] = error
-        self.tell(Failed(spec, error))
+    def _count_running(self) -> None:
+        self.running = [worker.spec for worker in self.workers if worker.spec is not None]
 
     def _bury(self, worker: _Worker) -> None:
         """A worker died: the run it was making has failed, unless it was complete by then."""
@@ -301,34 +358,9 @@ class _Session:
             if not worker.ready:  # it could not even begin, and neither would the next
                 raise RuntimeError(f"a worker process ended at its start ({how})")
             return
-        mine = self.store.claim(spec.signature)
-        if mine is None:
-            self.elsewhere.append(spec)
-            return
-        with mine:
-            record = self.store.finished(mine)
-            if record is None:
-                error = (
-                    f"the process that made the run was ended by {how}: out of memory, or killed "
-                    "by someone"
-                )
-                self.store.fail(mine, spec, error, "")
-        if record is not None:
-            self._finish(spec, record, made_here=True)
-        else:
-            self._fail(spec, error)
-
-    def _look_elsewhere(self) -> None:
-        """Take up what another process has finished, and try again what it has given up."""
-        for spec in list(self.elsewhere):
-            if self.store.is_claimed(spec.signature):
-                continue
-            self.elsewhere.remove(spec)
-            record = self.store.get(spec.signature)
-            failure = None if record else self.store.failures().get(spec.signature)
-            if record is not None:
-                self._finish(spec, record, made_here=False)
-            elif failure is not None and failure != self.earlier_failures.get(spec.signature):
-                self._fail(spec, failure["error"])
-            else:
-                self.pending.appendleft(spec)
+        self._count_running()
+        self.give_up(
+            spec,
+            f"the process that made the run was ended by {how}: out of memory, or killed by "
+            "someone",
+        )

@@ -276,7 +276,7 @@ class NeighborAttention(nn.Module):
         That is how its kernels read it; turning the small weight is cheaper than the large result.
         On a GPU, or where x is sparse, one product serves all weights.
         """
-        n, heads, on_cpu = x.size(0), self.heads, weights[0].device.type == "cpu"
+        heads, on_cpu = self.heads, weights[0].device.type == "cpu"
         flat = list(weights)
         if on_cpu:
             flat = [w.view(heads, -1, w.size(1)).transpose(0, 1).flatten(0, 1) for w in weights]
@@ -286,8 +286,9 @@ class NeighborAttention(nn.Module):
             joint = ops.linear(x, torch.cat(flat))
             products = list(joint.split([weight.size(0) for weight in flat], dim=1))
         if on_cpu:
-            return [out.contiguous().view(n, -1, heads).transpose(1, 2) for out in products]
-        return [out.view(n, heads, -1) for out in products]
+            inner = [out.contiguous().unflatten(1, (-1, heads)) for out in products]
+            return [out.transpose(1, 2) for out in inner]
+        return [out.unflatten(1, (heads, -1)) for out in products]
 
     def _edge_bias(
         self,

@@ -57,6 +57,6 @@ class LabelsToLayer:
         if isinstance(h, SparseMatrix):  # the features themselves, which have no heads
             return Columns((h, z)), None
         assert isinstance(h, Tensor)
-        per_head = h.view(h.size(0), heads, -1)
+        per_head = h.unflatten(1, (heads, -1))
         repeated = z.unsqueeze(1).expand(-1, heads, -1)
         return torch.cat([per_head, repeated], -1).flatten(1), None

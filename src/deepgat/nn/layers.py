@@ -110,5 +110,6 @@ def neighbor_differences(x: Tensor, neighbors: Neighbors, power: float, mean: bo
 
 
 def _differences(x: Tensor, neighbors: Neighbors, power: float) -> Tensor:
-    apart = target_rows(x, neighbors) - source_rows(x, neighbors)
-    return sum_by_target(apart.abs().pow(power), neighbors)
+    everyone, lists = neighbors.with_halo(x), neighbors.square
+    apart = target_rows(everyone, lists) - source_rows(everyone, lists)
+    return sum_by_target(apart.abs().pow(power), lists)[: x.size(0)]

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from deepgat.ops import current_part, node_mean_share
+
 
 def layer_weight(layer: int, delta: float) -> float:
     """γ(l) = δ / (l + δ) + 1: 2 at layer 0, falling towards 1; δ = 0 weighs all layers by 1."""
@@ -22,11 +24,14 @@ def layer_weights(layers: Sequence[int], delta: float, like: Tensor) -> Tensor:
     return (delta / (number + delta) if delta else torch.zeros_like(number)) + 1.0
 
 
-def classification_loss(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy averaged over nodes (y [n]), or over nodes and labels (y [n, C])."""
+def classification_loss(logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+    """Cross-entropy averaged over nodes (y [n]), or over nodes and labels (y [n, C]).
+
+    With ``reduction="none"`` that of every node [n], or of every node and label [n, C].
+    """
     if y.dim() == 1:
-        return F.cross_entropy(logits, y)
-    return F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype))
+        return F.cross_entropy(logits, y, reduction=reduction)
+    return F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype), reduction=reduction)
 
 
 def layer_losses(
@@ -36,15 +41,15 @@ def layer_losses(
     logits = torch.stack([layer_logits[layer].index_select(0, nodes) for layer in layers])
     true = y.index_select(0, nodes)
     true = true.expand(len(layers), *true.shape)
-    if y.dim() == 1:
-        each = F.cross_entropy(logits.flatten(0, 1), true.flatten(), reduction="none")
-    else:
-        each = F.binary_cross_entropy_with_logits(logits, true.to(logits.dtype), reduction="none")
-    return each.view(len(layers), -1).mean(1)
+    each = classification_loss(logits.flatten(0, 1), true.flatten(0, 1), reduction="none")
+    return node_mean_share(each.view(len(layers), each.numel() // len(layers)), 1)
 
 
 class Loss(Protocol):
-    """From every layer's logits {l: [n, C]}, the labels and the training nodes to a number."""
+    """From every layer's logits {l: [n, C]}, the labels and the training nodes to a number.
+
+    Where the graph is divided among processes, this one's share of it: they add up to the loss.
+    """
 
     def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, nodes: Tensor) -> Tensor:
         """``nodes``: [k], their numbers."""
@@ -56,8 +61,11 @@ class OutputLoss:
     """CE(ŷ^L on V'): the output alone, for models whose layers do not predict."""
 
     def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, nodes: Tensor) -> Tensor:
-        logits = layer_logits[max(layer_logits)]
-        return classification_loss(logits.index_select(0, nodes), y.index_select(0, nodes))
+        last = max(layer_logits)
+        if current_part() is not None:
+            return layer_losses(layer_logits, [last], y, nodes)[0]
+        logits = layer_logits[last].index_select(0, nodes)
+        return classification_loss(logits, y.index_select(0, nodes))
 
 
 @dataclass(frozen=True)

@@ -240,7 +240,7 @@ class OthersScore(Score):
 
 def _agreement(labels: Tensor, neighbors: Neighbors) -> Tensor:
     """o(v, u) of every edge: [E]."""
-    mine, theirs = labels[neighbors.target], labels[neighbors.source]
+    mine, theirs = labels[neighbors.target], neighbors.with_halo(labels)[neighbors.source]
     if labels.dim() == 1:
         return mine == theirs
     shared = (mine * theirs).sum(-1)

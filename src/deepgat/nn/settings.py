@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from torch import nn
-from torch_geometric.nn import PairNorm
 
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn.edges import EdgeSampler, all_edges, no_edges
@@ -28,6 +27,7 @@ from deepgat.nn.ends import (
     linear_encoder,
 )
 from deepgat.nn.labels import LabelInput, LabelsToLayer, LabelsToPrediction
+from deepgat.nn.norms import BatchNorm, PairNorm
 from deepgat.nn.scores import Scale, by_sqrt_output_width, by_width
 from deepgat.nn.stack import NormFactory, no_norm
 from deepgat.nn.updates import LinearSkip, Plain, Residual, UpdateFactory
@@ -45,7 +45,7 @@ SCORES: Mapping[str, tuple[str, ...]] = {
 NORMS: Mapping[str, Callable[[float], NormFactory]] = {
     "none": lambda scale: no_norm,
     "layer": lambda scale: nn.LayerNorm,
-    "batch": lambda scale: nn.BatchNorm1d,
+    "batch": lambda scale: BatchNorm,
     "pairnorm": lambda scale: lambda width: PairNorm(scale),
     "pairnorm-si": lambda scale: lambda width: PairNorm(scale, scale_individually=True),
 }

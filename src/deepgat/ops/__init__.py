@@ -4,6 +4,7 @@ import torch
 
 from deepgat.ops import gpu
 from deepgat.ops.backends import BACKENDS, neighbor_attention, use_backend
+from deepgat.ops.divided import attention_weights
 from deepgat.ops.features import (
     Columns,
     Features,
@@ -13,9 +14,9 @@ from deepgat.ops.features import (
     linear,
     unit_rows,
 )
-from deepgat.ops.neighbors import Neighbors, as_neighbors
+from deepgat.ops.neighbors import Neighbors, PartNeighbors, as_neighbors
 from deepgat.ops.norm import layer_norm_elu
-from deepgat.ops.reference import attention_weights
+from deepgat.ops.parts import Part, current_part, node_mean, node_mean_share, use_part
 from deepgat.ops.scores import (
     Additive,
     ClassAgreement,
@@ -40,18 +41,24 @@ __all__ = [
     "Features",
     "Neighbors",
     "Normalization",
+    "Part",
+    "PartNeighbors",
     "ScoreForm",
     "SparseMatrix",
     "Uniform",
     "as_features",
     "as_neighbors",
     "attention_weights",
+    "current_part",
     "dropout",
     "identity_map",
     "layer_norm",
     "layer_norm_elu",
     "linear",
     "neighbor_attention",
+    "node_mean",
+    "node_mean_share",
     "unit_rows",
     "use_backend",
+    "use_part",
 ]

@@ -45,6 +45,28 @@ def neighbor_attention(
     bias: Tensor | None = None,
 ) -> Tensor:
     """As :func:`deepgat.ops.reference.neighbor_attention`, without a number per edge."""
+    return _run(neighbors, value, form, normalization, dropout, seed, bias)[0].to(value.dtype)
+
+
+@torch.no_grad()
+def log_sums(neighbors: Neighbors, form: DotProduct | ClassAgreement) -> Tensor:
+    """log Σ_{u∈N_v} exp(s_vu), [n, H]; without a gradient."""
+    compared = form.query if isinstance(form, DotProduct) else form.logits
+    value = compared.new_ones(*compared.shape[:2], 1)
+    _, found = _run(neighbors, value, form)
+    return from_cpu_room(found, value, 1).squeeze(-1) if value.device.type == "cpu" else found
+
+
+def _run(
+    neighbors: Neighbors,
+    value: Tensor,
+    form: ScoreForm,
+    normalization: Normalization = Normalization.ROW,
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(out [n, H, D], log Σ exp of every list in the layout of the kernels)."""
     nothing = value.new_empty(0)
     query = key = nothing
     kind, activation, scale, slope, shared = NONE, AS_IS, 1.0, 0.0, False
@@ -68,7 +90,7 @@ def neighbor_attention(
     if bias is not None:
         bias = bias.expand(-1, value.size(1)).to(exact or bias.dtype)
     run = attend if torch.compiler.is_compiling() else _Attend.apply
-    out, _ = run(
+    return run(
         [getattr(neighbors, name) for name in LISTS],
         query,
         nothing if shared else key,
@@ -84,7 +106,6 @@ def neighbor_attention(
         neighbors.symmetric,
         dropout,
     )
-    return out.to(stored)
 
 
 @torch.library.custom_op("deepgat::attend", mutates_args=())

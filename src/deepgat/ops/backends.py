@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 
 from deepgat.errors import UserError, unknown_name
-from deepgat.ops import attention, draws, gpu, native, reference
-from deepgat.ops.neighbors import Neighbors
+from deepgat.ops import attention, divided, draws, gpu, native, reference
+from deepgat.ops.neighbors import Neighbors, PartNeighbors
 from deepgat.ops.scores import Normalization, ScoreForm
 
 BACKENDS = ("auto", "reference", "native", "triton")
@@ -63,6 +63,8 @@ def neighbor_attention(
     """
     seed = draws.new_seed(value.device) if dropout else None
     run = _implementation(value)
+    if isinstance(neighbors, PartNeighbors):
+        run = partial(divided.neighbor_attention, run)
     return run(neighbors, value, form, normalization, dropout, seed, bias)
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from deepgat.ops import draws, steady
 from deepgat.ops.matmul import drop_entries, sparse_matmul
+from deepgat.ops.parts import row_ids
 from deepgat.ops.pieces import cut_lists
 
 
@@ -86,7 +87,7 @@ class SparseMatrix:
 
     def with_dropout(self, p: float) -> SparseMatrix:
         """The same matrix, of whose stored numbers a share p counts as 0 and the rest 1/(1−p)."""
-        return replace(self, dropped=p, seed=draws.new_seed(self.device))
+        return replace(self, dropped=p, seed=_row_seed(self.device))
 
     def to(self, *args: Any, **kwargs: Any) -> SparseMatrix:
         """Like ``Tensor.to``: a device, a dtype (of the values), or both."""
@@ -178,10 +179,15 @@ def dropout(x: Any, p: float, training: bool) -> Any:
     if not training or p == 0.0:
         return x
     if isinstance(x, Tensor):
-        return drop_entries(x, draws.new_seed(x.device), p)
+        return drop_entries(x, _row_seed(x.device), p)
     if isinstance(x, Columns):
         return Columns(tuple(dropout(block, p, training) for block in x.blocks))
     return x.with_dropout(p)
+
+
+def _row_seed(device: torch.device) -> Tensor:
+    """A new seed, with what masks call the rows where these are part of a graph."""
+    return draws.numbered(draws.new_seed(device), row_ids())
 
 
 class _SparseLinear(torch.autograd.Function):

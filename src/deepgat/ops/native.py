@@ -64,7 +64,7 @@ class _Problem(ctypes.Structure):
 
     _fields_ = [
         *((name, _Lists) for name in ("by_target", "by_source")),
-        ("edge_by_source", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("edge_by_source", "ids")),
         *((name, ctypes.c_int64) for name in ("nodes", "longest")),
         ("query_strides", ctypes.c_int64 * 3),
         *((name, ctypes.c_int32) for name in _INTEGERS),
@@ -200,13 +200,14 @@ class _Call:
         n, heads, channels = value.shape
         named = dict(zip(LISTS, lists, strict=True))
         self.value = value
-        self.kept: list[Tensor] = []
+        self.kept: list[Tensor] = [seed]
         self.problem = _Problem(
             by_target=_Lists(named["source"], named["pieces"], named["hubs"]),
             by_source=_Lists(
                 named["target_by_source"], named["source_pieces"], named["source_hubs"]
             ),
             edge_by_source=named["by_source"].data_ptr(),
+            ids=_ids(seed) if dropout else None,
             nodes=n,
             longest=LONGEST,
             kind=kind,
@@ -280,11 +281,16 @@ class _Call:
         _function(name, self.value.dtype)(ctypes.byref(self.problem))
 
 
+def _ids(seed: Tensor) -> int | None:
+    """Where the rows' names for the mask stand (:func:`deepgat.ops.draws.numbered`)."""
+    return seed.data_ptr() + seed.element_size() if seed.numel() > 1 else None
+
+
 class _Product(ctypes.Structure):
     """``DeepgatProduct`` of matmul.cpp, field by field."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("index", "position", "pieces", "hubs")),
+        *((name, ctypes.c_void_p) for name in ("index", "position", "pieces", "hubs", "ids")),
         *((name, ctypes.c_int64) for name in ("num_pieces", "num_hubs", "longest", "columns")),
         *((name, ctypes.c_void_p) for name in ("values", "dense", "out", "parts")),
         ("dropout", ctypes.c_double),
@@ -306,9 +312,10 @@ def _sparse_matmul(
     parts = dense.new_empty(int(hubs[-1, 2]) if len(hubs) else 0, dense.size(1))
     problem = _Product(
         index.data_ptr(), None if position is None else position.data_ptr(),
-        pieces.data_ptr(), hubs.data_ptr(), len(pieces), len(hubs), LONGEST, dense.size(1),
+        pieces.data_ptr(), hubs.data_ptr(), None if seed is None else _ids(seed),
+        len(pieces), len(hubs), LONGEST, dense.size(1),
         values.data_ptr(), dense.data_ptr(), out.data_ptr(), parts.data_ptr(),
-        dropout, 0 if seed is None else int(seed), transposed, threads(),
+        dropout, 0 if seed is None else int(seed[0]), transposed, threads(),
     )  # fmt: skip
     _function("product", dense.dtype)(ctypes.byref(problem))
     return out
@@ -321,8 +328,8 @@ def _drop_entries(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
     out = torch.empty_like(x)
     _function("drop", x.dtype)(
         ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()),
-        ctypes.c_int64(x.size(0)), ctypes.c_int64(x.size(1)),
-        ctypes.c_uint32(int(seed)), ctypes.c_double(dropout), threads(),
+        ctypes.c_int64(x.size(0)), ctypes.c_int64(x.size(1)), ctypes.c_void_p(_ids(seed)),
+        ctypes.c_uint32(int(seed[0])), ctypes.c_double(dropout), threads(),
     )  # fmt: skip
     return out
 

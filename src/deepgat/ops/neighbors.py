@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from deepgat.errors import UserError
+from deepgat.ops.parts import Part
 from deepgat.ops.pieces import cut_lists
 
 
@@ -161,6 +162,34 @@ class Neighbors:
             total = total / count.clamp(min=1)
         return torch.where(count == 0, torch.full_like(total, loops), total)
 
+    @property
+    def square(self) -> Neighbors:
+        """Lists with one for every node that a list names; here these."""
+        return self
+
+    def with_halo(self, x: Tensor) -> Tensor:
+        """A row for every node that a list names; here x itself, [n, …]."""
+        return x
+
+    def select(self, keep: Tensor, symmetric: bool) -> Neighbors:
+        """The lists with only the edges of ``keep`` [E]; it keeps every self-loop.
+
+        Both orders of the edges stay sorted, so a running count gives all new places: O(E).
+        """
+        by_source = keep[self.by_source]
+        place, source_place = _places(keep), _places(by_source)
+        return Neighbors.from_lists(
+            ptr=place[self.ptr],
+            source=self.source[keep],
+            target=self.target[keep],
+            source_ptr=source_place[self.source_ptr],
+            by_source=place[self.by_source[by_source]],
+            target_by_source=self.target_by_source[by_source],
+            symmetric=symmetric,
+            log_weight=None if self.log_weight is None else self.log_weight[keep],
+            features=None if self.features is None else self.features[keep],
+        )
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
         """The same lists on another device."""
 
@@ -172,6 +201,50 @@ class Neighbors:
         if self.symmetric:  # one copy for both
             tensors |= {"source_pieces": tensors["pieces"], "source_hubs": tensors["hubs"]}
         return Neighbors(**tensors, symmetric=self.symmetric)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PartNeighbors(Neighbors):
+    """The lists of the own nodes of one part of a graph; they name nodes of the halo too.
+
+    ``square`` adds a list for every node of the halo, of itself alone, below the others: what
+    kernels for whole graphs compute on it is right in the rows of the own nodes, and a per-edge
+    tensor of the part is the beginning of one of ``square``. The lists by source are ``square``'s.
+    """
+
+    inner: Neighbors
+    part: Part
+
+    @staticmethod
+    def of(square: Neighbors, part: Part) -> PartNeighbors:
+        """From lists over the own nodes and the halo, the halo's holding themselves alone."""
+        ptr = square.ptr[: part.own + 1]
+        edges = square.num_edges - (square.num_nodes - part.own)
+        lists = vars(square) | {"ptr": ptr}
+        for name in ("source", "target", "log_weight", "features"):
+            if lists[name] is not None:
+                lists[name] = lists[name][:edges]
+        return PartNeighbors(**lists, inner=square, part=part)
+
+    @property
+    def square(self) -> Neighbors:
+        return self.inner
+
+    @property
+    def edge_index(self) -> Tensor:
+        """[2, E] in the numbers of the whole graph."""
+        return self.part.ids[super().edge_index]
+
+    def with_halo(self, x: Tensor) -> Tensor:
+        """[own, …] → [own + halo, …]."""
+        return self.part.with_halo([x])[0]
+
+    def select(self, keep: Tensor, symmetric: bool) -> Neighbors:
+        rest = keep.new_ones(self.inner.num_edges - self.num_edges)
+        return PartNeighbors.of(self.inner.select(torch.cat([keep, rest]), False), self.part)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
+        return PartNeighbors.of(self.inner.to(device, non_blocking), self.part.to(device))
 
 
 def as_neighbors(edge_index: Tensor | Neighbors, num_nodes: int) -> Neighbors:
@@ -187,6 +260,12 @@ def as_neighbors(edge_index: Tensor | Neighbors, num_nodes: int) -> Neighbors:
             "build them from the same graph"
         )
     return edge_index
+
+
+def _places(keep: Tensor) -> Tensor:
+    """[E + 1]: how many edges are kept before each."""
+    count = torch.cumsum(keep, 0)
+    return torch.cat([count.new_zeros(1), count])
 
 
 def _pointers(sorted_or_not: Tensor, num_nodes: int) -> Tensor:

@@ -61,16 +61,28 @@ def attention_weights(
 
     ``bias``, [E, H] or [E, 1], joins the score.
     """
-    scores = edge_scores(neighbors, form)
-    if bias is not None:
-        scores = scores + bias
-    exp_scores, highest = shifted_exp(scores, neighbors)
-    total = sum_by_target(exp_scores, neighbors)
+    scores = _biased_scores(neighbors, form, bias)
     if normalization is Normalization.ROW:
-        return exp_scores / target_rows(total, neighbors)
-    log_d = highest + total.log()
+        exp_scores, _ = shifted_exp(scores, neighbors)
+        return exp_scores / target_rows(sum_by_target(exp_scores, neighbors), neighbors)
+    log_d = _log_sums(scores, neighbors)
     both = target_rows(log_d, neighbors) + source_rows(log_d, neighbors)
     return (scores - both / 2).exp()
+
+
+def log_sums(neighbors: Neighbors, form: ScoreForm, bias: Tensor | None = None) -> Tensor:
+    """log d_v = log Σ_{u∈N_v} exp(s_vu): [n, H] or [n, 1]."""
+    return _log_sums(_biased_scores(neighbors, form, bias), neighbors)
+
+
+def _log_sums(scores: Tensor, neighbors: Neighbors) -> Tensor:
+    exp_scores, highest = shifted_exp(scores, neighbors)
+    return highest + sum_by_target(exp_scores, neighbors).log()
+
+
+def _biased_scores(neighbors: Neighbors, form: ScoreForm, bias: Tensor | None) -> Tensor:
+    scores = edge_scores(neighbors, form)
+    return scores if bias is None else scores + bias
 
 
 def aggregate(neighbors: Neighbors, weights: Tensor, value: Tensor) -> Tensor:

@@ -53,7 +53,8 @@ class _Problem:
             "QS": self.query.stride() if kind != NONE else nothing,
             "KS": self.key.stride() if kind != NONE else nothing,
             "VS": value.stride(), "BS": nothing if bias is None else bias.stride(),
-            "KIND": kind, "BIAS": bias is not None, "DROP": dropout > 0, "ACC": self.acc,
+            "KIND": kind, "BIAS": bias is not None, "DROP": dropout > 0,
+            "NAMED": dropout > 0 and seed.numel() > 1, "ACC": self.acc,
             "EB": self.tiles.edges, "HB": self.tiles.heads,
             "AB": self.tiles.score_channels, "DB": self.tiles.channels,
         }  # fmt: skip

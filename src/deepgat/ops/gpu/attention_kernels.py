@@ -18,7 +18,7 @@ float64 data), whatever the storage.
 import triton
 import triton.language as tl
 
-from deepgat.ops.gpu.draws import exact, keep
+from deepgat.ops.gpu.draws import exact, keep, named
 
 NONE: tl.constexpr = tl.constexpr(0)
 DOT: tl.constexpr = tl.constexpr(1)
@@ -93,7 +93,8 @@ def forward(
     scale, slope, threshold, factor,
     QS: tl.constexpr, KS: tl.constexpr, VS: tl.constexpr, BS: tl.constexpr,
     H: tl.constexpr, A: tl.constexpr, D: tl.constexpr,
-    KIND: tl.constexpr, STAGE: tl.constexpr, BIAS: tl.constexpr, DROP: tl.constexpr,
+    KIND: tl.constexpr, STAGE: tl.constexpr,
+    BIAS: tl.constexpr, DROP: tl.constexpr, NAMED: tl.constexpr,
     ACC: tl.constexpr, EB: tl.constexpr, HB: tl.constexpr, AB: tl.constexpr, DB: tl.constexpr,
 ):  # fmt: skip
     """Every one of the EB places of a tile keeps its own running softmax; they are joined last."""
@@ -106,7 +107,7 @@ def forward(
     if STAGE == WEIGHTED:
         log_v = tl.load(log_sum + v * H + h, mask=h < H, other=0)[None, :]
     if DROP:
-        drawn = tl.load(seed)
+        drawn, v_name = tl.load(seed), named(seed, v, NAMED)
     tops = tl.full([EB, HB], float("-inf"), ACC)
     totals = tl.zeros([EB, HB], ACC)
     sums = tl.zeros([EB, HB, DB], ACC)
@@ -135,7 +136,7 @@ def forward(
             tops = higher
         if STAGE != LOG_SUM:
             if DROP:
-                w *= keep(drawn, v, u, h, threshold, factor, ACC)
+                w *= keep(drawn, v_name, named(seed, u, NAMED), h, threshold, factor, ACC)
             sums += w[:, :, None] * _tile(value, u, ok, h, d, VS, H, D, HB, DB, ACC)
     here = _inside(h, d, H, D, HB, DB)
     within = h[:, None] * D + d[None, :]
@@ -210,7 +211,7 @@ def backward(
     QS: tl.constexpr, KS: tl.constexpr, VS: tl.constexpr, GS: tl.constexpr, BS: tl.constexpr,
     H: tl.constexpr, A: tl.constexpr, D: tl.constexpr, CHANNELS: tl.constexpr,
     KIND: tl.constexpr, ACTIVATION: tl.constexpr, SHARED: tl.constexpr, SYMMETRIC: tl.constexpr,
-    BIAS: tl.constexpr, DROP: tl.constexpr,
+    BIAS: tl.constexpr, DROP: tl.constexpr, NAMED: tl.constexpr,
     QUERY: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, EDGES: tl.constexpr,
     ADD: tl.constexpr, FINISH: tl.constexpr,
     ACC: tl.constexpr, EB: tl.constexpr, HB: tl.constexpr, AB: tl.constexpr, DB: tl.constexpr,
@@ -244,7 +245,7 @@ def backward(
     if KEY:
         mine = _rows(value, x, h, d, VS, H, D, HB, DB, ACC)[None, :, :]
     if DROP:
-        drawn = tl.load(seed)
+        drawn, x_name = tl.load(seed), named(seed, x, NAMED)
     dqs = tl.zeros([EB, HB, AB], ACC)
     dks = tl.zeros([EB, HB, AB], ACC)
     dvs = tl.zeros([EB, HB, DB], ACC)
@@ -282,7 +283,7 @@ def backward(
                 w_back = tl.exp(s_back - log_o)
             kept = w_back
             if DROP:
-                m_back = keep(drawn, o, x, h, threshold, factor, ACC)
+                m_back = keep(drawn, named(seed, o, NAMED), x_name, h, threshold, factor, ACC)
                 kept = w_back * m_back
             g_o = _tile(grad, o, ok, h, d, GS, H, D, HB, DB, ACC)
             if VALUE:
@@ -309,7 +310,7 @@ def backward(
             x_o = _tile(value, o, ok, h, d, VS, H, D, HB, DB, ACC)
             pull_there = tl.sum(g * x_o, axis=2)
             if DROP:
-                pull_there *= keep(drawn, x, o, h, threshold, factor, ACC)
+                pull_there *= keep(drawn, x_name, named(seed, o, NAMED), h, threshold, factor, ACC)
             if SYMMETRIC:
                 ds = w_there * pull_there - tl.exp(s_there - log_x) * r_x * 0.5
             else:

@@ -13,6 +13,15 @@ def mix(x):
 
 
 @triton.jit
+def named(seed, rows, NAMED: tl.constexpr):
+    """What the masks call these rows: their numbers, or those that stand behind the seed."""
+    names = rows
+    if NAMED:
+        names = tl.load(seed + 1 + rows)
+    return names
+
+
+@triton.jit
 def keep(seed, v, u, h, threshold, factor, ACC: tl.constexpr):
     """[EB, HB]: 0 or ``factor`` for the edges (v, u), one of which is a block, and the heads h."""
     pair = mix(mix(seed.to(tl.uint32) ^ v.to(tl.uint32)) + u.to(tl.uint32))

@@ -34,6 +34,7 @@ def sparse_matmul(
         index if seed is None else seed, out, part,
         draws.threshold(dropout), two_floats(1 / (1 - dropout) if dropout < 1 else 0.0),
         width, ORDERED=position is None, TRANSPOSED=transposed, DROP=dropout > 0,
+        NAMED=seed is not None and seed.numel() > 1,
         ACC=compute_type(dense), EB=ENTRIES, MB=columns,
     )  # fmt: skip
     if hubs.size(0):
@@ -51,7 +52,7 @@ def drop_entries(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
         kernels.drop_entries[(triton.cdiv(x.numel(), BLOCK),)](
             x, seed, out, x.size(1), x.numel(), draws.threshold(dropout),
             two_floats(1 / (1 - dropout) if dropout < 1 else 0.0),
-            ACC=compute_type(x), BLOCK=BLOCK,
+            NAMED=seed.numel() > 1, ACC=compute_type(x), BLOCK=BLOCK,
         )  # fmt: skip
     return out
 

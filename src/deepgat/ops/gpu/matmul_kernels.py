@@ -3,13 +3,13 @@
 import triton
 import triton.language as tl
 
-from deepgat.ops.gpu.draws import keep_entry
+from deepgat.ops.gpu.draws import keep_entry, named
 
 
 @triton.jit
 def sparse_matmul(
     pieces, index, position, values, dense, seed, out, part, threshold, factor, width: tl.constexpr,
-    ORDERED: tl.constexpr, TRANSPOSED: tl.constexpr, DROP: tl.constexpr,
+    ORDERED: tl.constexpr, TRANSPOSED: tl.constexpr, DROP: tl.constexpr, NAMED: tl.constexpr,
     ACC: tl.constexpr, EB: tl.constexpr, MB: tl.constexpr,
 ):  # fmt: skip
     """One piece of a list and MB columns of the result."""
@@ -29,9 +29,9 @@ def sparse_matmul(
         x = tl.load(values + where, mask=ok, other=0).to(ACC)
         if DROP:
             if TRANSPOSED:
-                x *= keep_entry(drawn, j, i, threshold, factor, ACC)
+                x *= keep_entry(drawn, named(seed, j, NAMED), i, threshold, factor, ACC)
             else:
-                x *= keep_entry(drawn, i, j, threshold, factor, ACC)
+                x *= keep_entry(drawn, named(seed, i, NAMED), j, threshold, factor, ACC)
         inside = ok[:, None] & (m < width)[None, :]
         rows = tl.load(dense + j[:, None] * width + m[None, :], mask=inside, other=0).to(ACC)
         sums += x[:, None] * rows
@@ -56,10 +56,11 @@ def merge(hubs, part, out, width, ACC: tl.constexpr, MB: tl.constexpr):
 
 @triton.jit
 def drop_entries(
-    x, seed, out, width, numel, threshold, factor, ACC: tl.constexpr, BLOCK: tl.constexpr
-):
+    x, seed, out, width, numel, threshold, factor,
+    NAMED: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    row, column = at // width, at % width
-    m = keep_entry(tl.load(seed), row, column, threshold, factor, ACC)
+    row, column = tl.minimum(at, numel - 1) // width, at % width
+    m = keep_entry(tl.load(seed), named(seed, row, NAMED), column, threshold, factor, ACC)
     number = tl.load(x + at, mask=at < numel, other=0).to(ACC)
     tl.store(out + at, number * m, mask=at < numel)

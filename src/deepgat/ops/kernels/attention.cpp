@@ -33,6 +33,7 @@ extern "C" struct DeepgatLists {
 extern "C" struct DeepgatProblem {
   DeepgatLists by_target, by_source;
   const int64_t* edge_by_source;  // [E] the edge that each entry of the lists by source is
+  const int64_t* ids;             // [n] what the dropout mask calls each node; null: its number
   int64_t nodes, longest;
   int64_t query_strides[3];       // of node, head and channel, for the activation
   int32_t kind;                   // 0: no score, 1: dot product, 2: additive
@@ -148,15 +149,14 @@ struct Attention {
   }
   V draw(const Piece& x, int64_t g, bool back) const {
     if (!mask.active) return all(T(1));
-    const uint32_t v = static_cast<uint32_t>(x.v);
+    const uint32_t v = id_of(p.ids, x.v);
     constexpr uint32_t golden = 0x9e3779b9U;
     if (L == W) {
-      const uint32_t u = static_cast<uint32_t>(x.index[g]);
+      const uint32_t u = id_of(p.ids, x.index[g]);
       const uint32_t pair = back ? mix(mix(mask.seed ^ u) + v) : mix(mix(mask.seed ^ v) + u);
       return mask(mix(pair + golden * (COUNT + static_cast<uint32_t>(block * W + 1))));
     }
-    Words u;
-    std::memcpy(&u, x.index + g * W, sizeof u);
+    const Words u = ids_of(p.ids, x.index + g * W);
     const Words pair = back ? mix(mix(mask.seed ^ u) + v) : mix(mix(mask.seed ^ v) + u);
     return mask(mix(pair + golden * static_cast<uint32_t>(block + 1)));
   }

@@ -10,6 +10,7 @@ extern "C" struct DeepgatProduct {
   const int64_t* position;  // [nnz] or null: in order
   const int64_t* pieces;    // [P][4] (list, begin, end, slot)
   const int64_t* hubs;      // [K][3] (list, first slot, end slot)
+  const int64_t* ids;       // [rows] what the dropout mask calls each row; null: its number
   int64_t num_pieces, num_hubs, longest, columns;
   const void *values, *dense;
   void *out, *parts;        // [lists][columns], [slots][columns]
@@ -39,10 +40,11 @@ struct Entries {
     else std::copy_n(values + begin, size, factor);
     count = size;
     if (!mask.active) return;
-    const uint32_t mine = static_cast<uint32_t>(piece[0]), mixed = mix(mask.seed ^ mine);
+    const uint32_t mine = id_of(p.transposed ? nullptr : p.ids, piece[0]);
+    const uint32_t mixed = mix(mask.seed ^ mine);
+    std::fill_n(to + size, W, 0);
     for (int64_t j = 0; j < size; j += W) {
-      Words other;
-      std::memcpy(&other, to + j, sizeof other);
+      const Words other = ids_of(p.transposed ? p.ids : nullptr, to + j);
       const Words draw = p.transposed ? mix(mix(mask.seed ^ other) + mine) : mix(mixed + other);
       store(factor + j, load(factor + j) * mask(draw));
     }
@@ -101,10 +103,11 @@ void product(const DeepgatProduct& p) {
 }
 
 template <class T>
-void drop(const T* x, T* out, int64_t rows, int64_t columns, const Dropout<T>& mask, int threads) {
+void drop(const T* x, T* out, int64_t rows, int64_t columns, const int64_t* ids,
+          const Dropout<T>& mask, int threads) {
 #pragma omp parallel for schedule(static) num_threads(threads)
   for (int64_t i = 0; i < rows; ++i) {
-    const uint32_t row = mix(mask.seed ^ static_cast<uint32_t>(i));
+    const uint32_t row = mix(mask.seed ^ id_of(ids, i));
     const T* from = x + i * columns;
     T* to = out + i * columns;
     int64_t c = 0;
@@ -121,9 +124,10 @@ void drop(const T* x, T* out, int64_t rows, int64_t columns, const Dropout<T>& m
     product<T>(*p);                                                                               \
   }                                                                                               \
   extern "C" void DEEPGAT_NAME(deepgat_drop_##bits)(const T* x, T* out, int64_t rows,             \
-                                                    int64_t columns, uint32_t seed, double share, \
+                                                    int64_t columns, const int64_t* ids,          \
+                                                    uint32_t seed, double share,                  \
                                                     int32_t threads) {                            \
-    drop<T>(x, out, rows, columns, Dropout<T>(seed, share), threads);                             \
+    drop<T>(x, out, rows, columns, ids, Dropout<T>(seed, share), threads);                        \
   }
 
 DEEPGAT_EXPORT(float, f32)

@@ -217,6 +217,16 @@ inline U mix(U x) {
   x ^= x >> 16;
   return x;
 }
+// What a mask calls a row, or several: its number, or its number in the graph this is a part of.
+inline uint32_t id_of(const int64_t* ids, int64_t row) {
+  return static_cast<uint32_t>(ids ? ids[row] : row);
+}
+inline Words ids_of(const int64_t* ids, const int32_t* rows) {
+  Words found;
+  if (!ids) std::memcpy(&found, rows, sizeof found);
+  else for (int i = 0; i < W; ++i) found[i] = static_cast<uint32_t>(ids[rows[i]]);
+  return found;
+}
 template <class T>
 struct Dropout {
   uint32_t seed, threshold;

@@ -1,0 +1,108 @@
+"""Files and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from deepgat.errors import UserError
+
+
+class FolderKind(NamedTuple):
+    """A kind of folder that we write as a whole, and may replace as a whole."""
+
+    name: str
+    marker: str
+    """The file that says it is one."""
+    files: tuple[str, ...]
+    """All that it may hold."""
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON text with a newline; numbers that JSON has no word for become null."""
+    return json.dumps(_plain(value), indent=indent) + "\n"
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file under another name, then rename it: readers see all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not mkstemp: only the owner may read its files, but what is written here can be shared.
+    temporary = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        write_through(temporary, content.encode() if isinstance(content, str) else content)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_through(path: Path, content: bytes) -> None:
+    """Write a new file and wait until it is on the disk."""
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def new_folder(path: Path, kind: FolderKind) -> Iterator[Path]:
+    """A folder that appears under its name only when all of it is written.
+
+    An existing folder of its kind is replaced; anything else in the way is refused.
+    """
+    check_can_write(path, kind)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as work:
+        fresh, old = Path(work) / "new", Path(work) / "old"
+        fresh.mkdir()
+        yield fresh
+        if path.exists():
+            path.rename(old)
+        try:
+            fresh.rename(path)
+        except BaseException:
+            if old.exists():
+                old.rename(path)
+            raise
+
+
+def check_can_write(path: Path, kind: FolderKind) -> None:
+    """Refuse to write over anything that is not such a folder of ours; to be asked early."""
+    try:
+        there = path.exists() or path.is_symlink()
+        names = {inner.name for inner in path.iterdir()} if path.is_dir() else set()
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        own = Path.cwd().is_relative_to(path.resolve())
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}): choose another --out"
+        ) from error
+    if there and (not path.is_dir() or (names and kind.marker not in names)):
+        raise UserError(
+            f"{path} exists and is not a {kind.name} folder: choose another --out, or remove it "
+            "first"
+        )
+    if others := sorted(names.difference(kind.files)):
+        raise UserError(
+            f"{path} holds {others[0]} beside a {kind.name}, and would be replaced as a whole: "
+            "choose another --out, or move that away first"
+        )
+    if own:
+        raise UserError(f"{path} is the folder you are in: choose a new one for --out")
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise UserError(f"{above} is no folder one can write to: choose another --out")
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, dict):
+        return {key: _plain(inner) for key, inner in item.items()}
+    if isinstance(item, list | tuple):
+        return [_plain(inner) for inner in item]
+    return None if isinstance(item, float) and not math.isfinite(item) else item

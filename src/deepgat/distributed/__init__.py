@@ -1,0 +1,22 @@
+"""One model trained by several processes, each holding a part of the graph, exactly."""
+
+from deepgat.distributed.dataset import PartDataset, cut_dataset, part_of, whole_labels
+from deepgat.distributed.halo import LivePart
+from deepgat.distributed.partition import METHODS, has_metis, owners
+from deepgat.distributed.parts import GraphPart, cut
+from deepgat.distributed.team import LostTeamError, Team
+
+__all__ = [
+    "METHODS",
+    "GraphPart",
+    "LivePart",
+    "LostTeamError",
+    "PartDataset",
+    "Team",
+    "cut",
+    "cut_dataset",
+    "has_metis",
+    "owners",
+    "part_of",
+    "whole_labels",
+]

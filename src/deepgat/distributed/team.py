@@ -1,0 +1,187 @@
+"""The processes that train one model together, on torch.distributed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from deepgat.errors import UserError
+
+_SMALL = 4096
+"""Numbers up to which a sum is made by sending everything to everyone."""
+_TIMEOUT = timedelta(minutes=10)
+
+
+class LostTeamError(RuntimeError):
+    """Another process of the team is gone."""
+
+
+class Team:
+    """Processes of equal rights, each with a rank; what is summed here is summed in their order.
+
+    A sum has the same bits in every process, so decisions taken on it (early stopping, the best
+    epoch) are the same everywhere.
+
+    Attributes:
+        rank, size: this process's number, from 0, and how many there are.
+        device: where this process computes.
+        sent: bytes that this process sent to others for rows of neighbours, so far.
+    """
+
+    def __init__(self, rank: int, size: int, device: torch.device) -> None:
+        self.rank, self.size, self.device = rank, size, device
+        self.sent = 0
+
+    @staticmethod
+    def launched() -> bool:
+        """Whether torchrun, or ``--processes``, started this process as one of a team."""
+        return dist.is_available() and dist.is_torchelastic_launched()
+
+    @staticmethod
+    def join(device: str = "auto") -> Team:
+        """Meet the other processes that torchrun started; NCCL on GPUs, gloo on CPUs."""
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        gpus = torch.cuda.device_count()
+        if device.startswith("cuda") and gpus < beside:
+            raise UserError(
+                f"there are {gpus} GPUs for {beside} processes: a process needs one of its own, "
+                "so lower --processes or set --device cpu"
+            )
+        on_gpu = device.startswith("cuda") or (device == "auto" and gpus >= beside)
+        where = torch.device("cuda", local) if on_gpu else torch.device("cpu")
+        if on_gpu:
+            torch.cuda.set_device(where)
+        if not dist.is_initialized():
+            store, rank, size = next(dist.rendezvous("env://"))
+            # a shelf of its own for every attempt: the last one's addresses lead nowhere
+            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            shelf = dist.PrefixStore(f"deepgat/{attempt}", store)
+            dist.init_process_group(
+                "nccl" if on_gpu else "gloo",
+                store=shelf,
+                rank=rank,
+                world_size=size,
+                timeout=_TIMEOUT,
+            )
+        return Team(dist.get_rank(), dist.get_world_size(), where)
+
+    def leave(self) -> None:
+        """Part from the others; none of them may be waiting for this one."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Σ over the processes, in the order of their ranks."""
+        if self.size == 1:
+            return x
+        flat = x.contiguous().view(-1)
+        if flat.numel() <= _SMALL:
+            return _in_order(self._all(flat)).view(x.shape)
+        # every process sums a stretch of it: what travels does not grow with their number
+        stretch = -(-flat.numel() // self.size)
+        padded = torch.cat([flat, flat.new_zeros(stretch * self.size - flat.numel())])
+        theirs = torch.empty_like(padded)
+        _talk(dist.all_to_all_single, theirs, padded)
+        total = self._all(_in_order(theirs.view(self.size, stretch)))
+        return total.view(-1)[: flat.numel()].view(x.shape)
+
+    def _all(self, x: Tensor) -> Tensor:
+        """What every process has: [k] → [size, k]."""
+        found = x.new_empty(self.size, x.numel())
+        _talk(dist.all_gather, list(found.unbind()), x.contiguous())
+        return found
+
+    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Replace every gradient by its sum over the processes."""
+        if self.size == 1:
+            return
+        grads = [p.grad for p in parameters if p.grad is not None]
+        for dtype in sorted({grad.dtype for grad in grads}, key=str):
+            same = [grad for grad in grads if grad.dtype == dtype]
+            flat = self.sum(torch.cat([grad.reshape(-1) for grad in same]))
+            pieces = flat.split([grad.numel() for grad in same])
+            for grad, piece in zip(same, pieces, strict=True):
+                grad.copy_(piece.view_as(grad))
+
+    def highest(self, number: float) -> float:
+        """The largest of every process's number."""
+        if self.size == 1:
+            return number
+        return float(self._all(torch.tensor([number], device=self.device).double()).max())
+
+    def swap(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
+        """``send[r]`` rows for each process r against ``receive[r]`` of its: [Σ receive, …]."""
+        found = rows.new_empty(sum(receive), *rows.shape[1:])
+        if self.size > 1:
+            _talk(dist.all_to_all_single, found, rows.contiguous(), list(receive), list(send))
+            self.sent += rows.numel() * rows.element_size()
+        return found
+
+    def swap_counts(self, send: Sequence[int]) -> list[int]:
+        """How many rows each process will send, from how many are asked of it."""
+        if self.size == 1:
+            return list(send)
+        asked = torch.tensor(send, device=self.device)
+        found = torch.empty_like(asked)
+        _talk(dist.all_to_all_single, found, asked)
+        return found.tolist()
+
+    def from_first(self, x: Tensor) -> Tensor:
+        """The first process's x, everywhere; shapes must be the same."""
+        if self.size == 1:
+            return x
+        moved = x.to(self.device).contiguous()
+        _talk(dist.broadcast, moved, 0)
+        return moved.to(x.device)
+
+    def to_first(self, x: Tensor) -> list[Tensor]:
+        """In the first process every process's x [k_r, …], in the order of ranks; [] elsewhere."""
+        if self.size == 1:
+            return [x]
+        counts = self._all(torch.tensor([x.size(0)], device=self.device)).view(-1).tolist()
+        send = [x.size(0) if rank == 0 else 0 for rank in range(self.size)]
+        receive = counts if self.rank == 0 else [0] * self.size
+        found = x.new_empty(sum(receive), *x.shape[1:]).to(self.device)
+        _talk(dist.all_to_all_single, found, x.to(self.device).contiguous(), receive, send)
+        return list(found.split(receive)) if self.rank == 0 else []
+
+    def wait(self) -> None:
+        """Until every process is here."""
+        self.highest(0.0)
+
+    def __repr__(self) -> str:
+        return f"Team(rank={self.rank}, size={self.size}, device={self.device})"
+
+
+class Total(torch.autograd.Function):
+    """Σ over the processes; a gradient of it is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, team: Team) -> Tensor:
+        ctx.team = team
+        return team.sum(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return ctx.team.sum(grad), None
+
+
+def _talk(operation: Callable[..., Any], *arguments: Any) -> None:
+    try:
+        operation(*arguments)
+    except RuntimeError as error:
+        raise LostTeamError(f"another process of the team cannot be reached: {error}") from error
+
+
+def _in_order(rows: Tensor) -> Tensor:
+    total = rows[0].clone()
+    for row in rows[1:]:
+        total += row
+    return total

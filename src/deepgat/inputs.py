@@ -1,0 +1,178 @@
+"""What a model is run on: a graph, or this process's part of it, on its device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from deepgat.data import NodeDataset, PropagateLabels
+from deepgat.distributed import GraphPart, LivePart, PartDataset, Team, part_of
+from deepgat.errors import UserError
+from deepgat.nn import AttentionStack, LayerOutputs
+from deepgat.nn.graphs import GraphClassifier
+from deepgat.ops import (
+    Columns,
+    Features,
+    Neighbors,
+    Part,
+    PartNeighbors,
+    as_features,
+    use_part,
+)
+
+SPLITS = ("train", "val", "test")
+
+Network: TypeAlias = AttentionStack | GraphClassifier
+"""What the loop trains: a model of nodes, or of whole graphs."""
+
+
+@dataclass(frozen=True, eq=False)
+class GraphInputs:
+    """One graph, ready to run: on its device, neighbour lists built, labels propagated."""
+
+    x: Features
+    neighbors: Neighbors
+    label_features: Tensor | None
+    y: Tensor
+    nodes: dict[str, Tensor]
+    """The numbers of the nodes of each part: "train", "val", "test"."""
+    counts: dict[str, int]
+    """How many there are of each in the whole graph."""
+
+    @property
+    def part(self) -> Part | None:
+        """The part of the graph that this is; None where it is whole."""
+        return self.neighbors.part if isinstance(self.neighbors, PartNeighbors) else None
+
+    def sampled(self, model: Network) -> GraphInputs:
+        """With the edges of one training step; evaluation always has them all."""
+        return replace(self, neighbors=model.edge_sampler(self.neighbors))
+
+    def run(self, model: Network, with_attention: bool = False, segment: int = 0) -> LayerOutputs:
+        assert isinstance(model, AttentionStack)
+        labels = self.y if model.needs_labels else None
+        with use_part(self.part):
+            return model.run(
+                self.x, self.neighbors, self.label_features, labels, with_attention, segment
+            )
+
+
+class Inputs(Protocol):
+    """What a training runs over: a step per item of ``training()``, drawn anew every epoch."""
+
+    validation: Sequence[GraphInputs]
+    fixed: bool
+    """Whether every epoch has the same single graph, so that a step may be recorded."""
+    most_nodes: int
+
+    def training(self) -> Sequence[GraphInputs]: ...
+
+
+class FixedInputs:
+    """Graphs with parts of their nodes for training and validation, in random order."""
+
+    def __init__(self, graphs: Sequence[GraphInputs]) -> None:
+        self.graphs = [graph for graph in graphs if graph.counts["train"]]
+        self.validation: Sequence[GraphInputs] = [g for g in graphs if g.counts["val"]]
+        self.fixed = len(graphs) == 1
+        self.most_nodes = max(graph.neighbors.square.num_nodes for graph in graphs)
+
+    def training(self) -> Sequence[GraphInputs]:
+        if len(self.graphs) == 1:
+            return self.graphs
+        return [self.graphs[index] for index in torch.randperm(len(self.graphs)).tolist()]
+
+
+def prepare(
+    model: AttentionStack,
+    dataset: NodeDataset | PartDataset,
+    device: torch.device,
+    team: Team | None = None,
+) -> list[GraphInputs]:
+    """The inputs of every graph of the data for this model; done once, before any epoch."""
+    if team is not None:
+        return [_of_part(model, part, team) for part in part_of(dataset, team).parts]
+    if isinstance(dataset, PartDataset):
+        raise UserError(
+            f"{dataset.title} is a part of a dataset: train on it with {dataset.of} processes"
+        )
+    propagate = None
+    if model.label_hops:
+        propagate = PropagateLabels(
+            model.label_hops, model.first_labels, num_classes=dataset.num_classes
+        )
+    inputs = []
+    for graph in dataset.graphs:
+        labelled = graph if propagate is None else propagate(graph)
+        z = None if propagate is None else labelled.label_features.to(device)
+        masks = {name: graph[f"{name}_mask"] for name in SPLITS}
+        inputs.append(
+            GraphInputs(
+                x=_on(graph.x, device),
+                neighbors=_lists(graph, graph.num_nodes).to(device),
+                label_features=z,
+                y=graph.y.to(device),
+                nodes=_nodes(masks, device),
+                counts={name: int(mask.sum()) for name, mask in masks.items()},
+            )
+        )
+    return inputs
+
+
+def _of_part(model: AttentionStack, part: GraphPart, team: Team) -> GraphInputs:
+    device = team.device
+    live = LivePart.meet(team, part.own, part.ids, part.halo_counts.tolist(), part.num_nodes)
+    square = _lists(part, part.ids.numel()).to(device)
+    own_counts = torch.tensor([int(part.masks[name].sum()) for name in SPLITS], device=device)
+    counts = team.sum(own_counts).tolist()
+    return GraphInputs(
+        x=_on(part.x, device),
+        neighbors=PartNeighbors.of(square, live),
+        label_features=_label_features(model, part, device),
+        y=part.y.to(device),
+        nodes=_nodes(part.masks, device),
+        counts=dict(zip(SPLITS, counts, strict=True)),
+    )
+
+
+def _label_features(model: AttentionStack, part: GraphPart, device: torch.device) -> Tensor | None:
+    """z_1, z_2, … for this model, from what the part keeps."""
+    if not model.label_hops:
+        return None
+    if part.label_features is None:
+        raise UserError(
+            "label propagation needs one class per node, but this data has several labels per "
+            "node: turn label propagation off for it"
+        )
+    kept = part.label_features.size(1)
+    if model.label_hops > kept:
+        raise UserError(
+            f"label_hops is {model.label_hops} but a divided graph keeps {kept} hops: lower it"
+        )
+    z = part.label_features.to(device)
+    if model.first_labels == "zero":
+        z = torch.cat([torch.zeros_like(z[:, :1]), z[:, 1:]], 1)
+    return z
+
+
+def _lists(graph: Data | GraphPart, num_nodes: int) -> Neighbors:
+    """The neighbour lists with the edges' weights and features, where there are any."""
+    lists = Neighbors.from_edge_index(graph.edge_index, num_nodes)
+    if graph.edge_weight is None and graph.edge_attr is None:
+        return lists
+    return lists.with_values(graph.edge_index, graph.edge_weight, graph.edge_attr)
+
+
+def _nodes(masks: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    return {name: mask.nonzero().squeeze(1).to(device) for name, mask in masks.items()}
+
+
+def _on(x: Features, device: torch.device) -> Features:
+    x = as_features(x)
+    assert not isinstance(x, Columns)
+    return x.to(device)

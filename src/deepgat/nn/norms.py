@@ -1,0 +1,45 @@
+"""Normalisations over all nodes of a graph, also where it is divided among processes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import PairNorm as WholePairNorm
+
+from deepgat.ops import current_part, node_mean
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """torch's batch normalisation; mean and variance are those of all nodes of the graph."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        part = current_part()
+        if part is None or not self.training:
+            return super().forward(x)
+        mean = node_mean(x)
+        variance = node_mean((x - mean).square())
+        self._remember(mean.detach(), variance.detach(), part.num_nodes)
+        return (x - mean) * torch.rsqrt(variance + self.eps) * self.weight + self.bias
+
+    @torch.no_grad()
+    def _remember(self, mean: Tensor, variance: Tensor, nodes: int) -> None:
+        """The running averages, as torch keeps them: of the unbiased variance."""
+        assert self.momentum is not None
+        assert self.num_batches_tracked is not None
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        self.num_batches_tracked += 1
+        self.running_mean.lerp_(mean, self.momentum)
+        self.running_var.lerp_(variance * (nodes / max(nodes - 1, 1)), self.momentum)
+
+
+class PairNorm(WholePairNorm):
+    """PyG's PairNorm; the centre and the mean length are those of all nodes of the graph."""
+
+    def forward(self, x: Tensor) -> Tensor:  # the batches of PyG's are not needed here
+        if current_part() is None:
+            return super().forward(x)
+        x = x - node_mean(x)
+        if self.scale_individually:
+            return self.scale * x / (self.eps + x.norm(2, -1, keepdim=True))
+        return self.scale * x / (self.eps + node_mean(x.pow(2).sum(-1))).sqrt()

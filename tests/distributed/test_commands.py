@@ -1,0 +1,201 @@
+"""deepgat train --processes, torchrun, deepgat partition; processes that are killed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from deepgat.cli import main
+from deepgat.distributed import launch
+
+DIGITS = ("train", "digits", "--layers", "2", "--hidden", "4", "--heads", "2", "--device", "cpu")
+DEEP = ("train", "digits", "--preset", "deep", "--layers", "6", "--device", "cpu", "--quiet")
+
+
+def start(*arguments: object, module: str = "deepgat") -> subprocess.Popen:
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+
+
+def finish(process: subprocess.Popen) -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=240)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out, err
+
+
+def deepgat(*arguments: object) -> tuple[int, str, str]:
+    return finish(start(*arguments))
+
+
+def record_of(out: str) -> dict:
+    (line,) = out.splitlines()
+    return json.loads(line)
+
+
+def test_two_processes_from_the_command_line(tmp_path):
+    options = ("--epochs", 4, "--json", "--out")
+    code, out, err = deepgat(*DIGITS, *options, tmp_path / "two", "--processes", 2)
+    assert code == 0, err
+    two = record_of(out)
+    code, out, err = deepgat(*DIGITS, *options, tmp_path / "one")
+    assert code == 0, err
+    one = record_of(out)
+    assert two["micro_f1"] == pytest.approx(one["micro_f1"], abs=0.01)
+    assert two["loss"] == pytest.approx(one["loss"], rel=1e-4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]  # no progress left
+    lines = [
+        (tmp_path / name / "predictions.csv").read_text().splitlines() for name in ("one", "two")
+    ]
+    assert len(lines[0]) == len(lines[1]) == 1798
+    labels = [[line.split(",")[1:4] for line in each] for each in lines]
+    assert labels[0] == labels[1]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["deepgat", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_partition_writes_a_folder_that_wants_as_many_processes(run, tmp_path):
+    folder = tmp_path / "parts"
+    code, out, _ = run("partition", "digits", "--parts", 3, "--out", folder, "--method", "ordering")
+    assert code == 0
+    assert "in 3 parts by ordering" in " ".join(out.split())
+    description = json.loads((folder / "partition.json").read_text())
+    assert sum(size["nodes"] for size in description["sizes"]) == 1797
+    code, _, err = run("train", folder)
+    assert code == 2
+    assert "add --processes 3" in " ".join(err.split())
+    assert run("partition", "digits", "--parts", 0, "--out", folder)[0] == 2
+    assert run("partition", "digits", "--parts", 2, "--out", tmp_path)[0] == 2
+    code, _, err = run("train", "digits", "--processes", 0)
+    assert code == 2
+    assert "expected 1 or more" in err
+    code, _, err = run("train", "digits", "--save-every", 5)
+    assert code == 2
+    assert "--save-every needs --out" in err
+
+
+def test_a_verdict_is_given_once(monkeypatch, tmp_path):
+    monkeypatch.setenv(launch.VERDICT, str(tmp_path / "verdict"))
+    assert launch.give_up(2)
+    assert not launch.give_up(2)
+    assert (tmp_path / "verdict").read_text() == "2"
+    monkeypatch.delenv(launch.VERDICT)
+    assert launch.give_up(2)
+    assert launch.give_up(2)
+
+
+@pytest.mark.distributed
+def test_a_mistake_is_one_sentence_from_however_many_processes(tmp_path):
+    code, out, err = deepgat("train", "digitz", "--processes", 2)
+    assert code == 2
+    assert out == ""
+    assert err.count("error:") == 1
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.distributed
+def test_training_from_a_partition(tmp_path):
+    code, _, err = deepgat("partition", "digits", "--parts", 2, "--out", tmp_path / "parts")
+    assert code == 0, err
+    options = ("--layers", 2, "--hidden", 4, "--heads", 2, "--device", "cpu", "--epochs", 4)
+    code, out, err = deepgat(
+        "train", tmp_path / "parts", *options, "--json", "--out", tmp_path / "a", "--processes", 2
+    )
+    assert code == 0, err
+    code, whole, err = deepgat("train", "digits", *options, "--json", "--out", tmp_path / "b")
+    assert code == 0, err
+    assert record_of(out)["loss"] == pytest.approx(record_of(whole)["loss"], rel=1e-4)
+    header, *_ = (tmp_path / "a" / "predictions.csv").read_text().splitlines()
+    assert header.startswith("graph,node,part,label,prediction")
+    code, out, err = deepgat("evaluate", tmp_path / "a", "--json")
+    assert code == 0, err
+    code, _, err = deepgat("train", tmp_path / "parts", "--processes", 3)
+    assert code == 2
+    assert "start 2" in " ".join(err.split())
+
+
+@pytest.mark.distributed
+def test_torchrun_starts_it_too():
+    code, out, err = finish(
+        start("--standalone", "--nproc-per-node", 2, "-m", "deepgat", *DIGITS, "--epochs", 3,
+              "--json", module="torch.distributed.run")
+    )  # fmt: skip
+    assert code == 0, err
+    assert record_of(out)["epochs"] == 3
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def children(process: subprocess.Popen) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True)
+    return [int(line) for line in found.stdout.split()]
+
+
+@pytest.mark.distributed
+def test_a_process_killed_at_any_moment_changes_nothing(tmp_path):
+    """Ten times; the last five soon after the start, when nothing may have been kept yet."""
+    options = (*DEEP, "--epochs", 30, "--patience", 30, "--save-every", 4, "--processes", 2)
+    began = time.monotonic()
+    assert deepgat(*options, "--out", tmp_path / "whole")[0] == 0
+    usual = time.monotonic() - began
+    expected = weights_of(tmp_path / "whole")
+    draw = random.Random(0)
+    for number in range(10):
+        process = start(*options, "--out", tmp_path / str(number))
+        kept = tmp_path / f"{number}.progress"
+        deadline = time.monotonic() + usual
+        while number < 5 and not kept.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(draw.uniform(0, 1.0 if number < 5 else usual))
+        if alive := children(process):
+            os.kill(draw.choice(alive), signal.SIGKILL)
+        code, _, err = finish(process)
+        assert code == 0, err
+        found = weights_of(tmp_path / str(number))
+        assert all(torch.equal(found[name], item) for name, item in expected.items())
+        assert not kept.exists()
+
+
+@pytest.mark.distributed
+def test_an_interrupt_keeps_the_best_weights_so_far(tmp_path):
+    process = start(
+        *DEEP, "--epochs", 100000, "--patience", 100000, "--save-every", 2, "--processes", 2,
+        "--out", tmp_path / "kept",
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "kept.progress").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    code, _, err = finish(process)
+    assert code == 130, err
+    assert weights_of(tmp_path / "kept")
+    assert json.loads((tmp_path / "kept" / "metrics.json").read_text())["stopped"] == "interrupted"

@@ -1,0 +1,111 @@
+"""Several processes compute what one does, to 1e-10 in double precision after five steps."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from deepgat.data import load_graph
+from deepgat.distributed import LivePart, Team, cut, owners
+from deepgat.nn import build_model
+from deepgat.ops import Neighbors, PartNeighbors, use_backend, use_part
+from deepgat.recipes import recipe
+from deepgat.train import fit
+
+from together import CASES, Job, apart, odd_graph, together, train_all
+
+MAIN = ("paper", "authors", "deep", "gcnii", "g2")
+JOBS = [
+    Job(tuple(CASES)),
+    Job(MAIN, drop=False),
+    Job(("authors", "deep"), "sparse"),
+    Job(("paper", "authors-batch"), "labels"),
+    Job(("paper", "deep"), "many"),
+    Job(("deep", "authors", "g2"), "few"),
+    Job(("deep", "g2", "authors-batch"), checkpoint="layer"),
+    Job((*MAIN, "gat-in-gcnii", "gat", "dropedge"), "values"),
+    Job(("authors",), checkpoint="sqrt"),
+    Job(("authors",), checkpoint="projections"),
+]
+
+
+def check(size: int, jobs: list[Job]) -> None:
+    alone = train_all(None, jobs)
+    team = together(size, train_all, jobs)
+    for name, expected in alone.items():
+        assert apart(expected, [found[name] for found in team]) < 1e-10, name
+
+
+def test_two_processes_train_as_one():
+    check(2, JOBS)
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_any_number_of_processes_trains_as_one(size):
+    # three nodes are too few for a batch norm: gradients that are nothing but rounding
+    few = Job(tuple(name for name in CASES if name != "authors-batch"), "few")
+    check(size, [*JOBS, Job(tuple(CASES), drop=False), few])
+
+
+def train_on_cora(team: Team | None) -> dict[str, dict[str, torch.Tensor]]:
+    data = load_graph("cora")
+    graph = data.graph.clone()
+    graph.x = graph.x.to(torch.float64)
+    data = replace(data, graphs=(graph,))
+    results = {}
+    for preset in MAIN:
+        for extra in ({}, {"dropout": 0.0, "attention_dropout": 0.0}):
+            plan = recipe(preset, dataset="cora", layers=4, **extra)
+            torch.manual_seed(0)
+            model = build_model(plan.model, data.num_features, data.num_classes).double()
+            training = replace(plan.training, epochs=5, monitor="train-loss", device="cpu")
+            history = fit(model, data, training, team=team).history
+            results[f"{preset} {extra}"] = {
+                "history": torch.tensor([[e.loss, e.val_loss, e.val_f1] for e in history]),
+                "weights": {key: item.clone() for key, item in model.state_dict().items()},
+                "scores": torch.zeros(1),
+                "logits": [torch.zeros(1)],
+            }
+    return results
+
+
+@pytest.mark.data
+@pytest.mark.distributed
+@pytest.mark.parametrize("size", [2, 4])
+def test_cora_in_parts(size):
+    alone, team = train_on_cora(None), together(size, train_on_cora)
+    for name, expected in alone.items():
+        assert apart(expected, [found[name] for found in team]) < 1e-10, name
+
+
+def attention_of_parts(team: Team, backend: str) -> dict[str, torch.Tensor]:
+    """{layer and model: what this process's edges weigh, by their numbers in the whole graph}."""
+    graph = odd_graph()
+    part = cut(graph, owners(graph.edge_index, graph.num_nodes, team.size), team.rank, team.size)
+    live = LivePart.meet(team, part.own, part.ids, part.halo_counts.tolist(), part.num_nodes)
+    neighbors = PartNeighbors.of(Neighbors.from_edge_index(part.edge_index, len(part.ids)), live)
+    found = {}
+    for name in ("deep", "authors", "gat-in-gcnii", "sage"):
+        torch.manual_seed(0)
+        model = build_model(recipe(**CASES[name]).model, 7, 3).double().eval()
+        with use_part(live), use_backend(backend), torch.no_grad():
+            outputs = model.run(part.x, neighbors, with_attention=True)
+        for layer, (edge_index, weight) in enumerate(outputs.attention):
+            found[f"{name} {layer}"] = torch.cat([edge_index.t().double(), weight], 1)
+    return found
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_the_attention_of_parts_is_that_of_the_whole(backend):
+    graph, parts = odd_graph(), together(3, attention_of_parts, backend)
+    for name in ("deep", "authors", "gat-in-gcnii", "sage"):
+        torch.manual_seed(0)
+        model = build_model(recipe(**CASES[name]).model, 7, 3).double().eval()
+        with torch.no_grad():
+            outputs = model.run(graph.x, graph.edge_index, with_attention=True)
+        for layer, (edge_index, weight) in enumerate(outputs.attention):
+            rows = torch.cat([part[f"{name} {layer}"] for part in parts])
+            order = torch.argsort(rows[:, 1] * graph.num_nodes + rows[:, 0])
+            expected = torch.cat([edge_index.t().double(), weight], 1)
+            torch.testing.assert_close(rows[order], expected, rtol=0, atol=1e-12)

@@ -1,0 +1,64 @@
+"""Runs on a Ray cluster of this machine: each made once, whoever dies."""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from deepgat.errors import UserError
+from deepgat.experiments import Store, cluster, run_all
+from deepgat.experiments.runner import Failed, Finished, Planned, Started
+
+from jobs import FAILING, KILLED, KILLED_ONCE, LOG, fake, spec, told
+
+
+def test_without_ray_it_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)  # as if not installed
+    with pytest.raises(UserError, match="pip install"):
+        run_all([spec()], Store(tmp_path / "store"), perform=fake, ray="local")
+
+
+@pytest.mark.distributed
+class TestRay:
+    @pytest.fixture(autouse=True)
+    def importable_jobs(self, monkeypatch, tmp_path):
+        pytest.importorskip("ray", reason="Ray is not installed")
+        paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+        monkeypatch.setenv(LOG, str(tmp_path / "log"))
+        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+
+    def test_twenty_runs_one_of_whose_workers_is_killed(self, tmp_path):
+        store = Store(tmp_path / "store")
+        specs = [spec(seed=seed) for seed in (*range(19), KILLED_ONCE)]
+        events = []
+        outcome = run_all(
+            specs, store, workers=2, device="cpu", on_event=events.append, perform=fake, ray="local"
+        )
+        assert outcome.made == 20
+        assert not outcome.failed
+        assert {s.signature for s in specs} == set(outcome.records)
+        made = Counter(line for line in told(tmp_path / "log") if line != "killed")
+        assert made == Counter(s.signature for s in specs)  # each exactly once
+        assert all(store.get(s.signature) is not None for s in specs)
+        kinds = Counter(type(event) for event in events)
+        assert kinds == {Planned: 1, Started: 21, Finished: 20}  # one was begun twice
+
+    def test_what_fails_is_kept_and_what_is_there_is_not_made_again(self, tmp_path):
+        store = Store(tmp_path / "store")
+        specs = [spec(seed=seed) for seed in (0, FAILING, KILLED)]
+        run_all(specs[:1], store, workers=1, device="cpu", perform=fake)
+        events = []
+        outcome = run_all(
+            specs, store, workers=2, device="cpu", on_event=events.append, perform=fake, ray="local"
+        )
+        assert outcome.made == 0
+        assert outcome.failed[specs[1].signature] == "the loss became nan"
+        assert f"{cluster.MOST_DEATHS} workers" in outcome.failed[specs[2].signature]
+        assert set(store.failures()) == {s.signature for s in specs[1:]}
+        assert sum(isinstance(event, Failed) for event in events) == 2
+
+    def test_an_address_where_nobody_answers(self, tmp_path):
+        with pytest.raises(UserError, match="no Ray cluster answers"):
+            run_all([spec()], Store(tmp_path / "store"), perform=fake, ray="auto")

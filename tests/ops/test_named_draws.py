@@ -1,0 +1,127 @@
+"""Dropout on a part of a graph: its masks are rows of the masks of the whole."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from deepgat.ops import (
+    Additive,
+    Neighbors,
+    SparseMatrix,
+    attention,
+    draws,
+    matmul,
+    native,
+    reference,
+)
+
+from graphs import random_edges
+
+gpu_attention = pytest.importorskip("deepgat.ops.gpu.attention")
+from deepgat.ops.gpu import matmul as gpu_matmul  # noqa: E402
+
+N, KEPT = 40, torch.tensor([3, 5, 8, 13, 21, 34])
+SEED = torch.tensor([12345])
+NAMED = draws.numbered(SEED, KEPT)
+GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # else interpreted
+needs_native = pytest.mark.skipif(not native.available(), reason="the kernels are not built")
+
+
+def on_gpu(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The Triton kernel, given and giving tensors of the CPU."""
+
+    def moved(item: Any, device: torch.device) -> Any:
+        if isinstance(item, list | tuple):
+            return [moved(inner, device) for inner in item]
+        return item.to(device) if isinstance(item, Tensor) else item
+
+    return lambda *arguments: moved(kernel(*moved(arguments, GPU)), torch.device("cpu"))
+
+
+def test_masks_of_rows_are_rows_of_masks():
+    column = torch.arange(9)
+    whole = draws.keep_entries(torch.arange(N).unsqueeze(1), column, 0.4, SEED)
+    part = draws.keep_entries(torch.arange(len(KEPT)).unsqueeze(1), column, 0.4, NAMED)
+    assert torch.equal(part, whole[KEPT])
+    assert 0 < (part == 0).sum() < part.numel()
+    target, source = torch.tensor([0, 1, 5]), torch.tensor([2, 1, 0])
+    part = draws.keep_edges(target, source, 4, 0.4, NAMED)
+    assert torch.equal(part, draws.keep_edges(KEPT[target], KEPT[source], 4, 0.4, SEED))
+
+
+@pytest.mark.parametrize("width", [3, 8, 21])
+@pytest.mark.parametrize(
+    "drop",
+    [
+        matmul.define_drop_entries,
+        pytest.param(native._drop_entries, marks=needs_native),
+        on_gpu(gpu_matmul.drop_entries),
+    ],
+)
+def test_dropped_rows(width, drop):
+    x = torch.randn(N, width, dtype=torch.double)
+    expected = matmul.define_drop_entries(x, SEED, 0.4)[KEPT]
+    torch.testing.assert_close(drop(x[KEPT].contiguous(), NAMED, 0.4), expected)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    "product",
+    [
+        matmul.define_sparse_matmul,
+        pytest.param(native._sparse_matmul, marks=needs_native),
+        on_gpu(gpu_matmul.sparse_matmul),
+    ],
+)
+def test_products_with_dropped_sparse_rows(transposed, product):
+    x = torch.randn(N, 30, dtype=torch.double) * (torch.rand(N, 30) < 0.5)
+    mask = draws.keep_entries(torch.arange(N).unsqueeze(1), torch.arange(30), 0.4, SEED)
+    dropped = (x * mask)[KEPT]
+    part = SparseMatrix.from_torch(x[KEPT].to_sparse_csr())
+    if transposed:
+        lists = part.column_ptr, part.row, part.order, part.column_pieces, part.column_hubs
+        dense = torch.randn(len(KEPT), 11, dtype=torch.double)
+        expected = dropped.t() @ dense
+    else:
+        lists = part.row_ptr, part.column, None, part.row_pieces, part.row_hubs
+        dense = torch.randn(30, 11, dtype=torch.double)
+        expected = dropped @ dense
+    found = product(*lists, part.values, dense, NAMED, 0.4, transposed)
+    torch.testing.assert_close(found, expected)
+
+
+def kernels(backend: str):
+    if backend == "triton":
+        return on_gpu(gpu_attention.forward), on_gpu(gpu_attention.backward)
+    return native.attention_forward, native.attention_backward
+
+
+@pytest.mark.parametrize("heads", [1, 8])
+@pytest.mark.parametrize("backend", [pytest.param("native", marks=needs_native), "triton"])
+def test_attention_draws_by_the_nodes_numbers(backend, heads):
+    """Forward and backward of the kernels against the definition, which the first test pins."""
+    n, dtype = len(KEPT), torch.double
+    lists = Neighbors.from_edge_index(random_edges(n, 14, directed=True), n)
+    value = torch.randn(n, heads, 5, dtype=dtype, requires_grad=True)
+    query, key = (torch.randn(n, heads, dtype=dtype, requires_grad=True) for _ in range(2))
+    grad = torch.randn(n, heads, 5, dtype=dtype)
+    expected = reference.neighbor_attention(
+        lists, value, Additive(query, key), dropout=0.4, seed=NAMED
+    )
+    wanted = torch.autograd.grad(expected, (query, key, value), grad)
+    unnamed = reference.neighbor_attention(
+        lists, value, Additive(query, key), dropout=0.4, seed=SEED
+    )
+    assert not torch.allclose(expected, unnamed)
+    forward, backward = kernels(backend)
+    tensors = [getattr(lists, name) for name in attention.LISTS]
+    q, k, v = query.detach().unsqueeze(-1), key.detach().unsqueeze(-1), value.detach()
+    plain = (attention.ADDITIVE, attention.AS_IS, 1.0, 0.2, False, False, lists.symmetric, 0.4)
+    out, log_sum = forward(tensors, q, k, v, None, NAMED, *plain)
+    torch.testing.assert_close(out, expected.detach())
+    found = backward(grad, out, log_sum, tensors, q, k, v, None, NAMED, *plain, True, False)
+    for a, b in zip(found, wanted, strict=False):
+        torch.testing.assert_close(a.reshape(b.shape), b)

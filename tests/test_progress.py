@@ -1,0 +1,105 @@
+"""A training that goes on from where it was kept ends as if nothing had happened."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from deepgat.errors import UserError
+from deepgat.nn import AttentionStack, build_model
+from deepgat.progress import Epoch, Progress
+from deepgat.recipes import Recipe, recipe
+from deepgat.runs import train_once
+from deepgat.train import FitResult, fit
+from tiny import tiny_dataset, tiny_labels
+
+PLANS = {
+    "authors": recipe("authors", layers=2, hidden=4, heads=2),
+    "batch": recipe("authors", layers=2, hidden=4, heads=2, norm="batch"),
+    "deep": recipe("deep", layers=3, hidden=8),
+    "dropedge": recipe("dropedge", layers=2, hidden=8),
+}
+
+
+class KilledError(Exception):
+    pass
+
+
+def train(
+    plan: Recipe, path: Path, every: int = 3, resume: bool = False, until: int | None = None, **more
+) -> tuple[FitResult, AttentionStack]:
+    """Twelve epochs; killed after ``until`` of them."""
+    data = tiny_dataset()
+    torch.manual_seed(0)
+    model = build_model(plan.model, data.num_features, data.num_classes)
+    settings = replace(plan.training, epochs=12, device="cpu", **more)
+
+    def on_epoch(epoch: Epoch) -> None:
+        if epoch.number == until:
+            raise KilledError
+
+    progress = Progress(path, every, key="same", resume=resume)
+    return fit(model, data, settings, on_epoch, progress=progress), model
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("until", [2, 4, 11])
+def test_the_weights_are_the_same_to_the_bit(tmp_path, name, until):
+    whole, expected = train(PLANS[name], tmp_path / "whole")
+    with pytest.raises(KilledError):
+        train(PLANS[name], tmp_path / "kept", until=until)
+    assert (tmp_path / "kept").exists() == (until > 3)  # what came after epoch 3 is lost
+    again, model = train(PLANS[name], tmp_path / "kept", resume=True)
+    assert again.history == whole.history
+    assert again.best == whole.best
+    for key, weight in expected.state_dict().items():
+        assert torch.equal(weight, model.state_dict()[key]), key
+
+
+def test_what_patience_ended_stays_ended(tmp_path):
+    whole, _ = train(PLANS["authors"], tmp_path / "kept", every=1, patience=2, monitor="val-f1")
+    assert whole.stopped == "patience"
+    again, _ = train(
+        PLANS["authors"], tmp_path / "kept", 1, resume=True, patience=2, monitor="val-f1"
+    )
+    assert again.history == whole.history
+    assert again.stopped == "patience"
+    assert again.best == whole.best
+
+
+def test_without_resume_it_starts_anew_and_replaces_the_file(tmp_path):
+    with pytest.raises(KilledError):
+        train(PLANS["deep"], tmp_path / "kept", until=5)
+    before = (tmp_path / "kept").read_bytes()
+    fitted, _ = train(PLANS["deep"], tmp_path / "kept")
+    assert len(fitted.history) == 12
+    assert (tmp_path / "kept").read_bytes() != before
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]  # nothing half written is left
+
+
+def test_files_of_others_and_damaged_ones_are_refused(tmp_path):
+    path = tmp_path / "kept"
+    train(PLANS["deep"], path)
+    data, plan = tiny_dataset(), PLANS["deep"]
+    torch.manual_seed(0)
+    model = build_model(plan.model, data.num_features, data.num_classes)
+    with pytest.raises(UserError, match="of another training"):
+        fit(model, data, plan.training, progress=Progress(path, 3, key="other", resume=True))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(UserError, match="is damaged"):
+        fit(model, data, plan.training, progress=Progress(path, 3, key="same", resume=True))
+    with pytest.raises(UserError, match="expected 1 or more"):
+        Progress(path, 0, key="same")
+
+
+def test_a_run_knows_its_own_file(tmp_path):
+    """The key is the run's card: another seed or another setting does not take it for its own."""
+    data, plan = tiny_labels(), recipe("authors", layers=1, hidden=4, heads=2, label_hops=0)
+    plan = plan._replace(training=replace(plan.training, epochs=4, device="cpu"))
+    progress = Progress(tmp_path / "kept", 2, key="", resume=True)
+    first = train_once(data, plan, 0, progress=progress)
+    again = train_once(data, plan, 0, progress=progress)
+    assert first.fitted.history == again.fitted.history
+    with pytest.raises(UserError, match="of another training"):
+        train_once(data, plan, 1, progress=progress)
