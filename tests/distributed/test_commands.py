@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from deepgat.cli import main
-from deepgat.distributed import launch
+from deepgat.distributed import Team, launch
 
 DIGITS = ("train", "digits", "--layers", "2", "--hidden", "4", "--heads", "2", "--device", "cpu")
 DEEP = ("train", "digits", "--preset", "deep", "--layers", "6", "--device", "cpu", "--quiet")
@@ -118,6 +118,53 @@ def test_a_mistake_is_one_sentence_from_however_many_processes(tmp_path):
     assert out == ""
     assert err.count("error:") == 1
     assert len(err.strip().splitlines()) == 1
+
+
+OWN = ("--layers", 2, "--hidden", 4, "--heads", 2, "--device", "cpu", "--epochs", 4, "--json")
+
+
+def own_graph(folder: Path) -> Path:
+    """A ring of named nodes with weighted edges."""
+    folder.mkdir()
+    names = [f"n{i:02}" for i in range(24)]
+    kinds = ["red", "blue"]
+    nodes = [f"{name},{kinds[i % 2]},{i % 5}" for i, name in enumerate(names)]
+    (folder / "nodes.csv").write_text("\n".join(["id,label,size", *nodes]) + "\n")
+    edges = [f"{name},{names[(i + 2) % 24]},{1 + i % 3}" for i, name in enumerate(names)]
+    (folder / "edges.csv").write_text("\n".join(["source,target,weight", *edges]) + "\n")
+    return folder
+
+
+@pytest.mark.distributed
+def test_a_graph_of_ones_own_in_parts(run, tmp_path):
+    graph = own_graph(tmp_path / "graph")
+    parts = tmp_path / "parts"
+    assert run("partition", graph, "--parts", 2, "--out", parts)[0] == 0
+    code, out, err = deepgat("train", parts, *OWN, "--out", tmp_path / "two", "--processes", 2)
+    assert code == 0, err
+    code, whole, err = deepgat("train", graph, *OWN, "--out", tmp_path / "one")
+    assert code == 0, err
+    assert record_of(out)["loss"] == pytest.approx(record_of(whole)["loss"], rel=1e-4)
+    cards = [json.loads((tmp_path / name / "model.json").read_text()) for name in ("one", "two")]
+    assert [card.pop("weights_sha256") != "" for card in cards] == [True, True]
+    assert cards[0] == cards[1]
+    assert cards[0]["class_names"] == ["blue", "red"]
+    line = (tmp_path / "two" / "predictions.csv").read_text().splitlines()[1]
+    assert line.startswith("0,n00,")
+    code, _, err = deepgat("train", graph, *OWN, "--processes", 2)
+    assert err.count("comes without a split") == 1  # told by one process alone
+
+
+def test_what_a_team_does_not_take(run, tmp_path, monkeypatch):
+    graph, parts = own_graph(tmp_path / "graph"), tmp_path / "parts"
+    assert run("partition", graph, "--parts", 2, "--out", parts)[0] == 0
+    monkeypatch.setattr(Team, "launched", lambda: True)
+    code, _, err = run("train", parts, "--read", "missing=mean")
+    assert code == 2
+    assert "leave --read away" in " ".join(err.split())
+    code, _, err = run("train", graph, "--model", "label-propagation")
+    assert code == 2
+    assert "without --processes" in " ".join(err.split())
 
 
 @pytest.mark.distributed

@@ -194,7 +194,7 @@ def train(
     team = Team.join(plan.training.device) if Team.launched() else None
     data: NodeDataset | PartDataset
     if folder is None:
-        data = load_data(dataset, split, read, tell=team is None or team.rank == 0)
+        data = load_data(dataset, split, read, team is None or team.rank == 0)
     else:
         assert team is not None
         data = read_part(folder, team.rank, team.size)

@@ -82,7 +82,7 @@ def write_partition(
 
 
 def is_partition(folder: str | os.PathLike[str]) -> bool:
-    return (Path(folder) / DESCRIPTION).is_file()
+    return os.path.isfile(Path(folder) / DESCRIPTION)  # Path's own raises for names too long
 
 
 def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
