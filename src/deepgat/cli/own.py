@@ -25,6 +25,11 @@ def parse_reading(texts: Sequence[str] | None) -> dict[str, str | bool]:
 def load_data(name: str, split: str | None, read: Sequence[str] | None) -> NodeDataset:
     """A dataset by name or path; what was done to it while reading is told."""
     data = load_graph(name, split, **parse_reading(read))  # type: ignore[arg-type]
+    tell_notes(data)
+    return data
+
+
+def tell_notes(data: NodeDataset) -> None:
+    """What was done to a graph while it was read."""
     for note in data.notes:
         ERR.print(f"[yellow]note:[/] {escape(printable(note))}", soft_wrap=True)
-    return data
