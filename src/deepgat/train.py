@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -14,77 +14,35 @@ from torch import Tensor
 
 from deepgat.analysis import micro_f1
 from deepgat.data import NodeDataset, PropagateLabels
-from deepgat.errors import UserError, unknown_name
+from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, LayerOutputs, classification_loss
-from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
+from deepgat.nn.checkpoint import chosen, free_memory, segment_length
 from deepgat.nn.edges import all_edges
 from deepgat.nn.graphs import GraphClassifier
-from deepgat.nn.settings import check_type
 from deepgat.ops import Columns, Features, Neighbors, as_features
 from deepgat.replay import Recorded
+from deepgat.training import MONITORS, PRECISIONS, TrainSettings
 
-MONITORS = ("val-loss", "val-f1", "train-loss")
-PRECISIONS = ("float32", "bf16")
+__all__ = [
+    "MONITORS",
+    "PRECISIONS",
+    "Epoch",
+    "Evaluation",
+    "FitResult",
+    "FixedInputs",
+    "GraphInputs",
+    "Inputs",
+    "Network",
+    "TrainSettings",
+    "choose_device",
+    "evaluate",
+    "fit",
+    "fit_inputs",
+    "prepare",
+]
 
 Network: TypeAlias = AttentionStack | GraphClassifier
 """What the loop trains: a model of nodes, or of whole graphs."""
-
-
-@dataclass(frozen=True)
-class TrainSettings:
-    """How a model is trained; Adam, early stopping, the best epoch's weights kept."""
-
-    lr: float = 0.01
-    weight_decay: float = 0.0
-    weight_decay_conv: float | None = None
-    """For the weights of the convolutions (``model.convolution_weights()``), where it is to be
-    another than for the encoder, the readout and the class heads; left out: the same."""
-    epochs: int = 10_000
-    """The most epochs, if early stopping does not end the training before."""
-    patience: int = 100
-    """Epochs without improvement of the monitored number before training stops."""
-    monitor: str = "val-loss"
-    """What picks the best epoch: "val-loss" (of the output), "val-f1", or "train-loss"."""
-    seed: int = 0
-    """Seeds dropout and the order of graphs. The weights are drawn when the model is made."""
-    device: str = "auto"
-    """"auto" takes a GPU where there is one; else a torch device name."""
-    precision: str = "float32"
-    """"bf16" runs the forward pass in bfloat16 where that is safe (GPU only)."""
-    checkpoint: str = "auto"
-    """What is computed again in the backward pass instead of kept: "none", the "projections" (a
-    matrix product per layer), every "layer", segments of √L layers ("sqrt"), or "auto", as the
-    free memory asks for. The results are the same."""
-
-    def __post_init__(self) -> None:
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            if setting.default is not None:
-                check_type(setting.name, value, type(setting.default))
-            elif value is not None:
-                check_type(setting.name, value, float)
-        if self.monitor not in MONITORS:
-            raise unknown_name("monitor", self.monitor, MONITORS)
-        if self.precision not in PRECISIONS:
-            raise unknown_name("precision", self.precision, PRECISIONS)
-        if self.checkpoint not in CHECKPOINTS:
-            raise unknown_name("checkpoint", self.checkpoint, CHECKPOINTS)
-        if not self.lr > 0:
-            raise UserError(f"lr is {self.lr}: expected a number above 0")
-        for name in ("weight_decay", "weight_decay_conv"):
-            if not 0 <= (getattr(self, name) or 0.0) < math.inf:
-                raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")
-        for name in ("epochs", "patience"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}: expected 1 or more")
-
-    def with_changes(self, changes: Mapping[str, Any]) -> TrainSettings:
-        """These settings with some replaced; an unknown name is refused with the nearest one."""
-        names = [setting.name for setting in fields(self)]
-        for name in changes:
-            if name not in names:
-                raise unknown_name("training setting", name, names)
-        return replace(self, **changes)
 
 
 @dataclass(frozen=True)
