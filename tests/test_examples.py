@@ -21,15 +21,6 @@ NEW_USER = {"README": "## Your own graph", "index": "## Five minutes"}
 """Where pages tell a new user's path, from a graph to one of its nodes."""
 
 
-@pytest.fixture
-def my_graph(tmp_path, monkeypatch) -> Path:
-    """The folder that examples speak of, in an empty folder in which the test then is."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["club.py", "my-graph"])
-    runpy.run_path(str(ROOT / "examples" / "club.py"), run_name="__main__")
-    return tmp_path / "my-graph"
-
-
 def test_grid_search(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["grid_search.py", "--epochs", "3"])
     runpy.run_path(str(ROOT / "examples" / "grid_search.py"), run_name="__main__")

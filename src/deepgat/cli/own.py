@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
+import typer
 from rich.markup import escape
 
 from deepgat.cli.show import ERR
 from deepgat.data import NodeDataset, ReadOptions, load_graph
 from deepgat.errors import UserError, printable
+
+ReadOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--read",
+        metavar="NAME=VALUE",
+        help="How to read a graph of your own, e.g. --read missing=mean; repeatable.",
+    ),
+]
 
 
 def parse_reading(texts: Sequence[str] | None) -> dict[str, str | bool]:
