@@ -25,9 +25,23 @@ def no_edges(neighbors: Neighbors) -> Neighbors:
     n, device = neighbors.num_nodes, neighbors.device
     ptr, nodes = torch.arange(n + 1, device=device), torch.arange(n, device=device)
     ids = nodes.int()
+    pieces = torch.stack([nodes, nodes, nodes + 1, torch.full_like(nodes, -1)], dim=1)
+    hubs = nodes.new_empty(0, 3)  # known without looking: cut_lists would wait for the GPU
     features = neighbors.features  # with one neighbour each, their values make no difference
-    features = None if features is None else features.new_zeros(n, features.size(1))
-    return Neighbors.from_lists(ptr, ids, ids, ptr, nodes, ids, symmetric=True, features=features)
+    return Neighbors(
+        ptr=ptr,
+        source=ids,
+        target=ids,
+        source_ptr=ptr,
+        by_source=nodes,
+        target_by_source=ids,
+        pieces=pieces,
+        hubs=hubs,
+        source_pieces=pieces,
+        source_hubs=hubs,
+        symmetric=True,
+        features=None if features is None else features.new_zeros(n, features.size(1)),
+    )
 
 
 @dataclass(frozen=True)
