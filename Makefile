@@ -18,7 +18,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c c
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test test-distributed test-browser bench check format clean help
+.PHONY: setup demo test test-distributed test-browser docs bench check format clean help
 
 setup: $(READY)  ## make .venv and install deepgat with its tools in it (quick when it is there already)
 	@$(BIN)/python -c 'import importlib.metadata as m, platform as p; print("Ready: $(VENV), Python", p.python_version(), "with torch", m.version("torch"))'
@@ -53,6 +53,10 @@ test-distributed: $(READY)  ## the tests that start many processes, and kill som
 test-browser: $(READY)  ## open the report's page in a headless Chromium; screenshots in build/screenshots
 	@browser="$$(.ci/find-browser)" && echo "browser: $$browser" && \
 	DEEPGAT_BROWSER="$$browser" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser tests/browser $(ARGS)
+
+docs: $(READY)  ## build the documentation into site/; every link and name in it is checked
+	@$(PIP_INSTALL) -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)  ## measure speed and memory against PyG and the plain form
 	$(BIN)/deepgat bench --out benchmarks/results/$$(uname -n | cut -d. -f1).json $(ARGS)

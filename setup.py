@@ -57,7 +57,7 @@ setup(
         Extension(
             "deepgat.ops._kernels",
             [f"src/deepgat/ops/kernels/{name}.cpp" for name in ("attention", "matmul", "table")],
-            depends=["src/deepgat/ops/kernels/simd.h"],
+            depends=[f"src/deepgat/ops/kernels/{name}.h" for name in ("names", "simd")],
             optional=True,
         )
     ]

@@ -2,6 +2,7 @@
 
 import os
 import random
+import runpy
 import sys
 import warnings
 from collections.abc import Iterator
@@ -90,3 +91,13 @@ def seed_zero() -> None:
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def my_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that the documentation speaks of, in an empty one in which the test then is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["club.py", "my-graph"])
+    script = Path(__file__).parents[1] / "examples" / "club.py"
+    runpy.run_path(str(script), run_name="__main__")
+    return tmp_path / "my-graph"

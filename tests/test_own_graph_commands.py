@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import runpy
 import shlex
 import sys
 from pathlib import Path
@@ -29,42 +28,33 @@ def run(monkeypatch, capsys):
     return command
 
 
-@pytest.fixture
-def club(tmp_path, monkeypatch) -> Path:
-    """The example's graph, in an empty folder in which the test then is."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["club.py", "my-graph"])
-    runpy.run_path(str(ROOT / "examples" / "club.py"), run_name="__main__")
-    return tmp_path / "my-graph"
-
-
-def test_train_says_what_it_did_and_evaluate_finds_the_data_again(club, run, monkeypatch):
+def test_train_says_what_it_did_and_evaluate_finds_the_data_again(my_graph, run, monkeypatch):
     _, said = run("train", "my-graph/", "--out", "model/", "--epochs", "5", "--device", "cpu")
     assert "note: made undirected" in said
     assert "note: my-graph comes without a split" in said
-    with (club.parent / "model" / "predictions.csv").open(newline="") as file:
+    with (my_graph.parent / "model" / "predictions.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert rows[0]["node"] == "member-000"
     assert {row["prediction"] for row in rows} <= {"chess", "rowing", "theatre"}
     assert all(not row["part"] for row in rows if not row["label"])
-    model = club.parent / "model"
+    model = my_graph.parent / "model"
     monkeypatch.chdir("/")
     out, _ = run("evaluate", str(model), "--json")
     metrics = json.loads((model / "metrics.json").read_text())
     assert json.loads(out)["micro_f1"] == pytest.approx(metrics["micro_f1"])
 
 
-def test_the_way_of_reading_is_kept_with_the_model(club, run):
+def test_the_way_of_reading_is_kept_with_the_model(my_graph, run):
     options = ("--read", "drop=town", "--read", "structure=degree", "--split", "random:1:5/5")
     run("train", "my-graph", *options, "--out", "model", "--epochs", "2", "--device", "cpu")
-    card = json.loads((club.parent / "model" / "model.json").read_text())
+    card = json.loads((my_graph.parent / "model" / "model.json").read_text())
     assert card["reading"] == {"drop": "town", "structure": "degree"}
     assert card["num_features"] == 4
     run("evaluate", "model")
     run("train", "my-graph", "--model", "label-propagation")
 
 
-def test_the_guides_commands_work(club, run):
+def test_the_guides_commands_work(my_graph, run):
     guide = (ROOT / "docs" / "own-graph.md").read_text()
     blocks = re.findall(r"```console\n(.*?)```", guide, re.DOTALL)
     commands = [line[2:] for block in blocks for line in block.splitlines() if line[:2] == "$ "]

@@ -24,6 +24,10 @@ from deepgat.saving import load_run, save_run
 from deepgat.train import Epoch, choose_device, prepare
 
 PARTS = ("train", "val", "test")
+OWN_SCALE = (
+    "columns of numbers of {} are scaled by its own means and deviations, not by those of the "
+    "training; read both graphs with scale=none to have them as they are"
+)
 
 
 def fit(
@@ -150,6 +154,8 @@ class Model:
                 f"{data.title} {told}, unlike the graph that the model was trained on: give it the "
                 "same columns, with the same categories"
             )
+        if names and self.card.reading.get("scale") != "none":
+            data = replace(data, notes=(*data.notes, OWN_SCALE.format(data.title)))
         classes = tuple(self.card.class_names)
         if data.class_names == classes or data.multi_label:
             return data

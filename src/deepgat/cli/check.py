@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from deepgat.analysis.inspection import GraphReport, inspect_graph
-from deepgat.cli.own import parse_reading
+from deepgat.cli.own import ReadOption, parse_reading
 from deepgat.cli.show import OUT, fact_table
 from deepgat.data import OwnGraph, ReadOptions, is_path, load_graph, read_graph
 from deepgat.data.own.convert import graph_from_pyg
@@ -22,13 +22,7 @@ def check(
     graph: Annotated[
         str, typer.Argument(help="A folder or file of yours, or a name of deepgat datasets.")
     ],
-    read: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="How to read it, e.g. --read label=topic --read missing=mean; repeatable.",
-        ),
-    ] = None,
+    read: ReadOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Look at a graph before training on it: what is in it, and what looks wrong.

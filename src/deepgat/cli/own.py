@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
+import typer
 from rich.markup import escape
 
 from deepgat.cli.show import ERR
 from deepgat.data import NodeDataset, ReadOptions, load_graph
 from deepgat.errors import UserError, printable
+
+ReadOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--read",
+        metavar="NAME=VALUE",
+        help="How to read a graph of your own, e.g. --read missing=mean; repeatable.",
+    ),
+]
 
 
 def parse_reading(texts: Sequence[str] | None) -> dict[str, str | bool]:
@@ -27,6 +38,12 @@ def load_data(
 ) -> NodeDataset:
     """A dataset by name or path; what was done to it while reading is told."""
     data = load_graph(name, split, **parse_reading(read))  # type: ignore[arg-type]
-    for note in data.notes if tell else ():
-        ERR.print(f"[yellow]note:[/] {escape(printable(note))}", soft_wrap=True)
+    if tell:
+        tell_notes(data)
     return data
+
+
+def tell_notes(data: NodeDataset) -> None:
+    """What was done to a graph while it was read."""
+    for note in data.notes:
+        ERR.print(f"[yellow]note:[/] {escape(printable(note))}", soft_wrap=True)

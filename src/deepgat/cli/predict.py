@@ -12,6 +12,7 @@ import typer
 from torch import Tensor
 
 from deepgat.analysis import Reliability, micro_f1, reliability
+from deepgat.cli.own import tell_notes
 from deepgat.cli.parsing import check_picture
 from deepgat.cli.show import ERR, percent
 from deepgat.data import NodeDataset
@@ -62,6 +63,8 @@ def predict(
     check_picture(reliability_figure)
     model = Model.load(folder)
     data = model.data_for(graph, split)
+    if data is not model.training_data:
+        tell_notes(data)
     policy = model.exit_policy(tolerance) if early_exit or reliability_figure else None
     found = [model.predict(each, policy if early_exit else None) for each in data.graphs]
     text = _csv(data, found, Names.of(data), Names.of(model.training_data) if graph else None)

@@ -89,9 +89,9 @@ def report(
                 records,
                 failures,
                 None if store is None else store.arrays,
-                [] if store is not None else read_drifts(drifts_beside(source)),
                 statistics,
                 lemmas,
+                [] if store is not None else read_drifts(drifts_beside(source)),
             ),
             title,
         )

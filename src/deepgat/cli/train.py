@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from deepgat.analysis import micro_f1
-from deepgat.cli.own import load_data
+from deepgat.cli.own import ReadOption, load_data
 from deepgat.cli.parsing import head_width, parse_choices, parse_seeds
 from deepgat.cli.show import ERR, OUT, epoch_progress, run_table, score_table
 from deepgat.config import Config, read_config
@@ -98,13 +98,7 @@ def train(
             help="public, authors, random[:SEED[:TRAIN/VAL]], fractions:TRAIN/VAL[:SEED], stored:K."
         ),
     ] = None,
-    read: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="How to read a graph of your own, e.g. --read missing=mean; repeatable.",
-        ),
-    ] = None,
+    read: ReadOption = None,
     seeds: Annotated[str, typer.Option(help="Seeds of the weights, e.g. 0-9 or 0,3.")] = "0",
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32, or bf16 on a GPU.")] = None,

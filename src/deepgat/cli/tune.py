@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from deepgat.cli.own import load_data
+from deepgat.cli.own import ReadOption, load_data
 from deepgat.cli.parsing import parse_choices, parse_seeds
 from deepgat.cli.show import ERR, OUT, BatchProgress, percent, plain_table
 from deepgat.errors import UserError
@@ -42,10 +42,7 @@ def tune(
     epochs: Annotated[int | None, typer.Option(help="The most epochs of a training.")] = None,
     patience: Annotated[int | None, typer.Option(help="As in train.")] = None,
     split: Annotated[str | None, typer.Option(help="As in train.")] = None,
-    read: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="How to read a graph of your own; as in train."),
-    ] = None,
+    read: ReadOption = None,
     storage: Annotated[
         Path, typer.Option(help="The file that keeps the trials; a later search goes on from it.")
     ] = Path("deepgat-tune.journal"),

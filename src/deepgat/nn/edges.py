@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -21,10 +21,7 @@ def all_edges(neighbors: Neighbors) -> Neighbors:
 
 def no_edges(neighbors: Neighbors) -> Neighbors:
     """N_v = {v}: what is left of a graph network without its graph, an MLP."""
-    alone = neighbors.select(neighbors.source == neighbors.target, symmetric=True)
-    features = alone.features  # with one neighbour each, their values make no difference
-    features = None if features is None else torch.zeros_like(features)
-    return replace(alone, log_weight=None, features=features)
+    return neighbors.alone
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -170,6 +171,14 @@ class Neighbors:
     def with_halo(self, x: Tensor) -> Tensor:
         """A row for every node that a list names; here x itself, [n, …]."""
         return x
+
+    @cached_property
+    def alone(self) -> Neighbors:
+        """N_v = {v}. Kept, since choosing edges waits for the GPU and cannot be recorded."""
+        alone = self.select(self.source == self.target, symmetric=True)
+        features = alone.features  # with one neighbour each, their values make no difference
+        features = None if features is None else torch.zeros_like(features)
+        return replace(alone, log_weight=None, features=features)
 
     def select(self, keep: Tensor, symmetric: bool) -> Neighbors:
         """The lists with only the edges of ``keep`` [E]; it keeps every self-loop.

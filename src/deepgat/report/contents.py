@@ -33,11 +33,11 @@ class Source:
     failures: Sequence[Record] = ()
     arrays: Arrays | None = None
     """None where there are records alone."""
-    drifts: Sequence[Drift] = ()
-    """Of attention, computed before: for records without arrays."""
     statistics: Sequence[dict[str, Any]] = ()
     """Of the datasets, for Table 1."""
     lemmas: Sequence[Checked] = ()
+    drifts: Sequence[Drift] = ()
+    """Of attention, computed before: for records without arrays."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ def degradation_figure(records: Iterable[Record], protocol: str) -> Figure:
     axes.set_xticks(range(len(datasets)), datasets)
     axes.set_ylabel("points of micro-F1 lost")
     axes.set_title("Best depth minus largest depth", loc="left", fontsize=11)
-    axes.legend(frameon=False)
+    if bars:
+        legend_below(figure)
     return figure
 
 

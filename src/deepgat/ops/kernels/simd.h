@@ -12,12 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-#ifndef DEEPGAT_SUFFIX
-#define DEEPGAT_SUFFIX base
-#endif
-#define DEEPGAT_JOIN_(a, b) a##_##b
-#define DEEPGAT_JOIN(a, b) DEEPGAT_JOIN_(a, b)
-#define DEEPGAT_NAME(name) DEEPGAT_JOIN(name, DEEPGAT_SUFFIX)
+#include "names.h"
 
 namespace {
 
