@@ -33,13 +33,13 @@ def test_peers_differ_from_depth_to_depth_in_the_depth_alone():
     assert list(labelled) == list(peers.SETTINGS)
     for specs in labelled.values():
         cora = [spec for spec in specs if spec.data.dataset == "cora"]
-        assert [(s.model.layers, s.seed) for s in cora] == [
-            (d, k) for d in (2, 4) for k in range(3)
-        ]
+        own = [s for s in cora if (s.training.lr, s.training.weight_decay) != (0.003, 5e-4)]
+        assert [(s.model.layers, s.seed) for s in own] == [(d, k) for d in (2, 4) for k in range(3)]
+        assert len(cora) == len(peers.CANDIDATES) * len(own)
         assert {s.data.split for s in specs if s.data.dataset == "cs"} == {
             f"random:{k}:20/30" for k in range(3)
         }
-        assert sum(s.data.dataset == "texas" for s in specs) == 2 * 10
+        assert sum(s.data.dataset == "texas" for s in specs) == 2 * 10 * len(peers.CANDIDATES)
     gcnii = [s for s in labelled["GCNII"] if s.data.dataset == "cora"]
     assert {s.training.weight_decay_conv for s in gcnii} == {0.01}
     assert len({s for specs in labelled.values() for s in specs}) == sum(
@@ -47,6 +47,18 @@ def test_peers_differ_from_depth_to_depth_in_the_depth_alone():
     )
     with pytest.raises(UserError, match="splits is 0"):
         peers.peer_specs(splits=0)
+    assert list(peers.peer_specs(systems=["G2-GraphSAGE", "gcnii"])) == ["GCNII", "G²-GraphSAGE"]
+    with pytest.raises(UserError, match="unknown system 'gcnn': did you mean 'gcn'"):
+        peers.peer_specs(systems=["gcnn"])
+
+
+def test_the_training_is_chosen_on_validation_nodes():
+    specs = peers.peer_specs(datasets=["cora"], layers=[2], seeds=[0], systems=["gcn"])["GCN"]
+    own, other = (graded_record(spec) for spec in specs)
+    for record, val, test in ((own, 0.7, 0.9), (other, 0.8, 0.6)):
+        record["micro_f1"] = {**record["micro_f1"], "val": val, "test": test}
+    (table,) = report.peer_tables({"GCN": [own, other]})
+    assert str(table.rows[0][1]) == "60.0"
 
 
 def test_tables_and_figures():

@@ -84,6 +84,10 @@ def reproduce(
     splits: Annotated[
         int | None, typer.Option(help="How many random splits (honest protocol).")
     ] = None,
+    systems: Annotated[
+        str | None,
+        typer.Option(help="Systems with semicolons, e.g. 'gcnii;deepgat, deep' (peers)."),
+    ] = None,
     store: StoreOption = STORE,
     records: Annotated[
         Path | None,
@@ -123,7 +127,10 @@ def reproduce(
             return _known(specs, records)
         return run_with_view(specs, Store(store), workers, device, retry_failed, quiet, ray)
 
+    if systems is not None and target != peers.PEERS:
+        raise UserError(f"--systems is for the target {peers.PEERS}: leave it out for {target}")
     if target in peers.TARGETS:
+        grid["systems"] = None if systems is None else systems.split(";")
         specs, outcome = reproduce_peers(target, grid, obtain, out)
     else:
         source = store if records is None else records

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from deepgat.report.figures import COLORS, MARKERS, new_axes
 from deepgat.report.layout import Sourced, Table
-from deepgat.report.scores import Curve, Record, score_on_test, signatures, signed
+from deepgat.report.scores import Curve, Record, curves, score_on_test, signatures, signed
 
 NONE = "–"
 OWN = "DeepGAT"
@@ -62,12 +62,11 @@ def publication_table(rows: Sequence[Printed]) -> Table:
 
 
 def peer_curves(labelled: Mapping[str, Sequence[Record]]) -> dict[str, dict[str, Curve]]:
-    """Dataset → system → depth → its repetitions."""
+    """Dataset → system → depth → its repetitions; of several candidates the best on validation."""
     found: dict[str, dict[str, Curve]] = {}
     for label, records in labelled.items():
-        for record in records:
-            curve = found.setdefault(record["dataset"], {}).setdefault(label, {})
-            curve.setdefault(record["model"]["layers"], []).append(record)
+        for (dataset, _, _), curve in curves(records).items():
+            found.setdefault(dataset, {})[label] = curve
     return found
 
 
@@ -91,8 +90,9 @@ def peer_tables(labelled: Mapping[str, Sequence[Record]]) -> list[Table]:
                 rows,
                 [
                     "Mean ± half-width of the 95% interval, over splits where there are several, "
-                    "else over seeds. One setting per system for all depths and datasets; the "
-                    "epoch is chosen on validation nodes."
+                    "else over seeds. One model per system for all depths and datasets; its way of "
+                    "training and epoch are chosen on the validation nodes of every repetition. "
+                    f"{NONE}: no run ended with finite numbers."
                 ],
             )
         )
