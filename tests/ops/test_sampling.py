@@ -87,7 +87,9 @@ def test_values_of_edges_stay_with_their_edges():
     near = hubs(directed=True)
     nodes = torch.arange(0, 700, 3)
     found = sublists(near, nodes, Places.among(700))
-    value = dict(zip(map(tuple, near.edge_index.t().tolist()), near.log_weight.view(-1), strict=True))
+    value = dict(
+        zip(map(tuple, near.edge_index.t().tolist()), near.log_weight.view(-1), strict=True)
+    )
     inside = nodes[found.edge_index].t().tolist()
     expected = torch.stack([value[u, v] for u, v in inside])
     assert torch.equal(found.log_weight.view(-1), expected)

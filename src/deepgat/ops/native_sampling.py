@@ -1,4 +1,4 @@
-"""The kernels of ``kernels/sampling.cpp`` behind the functions that :mod:`deepgat.ops.sampling` defines."""
+"""What :mod:`deepgat.ops.sampling` defines, by the kernels of ``kernels/sampling.cpp``."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ def reach(
 ) -> Tensor:
     """Nodes from which the seeds are reached in as many hops as there are fan-outs: [m] int64.
 
-    In hop l every node that hop l − 1 found adds at most ``fan_outs[l]`` of its in-neighbours, drawn
-    without replacement. Where they would become more than ``most_nodes``, those that the hash
+    In hop l every node that hop l − 1 found adds at most ``fan_outs[l]`` of its in-neighbours,
+    drawn without replacement. Where they would become more than ``most_nodes``, those that the hash
     puts first are taken and the search ends; the seeds are always in.
 
     Args:
@@ -109,6 +109,46 @@ def sublists(neighbors: Neighbors, nodes: Tensor, places: Places) -> Neighbors:
     )
 
 
+def stretch(neighbors: Neighbors, begin: int, end: int) -> tuple[Neighbors, Tensor]:
+    """The lists of the nodes from ``begin`` to ``end``, whole, with the nodes that they name.
+
+    Returns:
+        Square lists of these nodes, which come first, and of their in-neighbours elsewhere, whose
+        lists hold themselves alone; and what all of them are called in ``neighbors``, [·] int64.
+        They are the ``square`` and the ``ids`` of a part.
+    """
+    own = end - begin
+    edges = slice(int(neighbors.ptr[begin]), int(neighbors.ptr[end]))
+    source, target = neighbors.source[edges].long(), neighbors.target[edges].long() - begin
+    outside = (source < begin) | (source >= end)
+    halo = torch.unique(source[outside])
+    source = torch.where(outside, own + torch.searchsorted(halo, source), source - begin)
+    size = own + halo.numel()
+    order = torch.argsort(target * size + source)
+    loops = torch.arange(own, size)
+    source, target = torch.cat([source[order], loops]), torch.cat([target[order], loops])
+
+    def listed(values: Tensor | None) -> Tensor | None:
+        if values is None:  # of a list with one entry, their values make no difference
+            return None
+        values = values[edges][order]
+        return torch.cat([values, values.new_zeros(loops.numel(), values.size(1))])
+
+    by_source = torch.argsort(source, stable=True)
+    lists = Neighbors.from_lists(
+        ptr=_pointers(target, size),
+        source=source.int(),
+        target=target.int(),
+        source_ptr=_pointers(source, size),
+        by_source=by_source,
+        target_by_source=target[by_source].int(),
+        symmetric=False,
+        log_weight=listed(neighbors.log_weight),
+        features=listed(neighbors.features),
+    )
+    return lists, torch.cat([torch.arange(begin, end), halo])
+
+
 def define_sample_neighbors(neighbors: Neighbors, nodes: Tensor, most: int, seed: int) -> Tensor:
     """The definition of :func:`sample_neighbors`."""
     row, edge = _listed(neighbors.ptr, nodes)
@@ -145,7 +185,7 @@ def define_sublists(
 
 
 def _listed(ptr: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """The entries of the lists of some nodes: (which of the nodes, place in all lists), both [·]."""
+    """The entries of the lists of some nodes: (which of the nodes, place in all lists)."""
     degree = ptr[nodes + 1] - ptr[nodes]
     row = torch.repeat_interleave(torch.arange(nodes.numel()), degree)
     inner = torch.arange(row.numel()) - (degree.cumsum(0) - degree)[row]
