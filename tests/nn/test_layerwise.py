@@ -27,7 +27,7 @@ EXTRA = {
 }  # fmt: skip
 
 
-def check(name, kind="odd", most=17, backend="auto"):
+def check(name, kind="odd", most=17, backend="auto", exactly=False):
     data = dataset(kind)
     plan = recipe(dataset="digits", **(CASES | EXTRA)[name])
     settings = plan.model
@@ -48,6 +48,7 @@ def check(name, kind="odd", most=17, backend="auto"):
     assert expected.isfinite().all()
     torch.testing.assert_close(found[0], expected, rtol=1e-12, atol=1e-12)
     assert torch.equal(found[0], found[1])
+    assert not exactly or torch.equal(found[0], expected)
 
 
 @pytest.mark.parametrize("name", [*CASES, *EXTRA])
@@ -61,7 +62,12 @@ def test_every_kind_of_data_in_chunks(name, kind):
     check(name, kind)
 
 
-@pytest.mark.parametrize("most", [1, 59, 60, 1000])
+def test_a_graph_that_fits_is_one_chunk_to_the_bit():
+    check("deep", most=60, exactly=True)
+    check("pairnorm", most=1000, exactly=True)
+
+
+@pytest.mark.parametrize("most", [1, 31, 59])
 def test_chunks_of_any_size(most):
     check("deep", most=most)
     check("authors", most=most, backend="reference")

@@ -99,8 +99,12 @@ class Chunk:
     """Some nodes in a row with their lists and features, on the CPU."""
 
     rows: slice
-    neighbors: PartNeighbors
+    neighbors: Neighbors
     x: Tensor | SparseMatrix
+
+    @property
+    def part(self) -> Part | None:
+        return self.neighbors.part if isinstance(self.neighbors, PartNeighbors) else None
 
 
 class Chunks:
@@ -124,6 +128,9 @@ class Chunks:
         self.num_nodes = neighbors.num_nodes
         self.board = _Board()
         self.chunks: list[Chunk] = []
+        if self.num_nodes <= most_nodes:  # the whole graph: there is no one to ask
+            self.chunks.append(Chunk(slice(None), neighbors, x))
+            return
         for begin in range(0, self.num_nodes, most_nodes):
             end = min(begin + most_nodes, self.num_nodes)
             lists, ids = stretch(neighbors, begin, end)
@@ -195,7 +202,7 @@ class Chunks:
                 for chunk in self.chunks:
                     board.asked = 0
                     try:
-                        with use_part(chunk.neighbors.part):
+                        with use_part(chunk.part):
                             out = step(chunk)
                     except _Wait:
                         continue
