@@ -56,7 +56,7 @@ setup(
     ext_modules=[
         Extension(
             "deepgat.ops._kernels",
-            [f"src/deepgat/ops/kernels/{name}.cpp" for name in ("attention", "matmul", "table")],
+            [f"src/deepgat/ops/kernels/{name}.cpp" for name in ("attention", "matmul", "sampling", "table")],
             depends=[f"src/deepgat/ops/kernels/{name}.h" for name in ("names", "simd")],
             optional=True,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
@@ -70,7 +70,7 @@ class Inputs(Protocol):
     """Whether every epoch has the same single graph, so that a step may be recorded."""
     most_nodes: int
 
-    def training(self) -> Sequence[GraphInputs]: ...
+    def training(self) -> Iterable[GraphInputs]: ...
 
 
 class FixedInputs:

@@ -69,9 +69,13 @@ class ModelCard:
             )
         return data
 
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self) | {"training": self.training.to_dict()}
+
     def digest(self) -> str:
         """A fingerprint of all of it."""
-        return hashlib.sha256(to_json(asdict(self)).encode()).hexdigest()
+        return hashlib.sha256(to_json(self.to_dict()).encode()).hexdigest()
 
     def build(self) -> AttentionStack:
         """A new model of this kind, its weights drawn from the seed."""
@@ -110,7 +114,7 @@ class Run:
             "stopped": self.fitted.stopped,
             "seconds": round(self.fitted.seconds, 3),
             "model": asdict(self.card.settings),
-            "training": asdict(self.card.training),
+            "training": self.card.training.to_dict(),
             "versions": versions(),
             "hardware": hardware(self.card.training.device),
         }
@@ -142,7 +146,9 @@ def train_once(
         writes = team is None or team.rank == 0
         progress = replace(progress, key=card.digest(), writes=writes)
     fitted = fit(model, dataset, recipe.training, on_epoch, team=team, progress=progress)
-    return Run(card, model, fitted, evaluate(model, dataset, recipe.training.device, team))
+    training = recipe.training
+    chunk = 0 if training.batches == "none" else training.most_nodes
+    return Run(card, model, fitted, evaluate(model, dataset, training.device, team, chunk))
 
 
 def _some(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from contextlib import AbstractContextManager
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> 
     description = {
         "format": FORMAT,
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
-        **asdict(run.card),
+        **run.card.to_dict(),
         "versions": versions(),
     }
     with new_folder(Path(folder)) as target:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from deepgat.analysis import f1_counts, micro_f1
+from deepgat.batches import SampledInputs, in_chunks
 from deepgat.data import NodeDataset
+from deepgat.devices import autocast, choose_device, own_random_numbers
 from deepgat.distributed import PartDataset, Team
 from deepgat.distributed.interrupts import stop_asked
 from deepgat.errors import UserError
@@ -76,9 +76,10 @@ def fit(
 ) -> FitResult:
     """Train the model on the data; it ends with the weights of its best epoch.
 
-    Every epoch takes one step per graph with training nodes, in random order, then looks at the
-    validation nodes. Test labels are never read. Ctrl-C ends the training early, keeping the best
-    weights so far. Same seed, same machine: same numbers.
+    Every epoch takes one step per graph with training nodes, in random order, or per mini-batch
+    where the settings ask for them (:mod:`deepgat.batches`); then it looks at the validation
+    nodes. Test labels are never read. Ctrl-C ends the training early, keeping the best weights so
+    far. Same seed, same machine: same numbers.
 
     Args:
         model: from :mod:`deepgat.nn`; moved to the device.
@@ -93,9 +94,20 @@ def fit(
     settings = TrainSettings() if settings is None else settings
     device = choose_device(settings.device) if team is None else team.device
     model.to(device)
-    graphs = prepare(model, dataset, device, team)
-    _require_nodes(dataset, graphs)
-    inputs = FixedInputs(graphs)
+    inputs: Inputs
+    if settings.batches == "none":
+        graphs = prepare(model, dataset, device, team)
+        _require_nodes(dataset, graphs)
+        inputs = FixedInputs(graphs)
+    elif team is None:
+        graphs = prepare(model, dataset, torch.device("cpu"))
+        _require_nodes(dataset, graphs)
+        inputs = SampledInputs(model, graphs, settings, device)
+    else:
+        raise UserError(
+            f"batches={settings.batches} is for one process: leave --processes away, or set "
+            "batches=none"
+        )
     return fit_inputs(model, inputs, settings, on_epoch, cuda_graphs, team, progress)
 
 
@@ -113,7 +125,7 @@ def fit_inputs(
     epoch_of = _Epochs(model, inputs, settings, cuda_graphs, team)
     best_weights, spare = _Weights(model), _Weights(model)
     stopped, start = "epochs", time.perf_counter()
-    with _own_random_numbers(settings.seed, device), stop_asked(team) as asked:
+    with own_random_numbers(settings.seed, device), stop_asked(team) as asked:
         history: list[Epoch] = []
         if progress is not None:
             history, before = progress.read(model, best_weights.named(), epoch_of.optimizer)
@@ -164,14 +176,21 @@ def evaluate(
     dataset: NodeDataset | PartDataset,
     device: str = "auto",
     team: Team | None = None,
+    chunk: int = 0,
 ) -> Evaluation:
     """Score the model on the training, validation and test nodes of the data.
 
-    In a team the logits are those of all nodes in the first process, and none elsewhere.
+    In a team the logits are those of all nodes in the first process, and none elsewhere. With
+    ``chunk`` they are computed layer by layer, so many nodes at a time: the same logits, and
+    memory that does not grow with the depth (:mod:`deepgat.nn.layerwise`).
     """
     where = choose_device(device) if team is None else team.device
     model.to(where).eval()
-    graphs = prepare(model, dataset, where, team)
+    if chunk and team is None:
+        whole = prepare(model, dataset, torch.device("cpu"))
+        graphs: Sequence[GraphInputs] = [in_chunks(model, graph, chunk, where) for graph in whole]
+    else:
+        graphs = prepare(model, dataset, where, team)
     logits = [_full(graph.run(model).logits) for graph in graphs]
     losses, scores = {}, {}
     for part in SPLITS:
@@ -185,20 +204,6 @@ def _gathered(values: Tensor, graph: GraphInputs) -> Tensor | None:
     """The rows of all nodes, by their numbers, in the first process of a team; None elsewhere."""
     part = graph.part
     return values if part is None else part.gathered(values)
-
-
-def choose_device(name: str) -> torch.device:
-    """The device behind a name; "auto" is the GPU if there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).item()  # a "meta" device has no numbers to give
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(
-            f"the device {name!r} cannot be used here: choose auto, cpu or cuda"
-        ) from error
-    return device
 
 
 def _require_nodes(dataset: NodeDataset | PartDataset, graphs: Sequence[GraphInputs]) -> None:
@@ -277,7 +282,7 @@ class _Epochs:
         )
         self.val_graphs = inputs.validation
         self.optimizer = _optimizer(model, settings)
-        only = inputs.training() if inputs.fixed else []
+        only = list(inputs.training()) if inputs.fixed else []
         self.step = Recorded(lambda: self._step(only[0]), record)
         self.validate = Recorded(self._validate, record)
 
@@ -288,8 +293,8 @@ class _Epochs:
             total, steps = self._checked(*self.step(), number), 1
         else:
             graphs = self.inputs.training()
-            total = sum(self._checked(*self._step(graph), number) for graph in graphs)
-            steps = len(graphs)
+            losses = [self._checked(*self._step(graph), number) for graph in graphs]
+            total, steps = sum(losses), len(losses)
         self.model.eval()
         val_loss, val_f1 = self.validate().tolist()
         if not math.isfinite(val_loss):
@@ -305,7 +310,7 @@ class _Epochs:
         graph = graph.sampled(self.model)
         self.optimizer.zero_grad(set_to_none=True)
         with use_part(graph.part):
-            with _autocast(self.precision, graph.y.device):
+            with autocast(self.precision, graph.y.device):
                 outputs = graph.run(self.model, segment=self.segment)
             logits = {layer: _full(values) for layer, values in outputs.layer_logits.items()}
             loss = self.model.loss(logits, graph.y, graph.nodes["train"])
@@ -379,21 +384,3 @@ def _diverged(outputs: LayerOutputs, epoch: int, what: str, team: Team | None) -
         f"{what} at epoch {epoch}: {where}; "
         "lower the learning rate, or add a normalisation (norm=layer)"
     )
-
-
-def _autocast(precision: str, device: torch.device) -> Any:
-    wanted = precision == "bf16" and device.type == "cuda"
-    # its cache of cast weights would outlive a recorded step
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted, cache_enabled=False)
-
-
-@contextmanager
-def _own_random_numbers(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed everything inside, and leave the caller's random numbers as they were."""
-    devices = range(torch.cuda.device_count()) if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        if device.type == "cpu":
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds every GPU too
-        else:
-            torch.manual_seed(seed)
-        yield

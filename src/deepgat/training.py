@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from deepgat.errors import UserError, unknown_name
@@ -13,6 +14,11 @@ from deepgat.nn.settings import check_type
 
 MONITORS = ("val-loss", "val-f1", "train-loss")
 PRECISIONS = ("float32", "bf16")
+BATCHES = ("none", "clusters", "neighbours")
+OF_BATCHES = (
+    "batches", "clusters", "batch_clusters", "batch_seeds", "fan_out", "most_nodes",
+)  # fmt: skip
+"""What only mini-batches need."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,21 @@ class TrainSettings:
     """What is computed again in the backward pass instead of kept: "none", the "projections" (a
     matrix product per layer), every "layer", segments of √L layers ("sqrt"), or "auto", as the
     free memory asks for. The results are the same."""
+    batches: str = "none"
+    """What one step sees of a graph: all of it ("none"), some "clusters" of nodes, or the
+    "neighbours" of some training nodes, drawn hop by hop. :mod:`deepgat.batches`."""
+    clusters: int = 32
+    """Clusters that each graph is cut into."""
+    batch_clusters: int = 4
+    """Of these, drawn anew every epoch, in one batch."""
+    batch_seeds: int = 512
+    """Training nodes whose neighbours make one batch."""
+    fan_out: str = "10"
+    """Neighbours that a node brings along, at most: one number for all layers, or one for each,
+    the last layer's first, as in "15,10,5"."""
+    most_nodes: int = 20_000
+    """The most nodes of a batch of neighbours; and, with any batches, of what evaluation computes
+    at a time."""
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -54,6 +75,16 @@ class TrainSettings:
             raise unknown_name("precision", self.precision, PRECISIONS)
         if self.checkpoint not in CHECKPOINTS:
             raise unknown_name("checkpoint", self.checkpoint, CHECKPOINTS)
+        if self.batches not in BATCHES:
+            raise unknown_name("kind of batches", self.batches, BATCHES)
+        for name in ("clusters", "batch_clusters", "batch_seeds", "most_nodes"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}: expected 1 or more")
+        if not re.fullmatch(r"0*[1-9]\d{0,8}(,0*[1-9]\d{0,8})*", self.fan_out):
+            raise UserError(
+                f"fan_out is {self.fan_out!r}: expected a number of neighbours above 0, or one per "
+                "layer, as in 15,10,5"
+            )
         if not self.lr > 0:
             raise UserError(f"lr is {self.lr}: expected a number above 0")
         for name in ("weight_decay", "weight_decay_conv"):
@@ -62,6 +93,31 @@ class TrainSettings:
         for name in ("epochs", "patience"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 1 or more")
+
+    def fan_outs(self, layers: int) -> list[int]:
+        """``fan_out`` for every layer, the last first."""
+        numbers = [int(text) for text in self.fan_out.split(",")]
+        if len(numbers) == 1:
+            return numbers * layers
+        if len(numbers) != layers:
+            raise UserError(
+                f"fan_out is {self.fan_out!r}, {len(numbers)} numbers, but the model has {layers} "
+                "layers: expected one number for all layers, or one for each"
+            )
+        return numbers
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values; where there are no mini-batches, their defaults are left out.
+
+        So a run without them is written, and signed, as it was before there were any.
+        """
+        plain = asdict(self)
+        usual = {setting.name: setting.default for setting in fields(self)}
+        if self.batches == "none":
+            for name in OF_BATCHES:
+                if plain[name] == usual[name]:
+                    del plain[name]
+        return plain
 
     def with_changes(self, changes: Mapping[str, Any]) -> TrainSettings:
         """These settings with some replaced; an unknown name is refused with the nearest one."""

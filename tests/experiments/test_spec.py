@@ -18,6 +18,7 @@ from deepgat.nn import ModelSettings
 from deepgat.nn.settings import NORMS, SCORES
 from deepgat.recipes import recipe
 from deepgat.train import MONITORS, TrainSettings
+from deepgat.training import BATCHES
 
 positive = st.floats(1e-12, 1e6, allow_nan=False)
 systems = st.sampled_from([(model, score) for model, known in SCORES.items() for score in known])
@@ -45,6 +46,9 @@ def specs(draw: st.DrawFn) -> RunSpec:
             weight_decay=draw(positive),
             monitor=draw(st.sampled_from(MONITORS)),
             seed=draw(st.integers(0, 2**63 - 1)),
+            batches=draw(st.sampled_from(BATCHES)),
+            clusters=draw(st.sampled_from([32, 33])),
+            fan_out=draw(st.sampled_from(["10", "3,2"])),
         ),
         AnalysisSpec(
             tuple(draw(st.lists(st.sampled_from(sorted(MEASURES))))),
@@ -82,7 +86,7 @@ def test_every_plain_value_survives_toml(value):
 @pytest.mark.parametrize("section", list(SECTIONS))
 def test_every_setting_counts(section):
     """The signature is over the whole spec: changing any one value changes it."""
-    spec = RunSpec(DataSpec("csbm"))
+    spec = RunSpec(DataSpec("csbm"), training=TrainSettings(batches="clusters"))
     plain = spec.to_dict()
     for name, value in plain[section].items():
         changed = {**plain, section: {**plain[section], name: f"not {value!r}"}}
@@ -93,10 +97,19 @@ def test_every_setting_counts(section):
 
 
 def test_every_field_is_written():
-    plain = RunSpec(DataSpec("csbm")).to_dict()
+    plain = RunSpec(DataSpec("csbm"), training=TrainSettings(batches="clusters")).to_dict()
     for section, kind in SECTIONS.items():
         named = {item.name for item in fields(kind)} - {"device"}
         assert set(plain[section]) == named
+
+
+def test_runs_without_mini_batches_are_signed_as_before_there_were_any():
+    assert RunSpec(DataSpec("csbm")).signature == "aa90df8592d86ee1"
+    plain = RunSpec(DataSpec("csbm")).to_dict()
+    assert not {"batches", "clusters", "fan_out"} & set(plain["training"])
+    other = RunSpec(DataSpec("csbm"), training=TrainSettings(fan_out="5"))
+    assert other.to_dict()["training"]["fan_out"] == "5"  # it decides nothing, but it was said
+    assert RunSpec.from_dict(other.to_dict()) == other
 
 
 def test_the_device_is_no_part_of_a_run():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deepgat.ops import Columns, SparseMatrix, as_features, dropout, linear, unit_rows
+from deepgat.ops import Columns, SparseMatrix, as_features, dropout, linear, take_rows, unit_rows
 
 TOLERANCE = {"rtol": 0, "atol": 1e-12}
 
@@ -144,3 +144,16 @@ def test_the_same_sparse_input_gives_the_same_bits():
     first = run()
     for _ in range(3):
         assert all(map(torch.equal, first, run()))
+
+
+@pytest.mark.parametrize("rows", [[], [0], [2, 0, 2, 5], [0, 1, 2, 3, 4, 5]])
+def test_some_rows(rows):
+    dense = torch.randn(6, 4)
+    dense[dense < 0.3] = 0
+    dense[2] = 0
+    index = torch.tensor(rows, dtype=torch.long)
+    found = take_rows(as_features(dense.to_sparse_csr()), index)
+    assert torch.equal(found.to_dense(), dense[index])
+    assert torch.equal(take_rows(dense, index), dense[index])
+    grad = torch.randn(len(rows), 3)
+    torch.testing.assert_close(found.transposed_matmul(grad), dense[index].t() @ grad)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn import ModelSettings
+from deepgat.train import TrainSettings
 
 PICTURES = (".png", ".pdf", ".svg")
 OWN_OPTIONS = ("model", "score", "layers")
@@ -51,6 +53,28 @@ def parse_choices(texts: Sequence[str]) -> dict[str, Any]:
     return choices
 
 
+def parse_training(texts: Sequence[str]) -> dict[str, Any]:
+    """["batches=clusters", "clusters=64"] → typed training settings; unknown names are refused."""
+    types = {
+        setting.name: float if setting.default is None else type(setting.default)
+        for setting in fields(TrainSettings)
+    }
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise UserError(
+                f"--train {text!r}: expected NAME=VALUE, for example --train batches=clusters"
+            )
+        if name == "seed":
+            raise UserError(f"--train {text!r}: say it as --seeds {value.strip()}")
+        if name not in types:
+            raise unknown_name("training setting", name, types)
+        found[name] = _typed(name, value.strip(), types[name], "--train")
+    return found
+
+
 def check_picture(path: Path | None) -> None:
     """Refuse the name of a picture that could not be drawn; to be asked early."""
     if path is not None and (path.suffix.lower() not in PICTURES or path.is_dir()):
@@ -67,13 +91,13 @@ def head_width(width: int, heads: int) -> int:
     return width // heads
 
 
-def _typed(name: str, value: str, kind: type) -> Any:
+def _typed(name: str, value: str, kind: type, option: str = "--set") -> Any:
     if kind is bool:
         if value.lower() not in ("yes", "no", "true", "false", "1", "0"):
-            raise UserError(f"--set {name}={value}: expected yes or no")
+            raise UserError(f"{option} {name}={value}: expected yes or no")
         return value.lower() in ("yes", "true", "1")
     try:
         return kind(value)
     except ValueError:
         wanted = {"int": "a whole number", "float": "a number"}[kind.__name__]
-        raise UserError(f"--set {name}={value}: expected {wanted}") from None
+        raise UserError(f"{option} {name}={value}: expected {wanted}") from None

@@ -12,7 +12,7 @@ import typer
 
 from deepgat.analysis import micro_f1
 from deepgat.cli.own import ReadOption, load_data
-from deepgat.cli.parsing import head_width, parse_choices, parse_seeds
+from deepgat.cli.parsing import head_width, parse_choices, parse_seeds, parse_training
 from deepgat.cli.show import ERR, OUT, epoch_progress, run_table, score_table
 from deepgat.config import Config, read_config
 from deepgat.data import NodeDataset, label_propagation
@@ -91,6 +91,14 @@ def train(
     ] = None,
     monitor: Annotated[
         str | None, typer.Option(help="What picks the best epoch: val-loss, val-f1 or train-loss.")
+    ] = None,
+    training_choice: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--train",
+            metavar="NAME=VALUE",
+            help="Any training setting, e.g. --train batches=clusters; repeatable.",
+        ),
     ] = None,
     split: Annotated[
         str | None,
@@ -172,7 +180,11 @@ def train(
         model,
         score=score,
         dataset=dataset.lower(),
-        training={**(file.training if file is not None else {}), **_given(training)},
+        training={
+            **(file.training if file is not None else {}),
+            **parse_training(training_choice or []),
+            **_given(training),
+        },
         **choices,
     )
     if width is not None:

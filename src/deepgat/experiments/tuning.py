@@ -47,7 +47,7 @@ class Search:
             "model": asdict(self.plan.model),
             "training": {
                 key: value
-                for key, value in asdict(self.plan.training).items()
+                for key, value in self.plan.training.to_dict().items()
                 if key not in ("seed", "device")
             },
             "seeds": list(self.seeds),
@@ -271,7 +271,7 @@ def _found(study: Any, what: Search) -> Found:
 
 def as_config(found: Found, dataset: NodeDataset, preset: str) -> str:
     """The best settings as a file for ``deepgat train --config``; nothing in it is left open."""
-    training = asdict(found.recipe.training)
+    training = found.recipe.training.to_dict()
     own = {key: training[key] for key in training if key not in ("seed", "device", "checkpoint")}
     tables = {
         "data": {"dataset": dataset.name, "split": dataset.split},

@@ -58,7 +58,7 @@ class LayerOutputs:
 
 
 @dataclass(eq=False)
-class _Given:
+class Given:
     """What every layer of one run is given besides the state."""
 
     neighbors: Neighbors
@@ -287,9 +287,9 @@ class AttentionStack(nn.Module):
         ``segment`` > 0 forgets what happens inside every so many layers and computes it again
         in the backward pass; :mod:`deepgat.nn.checkpoint`.
         """
-        h: Features = self._features(x)
+        h: Features = self.features(x)
         neighbors = self.neighborhood(ops.as_neighbors(edge_index, h.size(0)))
-        given = _Given(neighbors, label_features, labels, with_attention=with_attention)
+        given = Given(neighbors, label_features, labels, with_attention=with_attention)
         if self.encoder is not None:
             h = given.initial = self.encoder(h)
         if self.readout.looks_back:
@@ -300,7 +300,7 @@ class AttentionStack(nn.Module):
         attention: list[Attention] = []
         for first in range(1, self.num_layers + 1, length):
             numbers = range(first, min(first + length, self.num_layers + 1))
-            run = partial(recomputed, self._last_layer, self) if segment else self._run_layers
+            run = partial(recomputed, self._last_layer, self) if segment else self.run_layers
             states, predictions, weights = run(numbers, h, given)
             h = states[-1]
             hidden += states
@@ -310,7 +310,7 @@ class AttentionStack(nn.Module):
         layer_logits[self.num_layers] = logits
         return LayerOutputs(logits, layer_logits, hidden, attention, given.initial, max(segment, 1))
 
-    def _run_layers(self, numbers: range, h: Features, given: _Given) -> _Computed:
+    def run_layers(self, numbers: range, h: Features, given: Given) -> _Computed:
         """Some layers, one after the other."""
         states, predictions, attention = [], {}, []
         for number in numbers:
@@ -339,9 +339,9 @@ class AttentionStack(nn.Module):
             states.append(result.out)
         return _Computed(states, predictions, attention)
 
-    def _last_layer(self, numbers: range, h: Features, given: _Given) -> _Computed:
+    def _last_layer(self, numbers: range, h: Features, given: Given) -> _Computed:
         """The same, with the last state alone: the others are not held on to."""
-        computed = self._run_layers(numbers, h, given)
+        computed = self.run_layers(numbers, h, given)
         return computed._replace(states=computed.states[-1:])
 
     def forget_projections(self, forget: bool) -> None:
@@ -360,7 +360,7 @@ class AttentionStack(nn.Module):
         numbers = 6 * widest + 3 * self.heads * self.num_classes
         return 4.0 * num_nodes * numbers, 4.0 * num_nodes * widest
 
-    def _features(self, x: Features) -> Features:
+    def features(self, x: Features) -> Features:
         """The features as the model reads them."""
         x = ops.as_features(x)
         if x.size(1) != self.in_channels:

@@ -12,6 +12,7 @@ from deepgat.ops.features import (
     as_features,
     dropout,
     linear,
+    take_rows,
     unit_rows,
 )
 from deepgat.ops.neighbors import Neighbors, PartNeighbors, as_neighbors
@@ -58,6 +59,7 @@ __all__ = [
     "neighbor_attention",
     "node_mean",
     "node_mean_share",
+    "take_rows",
     "unit_rows",
     "use_backend",
     "use_part",

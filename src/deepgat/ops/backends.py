@@ -47,6 +47,11 @@ def use_backend(name: str) -> Iterator[None]:
         _chosen = before
 
 
+def chosen() -> str:
+    """The backend that :func:`use_backend` asks for here; "auto" outside it."""
+    return _chosen
+
+
 def neighbor_attention(
     neighbors: Neighbors,
     value: Tensor,

@@ -150,6 +150,20 @@ def as_features(x: Features) -> Features:
     return x
 
 
+def take_rows(x: Tensor | SparseMatrix, rows: Tensor) -> Tensor | SparseMatrix:
+    """Some rows, [k] int64, as features of their own: [n, d] → [k, d]."""
+    if isinstance(x, Tensor):
+        return x.index_select(0, rows)
+    begin = x.row_ptr[rows]
+    counts = x.row_ptr[rows + 1] - begin
+    row_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    place = torch.arange(int(row_ptr[-1]), device=rows.device)
+    place += torch.repeat_interleave(begin - row_ptr[:-1], counts)
+    numbers = row_ptr, x.column[place].long(), x.values[place]
+    shape = (rows.numel(), x.size(1))
+    return SparseMatrix.from_torch(torch.sparse_csr_tensor(*numbers, shape, check_invariants=False))
+
+
 def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b for dense or sparse x: [n, d], weight [m, d] → [n, m].
 

@@ -1,0 +1,44 @@
+"""Where a training computes: the device, its precision and its random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from deepgat.errors import UserError
+
+
+def choose_device(name: str) -> torch.device:
+    """The device behind a name; "auto" is the GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).item()  # a "meta" device has no numbers to give
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(
+            f"the device {name!r} cannot be used here: choose auto, cpu or cuda"
+        ) from error
+    return device
+
+
+def autocast(precision: str, device: torch.device) -> Any:
+    """bfloat16 where the settings ask for it and the device is a GPU."""
+    wanted = precision == "bf16" and device.type == "cuda"
+    # its cache of cast weights would outlive a recorded step
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted, cache_enabled=False)
+
+
+@contextmanager
+def own_random_numbers(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed everything inside, and leave the caller's random numbers as they were."""
+    devices = range(torch.cuda.device_count()) if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        if device.type == "cpu":
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds every GPU too
+        else:
+            torch.manual_seed(seed)
+        yield
