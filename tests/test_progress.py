@@ -18,6 +18,12 @@ PLANS = {
     "authors": recipe("authors", layers=2, hidden=4, heads=2),
     "batch": recipe("authors", layers=2, hidden=4, heads=2, norm="batch"),
     "deep": recipe("deep", layers=3, hidden=8),
+    "taught": recipe(
+        "deep",
+        layers=3,
+        hidden=8,
+        training={"self_training": 1.0, "confidence": 0.4, "self_training_from": 1},
+    ),
     "dropedge": recipe("dropedge", layers=2, hidden=8),
 }
 

@@ -1,8 +1,9 @@
 """Where a training stands, kept on disk at intervals, so that it can go on from there.
 
-One safetensors file: the model's and the best epoch's weights, the optimiser's state, the random
-numbers, the epochs so far. It is renamed into place, so it is always whole. A training that goes
-on from it ends, on a CPU, with the very weights of one that was never interrupted.
+One safetensors file: the model's and the best epoch's weights, the optimiser's state, the average
+predictions of self-training, the random numbers, the epochs so far. It is renamed into place, so
+it is always whole. A training that goes on from it ends, on a CPU, with the very weights of one
+that was never interrupted.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Progress:
             raise UserError(f"save_every is {self.every}: expected 1 or more epochs")
 
     def due(self, epoch: int) -> bool:
-        return self.writes and epoch % self.every == 0
+        return epoch % self.every == 0
 
     def write(
         self,
@@ -64,11 +65,15 @@ class Progress:
         optimizer: torch.optim.Optimizer,
         history: list[Epoch],
         seconds: float,
+        more: Mapping[str, Tensor],
     ) -> None:
+        if not self.writes:
+            return
         tensors = {f"model.{name}": item for name, item in model.state_dict().items()}
         tensors |= {f"best.{name}": item for name, item in best.items()}
         for index, state in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": item for name, item in state.items()}
+        tensors |= {f"more.{name}": item for name, item in more.items()}
         tensors["random.cpu"] = torch.get_rng_state()
         if torch.cuda.is_initialized():
             tensors["random.cuda"] = torch.cuda.get_rng_state()
@@ -83,10 +88,10 @@ class Progress:
 
     def read(
         self, model: nn.Module, best: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
-    ) -> tuple[list[Epoch], float]:
-        """Put everything back in place; (the epochs so far, the seconds they took)."""
+    ) -> tuple[list[Epoch], float, dict[str, Tensor]]:
+        """Put everything back in place; (the epochs so far, the seconds they took, what more)."""
         if not (self.resume and self.path.exists()):
-            return [], 0.0
+            return [], 0.0, {}
         try:
             with safe_open(str(self.path), "pt") as file:
                 description = file.metadata() or {}
@@ -111,7 +116,7 @@ class Progress:
         torch.set_rng_state(tensors["random.cpu"])
         if "random.cuda" in tensors and torch.cuda.is_available():
             torch.cuda.set_rng_state(tensors["random.cuda"])
-        return history, seconds
+        return history, seconds, _under("more.", tensors)
 
     def remove(self) -> None:
         """The training is over, and kept elsewhere."""

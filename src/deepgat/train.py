@@ -24,6 +24,7 @@ from deepgat.nn.edges import all_edges
 from deepgat.ops import use_part
 from deepgat.progress import Epoch, Progress, best_of, monitored
 from deepgat.replay import Recorded
+from deepgat.teacher import Teacher
 from deepgat.training import MONITORS, PRECISIONS, TrainSettings
 
 __all__ = [
@@ -128,7 +129,9 @@ def fit_inputs(
     with own_random_numbers(settings.seed, device), stop_asked(team) as asked:
         history: list[Epoch] = []
         if progress is not None:
-            history, before = progress.read(model, best_weights.named(), epoch_of.optimizer)
+            kept = best_weights.named()
+            history, before, state = progress.read(model, kept, epoch_of.optimizer)
+            epoch_of.restore(state)
             start -= before
         best = best_of(history)
         try:
@@ -147,9 +150,9 @@ def fit_inputs(
                 if on_epoch is not None:
                     on_epoch(epoch)
                 if progress is not None and progress.due(number):
-                    seconds = time.perf_counter() - start
+                    seconds, state = time.perf_counter() - start, epoch_of.state()
                     kept = best_weights.named()
-                    progress.write(model, kept, epoch_of.optimizer, history, seconds)
+                    progress.write(model, kept, epoch_of.optimizer, history, seconds, state)
                 if asked():
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
@@ -282,6 +285,7 @@ class _Epochs:
         )
         self.val_graphs = inputs.validation
         self.optimizer = _optimizer(model, settings)
+        self.teacher = Teacher.wanted(model, inputs, settings, team)
         only = list(inputs.training()) if inputs.fixed else []
         self.step = Recorded(lambda: self._step(only[0]), record)
         self.validate = Recorded(self._validate, record)
@@ -302,6 +306,14 @@ class _Epochs:
             raise _diverged(self._odd_one(), number, what, self.team)
         return total / steps, val_loss, val_f1
 
+    def state(self) -> dict[str, Tensor]:
+        """What there is to keep besides the model and the optimiser; all of a team call it."""
+        return {} if self.teacher is None else self.teacher.state() or {}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        if self.teacher is not None and state:
+            self.teacher.restore(state)
+
     def release(self) -> None:
         self.step.release()
         self.validate.release()
@@ -314,6 +326,8 @@ class _Epochs:
                 outputs = graph.run(self.model, segment=self.segment)
             logits = {layer: _full(values) for layer, values in outputs.layer_logits.items()}
             loss = self.model.loss(logits, graph.y, graph.nodes["train"])
+            if self.teacher is not None:
+                loss = loss + self.teacher.loss(_full(outputs.logits))
             loss.backward()
         loss = loss.detach()
         if self.team is not None:  # what each process has is its share
@@ -332,6 +346,8 @@ class _Epochs:
     def _validate(self) -> Tensor:
         """[2]: loss and micro-F1 of the output on the validation nodes."""
         logits = [_full(graph.run(self.model).logits) for graph in self.val_graphs]
+        if self.teacher is not None:
+            self.teacher.learn(logits[0])
         return _scores_of(logits, self.val_graphs, "val", self.team)
 
     @torch.no_grad()

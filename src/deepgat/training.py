@@ -15,10 +15,11 @@ from deepgat.nn.settings import check_type
 MONITORS = ("val-loss", "val-f1", "train-loss")
 PRECISIONS = ("float32", "bf16")
 BATCHES = ("none", "clusters", "neighbours")
-OF_BATCHES = (
+LATER = (
     "batches", "clusters", "batch_clusters", "batch_seeds", "fan_out", "most_nodes",
+    "self_training", "confidence", "self_training_from",
 )  # fmt: skip
-"""What only mini-batches need."""
+"""Settings that there were not always; at their defaults they are as if there were none."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,13 @@ class TrainSettings:
     most_nodes: int = 20_000
     """The most nodes of a batch of neighbours; and, with any batches, of what evaluation computes
     at a time."""
+    self_training: float = 0.0
+    """Weight of the loss on confident predictions of nodes without a label, taken for targets; 0:
+    none. :mod:`deepgat.teacher`."""
+    confidence: float = 0.8
+    """How probable a class must be to be taken for a target."""
+    self_training_from: int = 50
+    """The epoch from which such targets count; fully so 50 epochs later."""
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -87,7 +95,9 @@ class TrainSettings:
             )
         if not self.lr > 0:
             raise UserError(f"lr is {self.lr}: expected a number above 0")
-        for name in ("weight_decay", "weight_decay_conv"):
+        if not 0 <= self.confidence < 1:
+            raise UserError(f"confidence is {self.confidence}: expected 0 or more and below 1")
+        for name in ("weight_decay", "weight_decay_conv", "self_training", "self_training_from"):
             if not 0 <= (getattr(self, name) or 0.0) < math.inf:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")
         for name in ("epochs", "patience"):
@@ -107,17 +117,16 @@ class TrainSettings:
         return numbers
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values; where there are no mini-batches, their defaults are left out.
+        """As plain values; what is new and at its default is left out.
 
-        So a run without them is written, and signed, as it was before there were any.
+        So a run is written, and signed, as it was before there was such a setting.
         """
-        plain = asdict(self)
         usual = {setting.name: setting.default for setting in fields(self)}
-        if self.batches == "none":
-            for name in OF_BATCHES:
-                if plain[name] == usual[name]:
-                    del plain[name]
-        return plain
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in LATER or value != usual[name]
+        }
 
     def with_changes(self, changes: Mapping[str, Any]) -> TrainSettings:
         """These settings with some replaced; an unknown name is refused with the nearest one."""

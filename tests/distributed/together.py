@@ -114,6 +114,8 @@ CASES: dict[str, dict[str, Any]] = {
     "authors-batch": {"preset": "authors", "layers": 2, "hidden": 4, "heads": 2, "norm": "batch",
                       "bias": False},
     "deep": {"preset": "deep", "layers": 4, "hidden": 8},
+    "taught": {"preset": "deep", "layers": 3, "hidden": 8,
+               "training": {"self_training": 1.0, "confidence": 0.35, "self_training_from": 0}},
     "gcnii": {"preset": "gcnii", "layers": 4, "hidden": 8},
     "gat-in-gcnii": {"model": "gat", "score": "ad", "preset": "gcnii", "layers": 3, "hidden": 8},
     "dp-in-gcnii": {"model": "gat", "score": "dp", "preset": "gcnii", "layers": 3, "hidden": 8},

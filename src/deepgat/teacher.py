@@ -1,0 +1,86 @@
+"""Self-training: confident predictions of nodes without a label become further targets.
+
+After every epoch, without dropout, the average prediction t ← 0.8 t + 0.2 softmax(logits) is taken.
+Let U be the nodes outside the training set with max_c t_vc above the confidence. The loss gains
+
+    μ r · (1/|U|) Σ_{v ∈ U} CE(logits_v, argmax_c t_vc),
+
+where r grows from 0 to 1 over 50 epochs. No label is looked at but those the model is trained with.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from deepgat.distributed import Team
+from deepgat.errors import UserError
+from deepgat.inputs import GraphInputs, Inputs, Network
+from deepgat.nn import AttentionStack
+from deepgat.training import TrainSettings
+
+SHARE_OF_THE_NEW = 0.2
+EPOCHS_TO_GROW = 50
+
+
+class Teacher:
+    """The targets of one graph, or of this process's part of it."""
+
+    def __init__(
+        self, graph: GraphInputs, model: AttentionStack, settings: TrainSettings, team: Team | None
+    ) -> None:
+        self.graph, self.team = graph, team
+        self.weight, self.confidence = settings.self_training, settings.confidence
+        self.first = settings.self_training_from
+        like, n = next(model.parameters()), graph.y.size(0)
+        self.average = like.new_full((n, model.num_classes), 1.0 / model.num_classes)
+        self.unlabelled = like.new_ones(n)
+        self.unlabelled[graph.nodes["train"]] = 0.0
+        self.epoch = like.new_zeros(())
+
+    @staticmethod
+    def wanted(
+        model: Network, inputs: Inputs, settings: TrainSettings, team: Team | None
+    ) -> Teacher | None:
+        """A teacher, where the settings ask for one and the data suits it."""
+        if not settings.self_training:
+            return None
+        graph = inputs.validation[0]
+        if not isinstance(model, AttentionStack) or not inputs.fixed or graph.y.dim() > 1:
+            raise UserError(
+                "self_training takes one graph with one class per node, seen whole in every step: "
+                "set self_training=0"
+            )
+        return Teacher(graph, model, settings, team)
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """μ r times the mean cross-entropy [n, C] → (); in a team this process's share of it."""
+        probability, target = self.average.max(1)
+        chosen = (probability > self.confidence).to(logits.dtype) * self.unlabelled
+        count = chosen.sum()
+        if self.team is not None:
+            count = self.team.sum(count)
+        each = F.cross_entropy(logits, target, reduction="none")
+        grown = ((self.epoch - self.first) / EPOCHS_TO_GROW).clamp(0, 1)
+        return self.weight * grown * (each * chosen).sum() / count.clamp(min=1)
+
+    @torch.no_grad()
+    def learn(self, logits: Tensor) -> None:
+        """What the model says of all nodes after an epoch; in place, so that it can be recorded."""
+        self.average.lerp_(logits.softmax(-1).to(self.average.dtype), SHARE_OF_THE_NEW)
+        self.epoch += 1
+
+    def state(self) -> dict[str, Tensor] | None:
+        """Of all nodes, for whoever keeps it; all processes of a team call it, the first has it."""
+        part = self.graph.part
+        average = self.average if part is None else part.gathered(self.average)
+        return None if average is None else {"average": average, "epoch": self.epoch}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        part = self.graph.part
+        rows = state["average"]
+        if part is not None:
+            rows = rows[part.ids[: part.own].cpu()]
+        self.average.copy_(rows)
+        self.epoch.copy_(state["epoch"])

@@ -1,0 +1,118 @@
+"""Self-training: the loss is what its equation says, and labels outside training stay unseen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from deepgat.errors import UserError
+from deepgat.inputs import FixedInputs, prepare
+from deepgat.nn import build_model
+from deepgat.recipes import recipe
+from deepgat.teacher import Teacher
+from deepgat.train import TrainSettings, fit
+from tiny import tiny_dataset, tiny_labels
+
+SETTINGS = TrainSettings(self_training=0.7, confidence=0.5, self_training_from=2, device="cpu")
+
+
+def made():
+    data = tiny_dataset()
+    plan = recipe("deep", layers=2, hidden=4)
+    torch.manual_seed(0)
+    return data, build_model(plan.model, data.num_features, data.num_classes)
+
+
+def test_the_loss_is_the_equation_node_by_node():
+    data, model = made()
+    (graph,) = prepare(model, data, torch.device("cpu"))
+    teacher = Teacher.wanted(model, FixedInputs([graph]), SETTINGS, None)
+    assert teacher is not None
+    n, classes = data.graphs[0].num_nodes, data.num_classes
+    train = set(graph.nodes["train"].tolist())
+    average = [[1 / classes] * classes for _ in range(n)]
+    torch.manual_seed(3)
+    taught = 0
+    for epoch in range(1, 60):
+        said = 3 * torch.randn(n, classes)
+        teacher.learn(said)
+        for v in range(n):
+            new = said[v].double().softmax(-1).tolist()
+            average[v] = [0.8 * a + 0.2 * b for a, b in zip(average[v], new, strict=True)]
+        logits = torch.randn(n, classes, requires_grad=True)
+        chosen = [v for v in range(n) if v not in train and max(average[v]) > 0.5]
+        taught = max(taught, len(chosen))
+        terms = [
+            -math.log(logits[v].double().softmax(-1)[average[v].index(max(average[v]))].item())
+            for v in chosen
+        ]
+        grown = min(max((epoch - 2) / 50, 0), 1)
+        expected = 0.7 * grown * sum(terms) / max(len(chosen), 1)
+        assert teacher.loss(logits).item() == pytest.approx(expected, abs=1e-5)
+    assert taught > 3
+    teacher.loss(logits).backward()
+    assert logits.grad is not None
+    untaught = [v for v in range(n) if v not in chosen]
+    assert logits.grad[untaught].abs().max() == 0
+
+
+def test_before_its_first_epoch_nothing_changes():
+    data, model = made()
+    start = {name: weight.clone() for name, weight in model.state_dict().items()}
+    found = []
+    for extra in ({}, {"self_training": 1.0, "self_training_from": 10}):
+        model.load_state_dict(start)
+        found.append(fit(model, data, TrainSettings(epochs=6, device="cpu", **extra)).history)
+    assert found[0] == found[1]
+
+
+def test_targets_are_learnt():
+    """A node that the teacher is sure of, and that nobody labelled, is pulled to its class."""
+    data, model = made()
+    (graph,) = prepare(model, data, torch.device("cpu"))
+    teacher = Teacher(graph, model, replace(SETTINGS, self_training_from=0), None)
+    n = data.graphs[0].num_nodes
+    sure = F.one_hot(torch.zeros(n, dtype=torch.long), data.num_classes) * 20.0
+    for _ in range(60):
+        teacher.learn(sure)
+    logits = torch.zeros(n, data.num_classes, requires_grad=True)
+    teacher.loss(logits).backward()
+    assert logits.grad is not None
+    outside = teacher.unlabelled.bool()
+    assert (logits.grad[outside, 0] < 0).all()
+    assert not logits.grad[~outside].any()
+
+
+def test_labels_outside_training_do_not_reach_it():
+    data, model = made()
+    start = {name: weight.clone() for name, weight in model.state_dict().items()}
+    settings = replace(SETTINGS, epochs=15, self_training_from=0, confidence=0.4)
+    losses = []
+    for shift in (0, 1):
+        model.load_state_dict(start)
+        (graph,) = data.graphs
+        y = torch.where(graph.test_mask, (graph.y + shift) % data.num_classes, graph.y)
+        changed = graph.clone()
+        changed.y = y
+        result = fit(model, replace(data, graphs=(changed,)), settings)
+        losses.append([(epoch.loss, epoch.val_loss) for epoch in result.history])
+    assert losses[0] == losses[1]
+
+
+def test_what_it_cannot_be_used_for_is_said():
+    data = tiny_labels()
+    model = build_model(recipe("deep", layers=2).model, data.num_features, data.num_classes, True)
+    with pytest.raises(UserError, match="self_training takes one graph with one class per node"):
+        fit(model, data, replace(SETTINGS, epochs=1))
+    for bad in ({"self_training": -1.0}, {"confidence": 1.0}, {"self_training_from": -1}):
+        with pytest.raises(UserError, match=next(iter(bad))):
+            TrainSettings(**bad)
+
+
+def test_runs_without_it_are_signed_as_before_it():
+    assert "self_training" not in TrainSettings().to_dict()
+    assert TrainSettings(self_training=0.5).to_dict()["self_training"] == 0.5
