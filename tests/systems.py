@@ -42,9 +42,13 @@ def mean_of_others(nbrs: Neighbours) -> Tensor:
     return dense(nbrs, lambda v, u: 0.0 if u == v else 1 / (len(nbrs[v]) - 1))
 
 
-def class_attention(nbrs: Neighbours, q: Tensor, tau: Tensor | float, rows: bool) -> Tensor:
-    """e_vu = exp(τ <q_v, q_u>); e_vu / d_v, or e_vu / sqrt(d_v d_u); d_v = Σ_u e_vu."""
-    e = dense(nbrs, lambda v, u: torch.exp(tau * (q[v] * q[u]).sum()))
+def class_attention(
+    nbrs: Neighbours, q: Tensor, tau: Tensor | float, rows: bool, M: Tensor | None = None
+) -> Tensor:
+    """e_vu = exp(τ Σ_ab q_va M_ab q_ub), M symmetric, I where it is not given; e_vu / d_v, or
+    e_vu / sqrt(d_v d_u); d_v = Σ_u e_vu."""
+    M = torch.eye(q.shape[1], dtype=q.dtype) if M is None else M
+    e = dense(nbrs, lambda v, u: torch.exp(tau * (q[v][:, None] * M * q[u][None, :]).sum()))
     d = e.sum(1)
     return e / d[:, None] if rows else e / torch.sqrt(d[:, None] * d[None, :])
 

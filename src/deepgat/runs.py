@@ -71,7 +71,8 @@ class ModelCard:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
-        return asdict(self) | {"training": self.training.to_dict()}
+        own = {"settings": self.settings.to_dict(), "training": self.training.to_dict()}
+        return asdict(self) | own
 
     def digest(self) -> str:
         """A fingerprint of all of it."""
@@ -113,7 +114,7 @@ class Run:
             "epochs": len(self.fitted.history),
             "stopped": self.fitted.stopped,
             "seconds": round(self.fitted.seconds, 3),
-            "model": asdict(self.card.settings),
+            "model": self.card.settings.to_dict(),
             "training": self.card.training.to_dict(),
             "versions": versions(),
             "hardware": hardware(self.card.training.device),

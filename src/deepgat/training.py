@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn.checkpoint import CHECKPOINTS
-from deepgat.nn.settings import check_type
+from deepgat.nn.settings import check_type, plain_values
 
 MONITORS = ("val-loss", "val-f1", "train-loss")
 PRECISIONS = ("float32", "bf16")
@@ -121,12 +121,7 @@ class TrainSettings:
 
         So a run is written, and signed, as it was before there was such a setting.
         """
-        usual = {setting.name: setting.default for setting in fields(self)}
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in LATER or value != usual[name]
-        }
+        return plain_values(self, LATER)
 
     def with_changes(self, changes: Mapping[str, Any]) -> TrainSettings:
         """These settings with some replaced; an unknown name is refused with the nearest one."""

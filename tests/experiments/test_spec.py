@@ -15,10 +15,12 @@ from deepgat.experiments.measures import MEASURES
 from deepgat.experiments.spec import KEEP, SECTIONS, signature_of, specs_from_toml
 from deepgat.experiments.values import to_toml
 from deepgat.nn import ModelSettings
+from deepgat.nn.settings import LATER as MODEL_LATER
 from deepgat.nn.settings import NORMS, SCORES
 from deepgat.recipes import recipe
 from deepgat.train import MONITORS, TrainSettings
 from deepgat.training import BATCHES
+from deepgat.training import LATER as TRAINING_LATER
 
 positive = st.floats(1e-12, 1e6, allow_nan=False)
 systems = st.sampled_from([(model, score) for model, known in SCORES.items() for score in known])
@@ -97,13 +99,21 @@ def test_every_setting_counts(section):
 
 
 def test_every_field_is_written():
-    plain = RunSpec(DataSpec("csbm"), training=TrainSettings(batches="clusters")).to_dict()
+    plain = RunSpec(DataSpec("csbm")).to_dict()
+    later = {"model": MODEL_LATER, "training": TRAINING_LATER}
     for section, kind in SECTIONS.items():
-        named = {item.name for item in fields(kind)} - {"device"}
+        named = {item.name for item in fields(kind)} - {"device"} - {*later.get(section, ())}
         assert set(plain[section]) == named
+    said = RunSpec(
+        DataSpec("csbm"),
+        ModelSettings(compatibility="learnt"),
+        TrainSettings(batches="clusters", self_training=0.5),
+    )
+    assert RunSpec.from_dict(said.to_dict()) == said
+    assert said.to_dict()["model"]["compatibility"] == "learnt"
 
 
-def test_runs_without_mini_batches_are_signed_as_before_there_were_any():
+def test_runs_without_a_new_setting_are_signed_as_before_there_was_one():
     assert RunSpec(DataSpec("csbm")).signature == "aa90df8592d86ee1"
     plain = RunSpec(DataSpec("csbm")).to_dict()
     assert not {"batches", "clusters", "fan_out"} & set(plain["training"])

@@ -46,7 +46,9 @@ def deep_literal(
             q = systems.softmax_rows((p.detach() if detach else p) / soft)
             own = w.get(f"layers.{layer - 1}.conv.score.temperature")
             factor = (tau if own is None else own) * (min(1, layer / ramp) if ramp else 1)
-            return systems.class_attention(nbrs, q, factor, rows)
+            M = w.get(f"layers.{layer - 1}.conv.score.compatibility")
+            M = None if M is None else 0.5 * M + 0.5 * M.t()
+            return systems.class_attention(nbrs, q, factor, rows, M)
 
         out, states = systems.gcnii(x, nbrs, w, layers, 0.1, 0.5, attention)
         before = {i: logits_of(i + 1, h) for i, h in enumerate(states[:-1])}
@@ -134,6 +136,20 @@ CASES: dict[str, tuple[dict, Literal]] = {
     "deep with learned τ": (
         {"model": "deep", "learn_temperature": True, "temperature": 1.5},
         deep_literal(),
+    ),
+    "deep with learnt compatibility": (
+        {"model": "deep", "compatibility": "learnt"},
+        deep_literal(),
+    ),
+    "deep with learnt compatibility and τ, gradients, over rows": (
+        {
+            "model": "deep",
+            "compatibility": "learnt",
+            "learn_temperature": True,
+            "detach_attention": False,
+            "normalization": "row",
+        },
+        deep_literal(detach=False, rows=True),
     ),
     "deep with growing τ, softened": (
         {"model": "deep", "temperature_ramp": 3, "softening": 2.0, "temperature": 3.0},

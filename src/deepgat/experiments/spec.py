@@ -116,7 +116,7 @@ class RunSpec:
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """The whole spec as plain values, section by section."""
-        plain = asdict(self) | {"training": self.training.to_dict()}
+        plain = asdict(self) | {"model": self.model.to_dict(), "training": self.training.to_dict()}
         for section, names in NOT_PART.items():
             for name in names:
                 del plain[section][name]

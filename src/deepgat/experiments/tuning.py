@@ -44,7 +44,7 @@ class Search:
         told = {
             "dataset": dataset.name,
             "split": dataset.split,
-            "model": asdict(self.plan.model),
+            "model": self.plan.model.to_dict(),
             "training": {
                 key: value
                 for key, value in self.plan.training.to_dict().items()

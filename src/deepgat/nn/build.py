@@ -105,6 +105,7 @@ def _score(settings: ModelSettings, multi_label: bool) -> ScoreFactory:
             first_layer=settings.attention_from,
             softening=settings.softening,
             detached=settings.detach_attention,
+            compatible=settings.compatibility == "learnt",
         )
     if settings.model == "oracle":
         return partial(OracleScore, inside_softmax=settings.score == "softmax")

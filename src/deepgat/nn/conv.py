@@ -117,7 +117,7 @@ class NeighborAttention(nn.Module):
         self.forget_projections = False
         """Compute W₂ x and W₁ x again in the backward pass: less memory for a little more time."""
 
-        self.score: Score = score(HeadShape(heads, out_channels))
+        self.score: Score = score(HeadShape(heads, out_channels, num_classes or 0))
         self.weight = (
             nn.Parameter(torch.empty(heads * out_channels, in_channels)) if project else None
         )

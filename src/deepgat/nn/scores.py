@@ -34,6 +34,8 @@ class HeadShape:
     heads: int
     width: int
     """D, channels per head of the layer's output."""
+    classes: int = 0
+    """C, of the layer's class prediction."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +129,9 @@ class DotScore(Score):
 class ClassScore(Score):
     """DP and SD of DeepGAT: s_vu = τ · scale · <ŷ_v, ŷ_u>, the agreement of two class predictions.
 
-    ŷ = softmax(p/T), or sigmoid(p/T) with ``independent_labels``.
+    ŷ = softmax(p/T), or sigmoid(p/T) with ``independent_labels``. With ``compatible`` a symmetric
+    matrix M [C, C] is learnt, I at first: s_vu = τ · scale · <M ŷ_v, ŷ_u>. Where neighbours mostly
+    differ, a class may then attend to another.
 
     Args:
         shape: of the layer.
@@ -139,6 +143,7 @@ class ClassScore(Score):
         first_layer: layers before this one weigh all neighbours alike, s_vu = 0.
         softening: T; above 1 the predictions that are compared are less sure of themselves.
         detached: no gradient through the attention; the predictions are trained by their loss only.
+        compatible: learn M, one per layer.
     """
 
     needs_class_logits = True
@@ -154,8 +159,10 @@ class ClassScore(Score):
         first_layer: int = 1,
         softening: float = 1.0,
         detached: bool = False,
+        compatible: bool = False,
     ) -> None:
         super().__init__()
+        self.compatibility = nn.Parameter(torch.eye(shape.classes)) if compatible else None
         self.output_width = shape.width
         self.scale = scale
         self.independent_labels = independent_labels
@@ -169,6 +176,8 @@ class ClassScore(Score):
     def reset_parameters(self) -> None:
         if self.temperature is not None:
             nn.init.constant_(self.temperature, self.start)
+        if self.compatibility is not None:
+            nn.init.eye_(self.compatibility)
 
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
         if inputs.layer < self.first_layer:
@@ -182,10 +191,15 @@ class ClassScore(Score):
         scale = self.scale(logits.size(-1), self.output_width)
         if self.ramp:
             scale *= min(1.0, inputs.layer / self.ramp)
-        if self.temperature is None:
+        if self.temperature is None and self.compatibility is None:
             return ClassAgreement(logits, self.start * scale, self.independent_labels)
         prediction = logits.sigmoid() if self.independent_labels else logits.softmax(-1)
-        return DotProduct(self.temperature * prediction, prediction, scale)
+        query = prediction
+        if self.compatibility is not None:
+            query = query @ (self.compatibility + self.compatibility.T) / 2
+        if self.temperature is None:
+            return DotProduct(query, prediction, self.start * scale)
+        return DotProduct(self.temperature * query, prediction, scale)
 
 
 class OracleScore(Score):

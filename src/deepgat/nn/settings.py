@@ -7,8 +7,8 @@ a command line, a file or a stored run can say which model it means.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -97,6 +97,9 @@ PREDICTING = ("deepgat", "oracle")
 GATE_LAYERS = ("same", "own")
 GATE_REDUCTIONS = ("mean", "sum")
 CLASS_HEADS = ("layer", "shared")
+COMPATIBILITIES = ("same-class", "learnt")
+LATER = ("compatibility",)
+"""Settings that there were not always; at their defaults they are as if there were none."""
 SHARES = (
     "dropout",
     "attention_dropout",
@@ -199,6 +202,11 @@ class ModelSettings:
     temperature_ramp: int = _choice(0, "layers over which τ grows to its full value; 0: none")
     softening: float = _choice(1.0, "T in softmax(p/T), the class predictions compared")
     attention_from: int = _choice(1, "the first layer that attends by class; uniform before")
+    compatibility: str = _choice(
+        "same-class",
+        "which classes attend to which: each to itself, or by a learnt C×C matrix",
+        COMPATIBILITIES,
+    )
     sd_scale: str = _choice(
         "width", "SD divides by dim(q), or by sqrt(per-head output width)", tuple(SD_SCALES)
     )
@@ -255,6 +263,13 @@ class ModelSettings:
         if self.class_head == "shared" and self.readout != "linear":
             raise UserError("class_head=shared is the readout's linear map: set readout=linear")
 
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values; what is new and at its default is left out.
+
+        So a run is written, and signed, as it was before there was such a setting.
+        """
+        return plain_values(self, LATER)
+
     @staticmethod
     def names() -> list[str]:
         return [setting.name for setting in fields(ModelSettings)]
@@ -270,6 +285,16 @@ class ModelSettings:
             if name not in self.names():
                 raise unknown_name("model setting", name, self.names())
         return replace(self, **changes)
+
+
+def plain_values(settings: Any, later: Collection[str]) -> dict[str, Any]:
+    """The fields of a settings class, without those of ``later`` that are at their defaults."""
+    usual = {setting.name: setting.default for setting in fields(settings)}
+    return {
+        name: value
+        for name, value in asdict(settings).items()
+        if name not in later or value != usual[name]
+    }
 
 
 def check_type(name: str, value: Any, expected: type) -> None:
