@@ -1,14 +1,18 @@
 """The other systems: which runs they need, and what the tables and figures make of them."""
 
+import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from scipy import stats
 
 from deepgat.config import shipped
 from deepgat.errors import UserError
-from deepgat.experiments import peers
+from deepgat.experiments import peers, study
 from deepgat.report import peers as report
 from deepgat.report.layout import Sourced
+from deepgat.report.scores import paired
 
 from jobs import graded_record
 
@@ -57,14 +61,14 @@ def test_the_training_is_chosen_on_validation_nodes():
     own, other = (graded_record(spec) for spec in specs)
     for record, val, test in ((own, 0.7, 0.9), (other, 0.8, 0.6)):
         record["micro_f1"] = {**record["micro_f1"], "val": val, "test": test}
-    (table,) = report.peer_tables({"GCN": [own, other]})
+    (table,) = report.depth_tables({"GCN": [own, other]}, "peers")
     assert str(table.rows[0][1]) == "60.0"
 
 
 def test_tables_and_figures():
     labelled = peers.peer_specs(datasets=["cora", "cs"], layers=[2, 8])
     records = {label: [graded_record(s) for s in specs] for label, specs in labelled.items()}
-    cora, cs = report.peer_tables(records)
+    cora, cs = report.depth_tables(records, "peers")
     assert cora.columns == ["system", "L = 2", "L = 8"]
     rows = {row[0]: row[1:] for row in cora.rows}
     assert list(rows) == list(peers.SETTINGS)
@@ -72,7 +76,7 @@ def test_tables_and_figures():
     assert str(rows["GAT"][1]).startswith("51.0 ± ")
     assert isinstance(rows["GCN"][0], Sourced)
     assert cs.name == "peers-cs"
-    figures = report.peer_figures(records)
+    figures = report.depth_figures(records, "peers")
     assert list(figures) == ["peers-cora", "peers-cs"]
     (axes,) = figures["peers-cora"].axes
     assert len(axes.lines) == len(peers.SETTINGS)
@@ -103,3 +107,46 @@ def test_labels_keep_their_order_and_their_distance(values):
     apart = sorted(places)
     assert all(b - a >= 0.5 - 1e-12 for a, b in pairwise(apart))
     assert all(0.0 <= place <= 10.0 for place in places)
+
+
+def test_differences_are_taken_pair_by_pair():
+    """Against a t-test written out: mean difference over its standard error."""
+    specs = peers.peer_specs(datasets=["cs"], layers=[4], seeds=[0, 1], splits=3)
+    ours, theirs = (
+        [graded_record(s) for s in specs[label] if s.training.lr == 0.01][:6]
+        for label in ("DeepGAT, deep", "GCNII")
+    )
+    assert [r["split"] for r in ours] == [r["split"] for r in theirs]
+    for i, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        other["micro_f1"] = {**other["micro_f1"], "test": 0.80 + 0.01 * i}
+        mine["micro_f1"] = {**mine["micro_f1"], "test": 0.80 + 0.01 * i + 0.01 * (1 + i % 3)}
+    by_split: dict[str, list[float]] = {}
+    for mine, other in zip(ours, theirs, strict=True):
+        more = 100 * (mine["micro_f1"]["test"] - other["micro_f1"]["test"])
+        by_split.setdefault(mine["split"], []).append(more)
+    means = [sum(group) / len(group) for group in by_split.values()]
+    mean = sum(means) / 3
+    error = math.sqrt(sum((m - mean) ** 2 for m in means) / 2 / 3)
+    found = paired(ours, theirs)
+    assert found is not None
+    assert found.difference == pytest.approx(mean)
+    assert found.p_value == pytest.approx(2 * stats.t.sf(abs(mean / error), 2))
+    (table,) = report.pair_tables(
+        {"DeepGAT, deep": ours, "GCNII": theirs}, "peers", "DeepGAT, deep"
+    )
+    assert table.rows == [["GCNII", f"{-mean:+.1f} (p = {found.p_value:.3f})"]]
+    assert paired(ours, []) is None
+    assert math.isnan(paired(ours[:1], theirs[:1]).p_value)
+
+
+def test_the_study_changes_one_thing_at_a_time():
+    labelled = study.study_specs(datasets=["cora"], layers=[4], seeds=[0])
+    assert list(labelled) == list(study.CHANGES)
+    (base,) = labelled[study.BASE]
+    seen = set()
+    for name, (spec,) in labelled.items():
+        model, training = study.CHANGES[name]
+        assert spec.model == replace(base.model, **model), name
+        assert spec.training == replace(base.training, **training), name
+        seen.add(spec)
+    assert len(seen) == len(labelled)

@@ -22,6 +22,7 @@ from deepgat.analysis.metrics import (
     degradation,
     f1_counts,
     micro_f1,
+    paired_p_value,
     predicted_labels,
 )
 from deepgat.analysis.nearest import ErrorBounds, bayes_error_bounds, nearest_neighbor_error
@@ -78,6 +79,7 @@ __all__ = [
     "neighbor_distance",
     "numerical_rank",
     "over_smoothing_profile",
+    "paired_p_value",
     "predicted_labels",
     "rayleigh_quotient",
     "reliability",

@@ -60,6 +60,17 @@ def confidence_interval(values: Sequence[float], level: float = 0.95) -> Interva
     return Interval(fmean(values), quantile * stdev(values) / math.sqrt(n))
 
 
+def paired_p_value(differences: Sequence[float]) -> float:
+    """Two-sided p of Student's t-test that the mean of paired differences is 0; NaN of one pair."""
+    if len(differences) < 2:
+        return math.nan
+    if stdev(differences) == 0.0:
+        return 1.0 if fmean(differences) == 0.0 else 0.0
+    from scipy import stats  # here, because importing it takes a second
+
+    return float(stats.ttest_1samp(differences, 0.0).pvalue)
+
+
 class Degradation(NamedTuple):
     """What depth costs: the best score over all depths, and the score at the largest."""
 

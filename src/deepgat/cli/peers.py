@@ -1,4 +1,4 @@
-"""``deepgat reproduce publications`` and ``deepgat reproduce peers``."""
+"""``deepgat reproduce publications``, ``peers`` and ``study``: what is beyond the paper."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from deepgat.cli.show import show_page
-from deepgat.experiments import Outcome, Record, RunSpec, peers
+from deepgat.experiments import Outcome, Record, RunSpec, peers, study
+
+TARGETS = (peers.PUBLICATIONS, peers.PEERS, study.STUDY)
+OURS = "DeepGAT, deep"
+"""The peer that the others are compared with."""
 
 
 def reproduce_peers(
@@ -33,11 +37,19 @@ def reproduce_peers(
         ]
         show_page(Page(target, [report.publication_table(rows)]), out)
         return specs, outcome
-    labelled = peers.peer_specs(**grid)
+    make, base = (
+        (study.study_specs, study.BASE) if target == study.STUDY else (peers.peer_specs, OURS)
+    )
+    labelled = make(**grid)
     specs = list(dict.fromkeys(spec for own in labelled.values() for spec in own))
     outcome = obtain(specs)
     found = {label: _finished(own, outcome) for label, own in labelled.items()}
-    page = Page(target, report.peer_tables(found), report.peer_figures(found))
+    tables = [
+        *report.depth_tables(found, target),
+        *report.pair_tables(found, target, base),
+        *report.depth_tables(found, target, "val"),
+    ]
+    page = Page(target, tables, report.depth_figures(found, target))
     show_page(page, out, grid["quick"])
     return specs, outcome
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from deepgat.cli.parsing import parse_numbers
-from deepgat.cli.peers import reproduce_peers
+from deepgat.cli.peers import TARGETS, reproduce_peers
 from deepgat.cli.run import (
     STORE,
     RayOption,
@@ -58,7 +58,8 @@ def reproduce(
         typer.Argument(
             help="table1, degradation, depth, table2, attention-kl, nearest-neighbor, "
             "over-smoothing, lemmas, or all of these. Beyond the paper: publications (other "
-            "systems beside their own numbers), peers (all systems, 2 to 128 layers).",
+            "systems beside their own numbers), peers (all systems, 2 to 128 layers), study (the "
+            "deep recipe with one thing changed at a time).",
         ),
     ],
     protocol: Annotated[
@@ -86,7 +87,9 @@ def reproduce(
     ] = None,
     systems: Annotated[
         str | None,
-        typer.Option(help="Systems with semicolons, e.g. 'gcnii;deepgat, deep' (peers)."),
+        typer.Option(
+            help="Some of the systems of peers or study, with semicolons: 'gcnii;deepgat, deep'."
+        ),
     ] = None,
     store: StoreOption = STORE,
     records: Annotated[
@@ -127,9 +130,9 @@ def reproduce(
             return _known(specs, records)
         return run_with_view(specs, Store(store), workers, device, retry_failed, quiet, ray)
 
-    if systems is not None and target != peers.PEERS:
-        raise UserError(f"--systems is for the target {peers.PEERS}: leave it out for {target}")
-    if target in peers.TARGETS:
+    if systems is not None and (target not in TARGETS or target == peers.PUBLICATIONS):
+        raise UserError(f"--systems is for the targets peers and study: leave it out for {target}")
+    if target in TARGETS:
         grid["systems"] = None if systems is None else systems.split(";")
         specs, outcome = reproduce_peers(target, grid, obtain, out)
     else:

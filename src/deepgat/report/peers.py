@@ -11,9 +11,19 @@ from matplotlib.figure import Figure
 
 from deepgat.report.figures import COLORS, MARKERS, new_axes
 from deepgat.report.layout import Sourced, Table
-from deepgat.report.scores import Curve, Record, curves, score_on_test, signatures, signed
+from deepgat.report.scores import (
+    Curve,
+    Record,
+    curves,
+    paired,
+    score_on,
+    score_on_test,
+    signatures,
+    signed,
+)
 
 NONE = "–"
+PARTS = {"test": "Test", "val": "Validation"}
 OWN = "DeepGAT"
 """How the names of our own systems begin; their lines are drawn on top, and thicker."""
 
@@ -70,22 +80,24 @@ def peer_curves(labelled: Mapping[str, Sequence[Record]]) -> dict[str, dict[str,
     return found
 
 
-def peer_tables(labelled: Mapping[str, Sequence[Record]]) -> list[Table]:
-    """A table per dataset: systems by depths."""
+def depth_tables(
+    labelled: Mapping[str, Sequence[Record]], target: str, part: str = "test"
+) -> list[Table]:
+    """A table per dataset: systems by depths, scored on one part of the nodes."""
     tables = []
     for dataset, systems in peer_curves(labelled).items():
         depths = sorted({depth for curve in systems.values() for depth in curve})
         rows = []
         for label, curve in systems.items():
-            scores = {depth: score_on_test(records) for depth, records in curve.items()}
+            scores = {depth: score_on(part, records) for depth, records in curve.items()}
             cells = [
                 Sourced(str(scores[d]), scores[d].runs) if d in scores else NONE for d in depths
             ]
             rows.append([label, *cells])
         tables.append(
             Table(
-                f"peers-{dataset}",
-                f"Test micro-F1 (%) by depth, {dataset}",
+                f"{target}-{dataset}" if part == "test" else f"{target}-{dataset}-{part}",
+                f"{PARTS[part]} micro-F1 (%) by depth, {dataset}",
                 ["system", *(f"L = {depth}" for depth in depths)],
                 rows,
                 [
@@ -99,7 +111,38 @@ def peer_tables(labelled: Mapping[str, Sequence[Record]]) -> list[Table]:
     return tables
 
 
-def peer_figures(labelled: Mapping[str, Sequence[Record]]) -> dict[str, Figure]:
+def pair_tables(labelled: Mapping[str, Sequence[Record]], target: str, base: str) -> list[Table]:
+    """A table per dataset: what each system has more than ``base`` on the same repetitions."""
+    tables = []
+    for dataset, systems in peer_curves(labelled).items():
+        if base not in systems:
+            continue
+        depths = sorted(systems[base])
+        rows = []
+        for label, curve in systems.items():
+            if label == base:
+                continue
+            cells: list[str] = []
+            for depth in depths:
+                pair = paired(curve.get(depth, []), systems[base][depth])
+                cells.append(NONE if pair is None else str(pair))
+            rows.append([label, *cells])
+        tables.append(
+            Table(
+                f"{target}-{dataset}-pairs",
+                f"Points of test micro-F1 above {base}, {dataset}",
+                ["system", *(f"L = {depth}" for depth in depths)],
+                rows,
+                [
+                    "Mean difference on the same splits and seeds; in brackets p of the paired "
+                    "t-test over splits where there are several, else over seeds."
+                ],
+            )
+        )
+    return tables
+
+
+def depth_figures(labelled: Mapping[str, Sequence[Record]], target: str) -> dict[str, Figure]:
     """A figure per dataset, depth on a logarithmic axis, names at the right ends of the lines."""
     figures = {}
     for dataset, systems in peer_curves(labelled).items():
@@ -140,7 +183,7 @@ def peer_figures(labelled: Mapping[str, Sequence[Record]]) -> dict[str, Figure]:
                 arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.5},
                 annotation_clip=False,
             )
-        figures[f"peers-{dataset}"] = figure
+        figures[f"{target}-{dataset}"] = figure
     return figures
 
 

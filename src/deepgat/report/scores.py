@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from deepgat.analysis import confidence_interval
+from deepgat.analysis import confidence_interval, paired_p_value
 
 Record = Mapping[str, Any]
 
@@ -104,9 +104,47 @@ def mean_score(
     return Score(mean, half, len(values), layers, tuple(runs))
 
 
-def score_on_test(records: Sequence[Record], layers: str = "") -> Score:
-    values = [(r["split"], 100 * r["micro_f1"]["test"]) for r in records]
+def score_on(part: str, records: Sequence[Record], layers: str = "") -> Score:
+    values = [(r["split"], 100 * r["micro_f1"][part]) for r in records]
     return mean_score(values, layers, signatures(records))
+
+
+def score_on_test(records: Sequence[Record], layers: str = "") -> Score:
+    return score_on("test", records, layers)
+
+
+class Paired(NamedTuple):
+    """A mean difference of test scores in points, and p of the paired t-test (NaN of one pair)."""
+
+    difference: float
+    p_value: float
+
+    def __str__(self) -> str:
+        certain = "" if math.isnan(self.p_value) else f" ({_p(self.p_value)})"
+        return signed(self.difference) + certain
+
+
+def paired(records: Sequence[Record], others: Sequence[Record]) -> Paired | None:
+    """How far the first are above the others, on the repetitions that both have; None: none.
+
+    As for the intervals, the pairs are the means of the splits, or the seeds of a single one.
+    """
+    own = {(r["split"], r["seed"]): 100 * r["micro_f1"]["test"] for r in records}
+    by_split: dict[str, list[float]] = {}
+    for other in others:
+        repeat = (other["split"], other["seed"])
+        if repeat in own:
+            difference = own[repeat] - 100 * other["micro_f1"]["test"]
+            by_split.setdefault(other["split"], []).append(difference)
+    if not by_split:
+        return None
+    means = [fmean(group) for group in by_split.values()]
+    units = means if len(means) > 1 else next(iter(by_split.values()))
+    return Paired(fmean(units), paired_p_value(units))
+
+
+def _p(value: float) -> str:
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
 
 
 def signatures(records: Iterable[Record]) -> tuple[str, ...]:

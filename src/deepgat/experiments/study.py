@@ -1,0 +1,63 @@
+"""What each ingredient of the deep recipe gives: the recipe with one thing changed at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from deepgat.config import read_config
+from deepgat.experiments.depths import depth_specs
+from deepgat.experiments.spec import RunSpec
+
+STUDY = "study"
+BASE = "deep"
+SETTING = "deep-cora"
+"""The shipped setting that is changed."""
+
+_LATE = {"attention_from": 4, "temperature": 3.0}
+_TAUGHT = {"self_training": 1.0}
+
+CHANGES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    BASE: ({}, {}),
+    # without
+    "no class attention": ({"temperature": 0.0}, {}),
+    "no layer loss": ({"layer_loss": 0.0}, {}),
+    "neither: GCNII": ({"temperature": 0.0, "layer_loss": 0.0}, {}),
+    "no identity map": ({"identity_map": 0.0}, {}),
+    # otherwise
+    "a class head per layer": ({"class_head": "layer", "class_bias": True, "label_hops": 0}, {}),
+    "class heads that see labels": ({"class_head": "layer", "class_bias": True}, {}),
+    "gradient through attention": ({"detach_attention": False}, {}),
+    "attention after dropout": ({"clean_attention": False}, {}),
+    "attention dropout .3": ({"attention_dropout": 0.3}, {}),
+    "over rows": ({"normalization": "row"}, {}),
+    "layer norm": ({"norm": "layer"}, {}),
+    "width 256": ({"hidden": 256}, {}),
+    "τ = 3": ({"temperature": 3.0}, {}),
+    "τ learnt": ({"learn_temperature": True}, {}),
+    "τ growing to 3 in 8 layers": ({"temperature": 3.0, "temperature_ramp": 8}, {}),
+    "τ = 3, softened by 2": ({"temperature": 3.0, "softening": 2.0}, {}),
+    "τ = 3 from layer 4 on": (_LATE, {}),
+    "compatibility learnt": ({"compatibility": "learnt"}, {}),
+    "α = .2": ({"initial_residual": 0.2}, {}),
+    "α = .2, neither: GCNII": (
+        {"initial_residual": 0.2, "temperature": 0.0, "layer_loss": 0.0}, {}
+    ),
+    # further
+    "self-training": ({}, _TAUGHT),
+    "self-training, no class attention": ({"temperature": 0.0}, _TAUGHT),
+    "α = .2, τ = 3 from layer 4 on": ({"initial_residual": 0.2, **_LATE}, {}),
+    "α = .2, τ = 3 from layer 4 on, self-training": ({"initial_residual": 0.2, **_LATE}, _TAUGHT),
+}  # fmt: skip
+"""Name → what is changed of the model, and of its training."""
+
+
+def study_specs(**grid: Any) -> dict[str, list[RunSpec]]:
+    """Change → its runs, as :func:`~deepgat.experiments.depths.depth_specs` takes the grid."""
+    base = read_config(SETTING)
+    configs = {
+        name: replace(base, model={**base.model, **model}, training={**base.training, **training})
+        for name, (model, training) in CHANGES.items()
+    }
+    return depth_specs(configs, **grid)
