@@ -28,7 +28,9 @@ def numbered(seed: Tensor, ids: Tensor | None) -> Tensor:
 
 def with_first_head(seed: Tensor, first: int) -> Tensor:
     """The seed for heads ``first``, ``first + 1``, … of a layer."""
-    return seed + (first << 32) if first else seed
+    if not first:
+        return seed
+    return torch.cat([seed[:1] + (first << 32), seed[1:]])
 
 
 def keep_edges(target: Tensor, source: Tensor, heads: int, p: float, seed: Tensor) -> Tensor:
