@@ -21,6 +21,7 @@ FLAGS = [
     "-fno-trapping-math",
     "-Wno-psabi",
 ]
+SOURCES = ("attention", "matmul", "sampling", "table")
 INSTRUCTION_SETS = {
     "base": [],
     "avx2": ["-mavx2", "-mfma"],
@@ -56,7 +57,7 @@ setup(
     ext_modules=[
         Extension(
             "deepgat.ops._kernels",
-            [f"src/deepgat/ops/kernels/{name}.cpp" for name in ("attention", "matmul", "sampling", "table")],
+            [f"src/deepgat/ops/kernels/{name}.cpp" for name in SOURCES],
             depends=[f"src/deepgat/ops/kernels/{name}.h" for name in ("names", "simd")],
             optional=True,
         )

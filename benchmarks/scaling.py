@@ -2,6 +2,8 @@
 
     python benchmarks/scaling.py cs --preset deep --layers 16
     torchrun --standalone --nproc-per-node 2 benchmarks/scaling.py cs --preset deep --layers 16
+    torchrun --standalone --nproc-per-node 2 benchmarks/scaling.py cs --preset authors \\
+        --parallel heads
     torchrun --standalone --nproc-per-node 4 benchmarks/scaling.py FOLDER-OF-DEEPGAT-PARTITION
 
 Prints one JSON object: the median epoch (a step and an evaluation) by the clock, and by the
@@ -36,8 +38,9 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--parallel", default="parts", help="parts or heads")
     options = parser.parse_args()
-    team = Team.join(options.device) if Team.launched() else None
+    team = Team.join(options.device, options.parallel) if Team.launched() else None
     if is_partition(options.dataset):
         assert team is not None, "a partitioned graph needs torchrun"
         data = read_part(options.dataset, team.rank, team.size)
@@ -70,6 +73,7 @@ def main() -> None:
             "dataset": data.name,
             "preset": options.preset,
             "layers": options.layers,
+            "parallel": options.parallel,
             "processes": 1 if team is None else team.size,
             "threads_each": torch.get_num_threads(),
             "epoch_seconds": median(epochs[2:]),

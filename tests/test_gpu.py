@@ -341,3 +341,21 @@ def test_the_command_line_takes_the_gpu(monkeypatch, capsys):
         assert not exit_.value.code
         (line,) = capsys.readouterr().out.splitlines()
         assert json.loads(line)["hardware"] == torch.cuda.get_device_name()
+
+
+@pytest.mark.parametrize("preset", ["authors", "deep"])
+@pytest.mark.parametrize(
+    "batches",
+    [
+        {"batches": "clusters", "clusters": 6, "batch_clusters": 2},
+        {"batches": "neighbours", "batch_seeds": 5, "fan_out": "3"},
+    ],
+)
+def test_mini_batches_and_evaluation_in_chunks(preset, batches):
+    data = tiny_dataset(sparse=preset == "deep")
+    settings = model_settings("deepgat", preset, hidden=4, layers=3)
+    training = TrainSettings(epochs=5, device="cuda", most_nodes=25, **batches)
+    run, again = (train_once(data, Recipe(settings, training)) for _ in range(2))
+    assert run.fitted.history == again.fitted.history
+    whole = evaluate(run.model, data, "cuda")
+    torch.testing.assert_close(run.evaluation.logits[0], whole.logits[0], **CLOSE)

@@ -37,6 +37,24 @@ class Epoch:
     """The best epoch so far, this one included."""
 
 
+class Weights:
+    """A copy of all that a model has learnt, to return to."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.names = list(model.state_dict())
+        self.model = list(model.state_dict().values())
+        self.kept = [item.clone() for item in self.model]
+
+    def named(self) -> dict[str, Tensor]:
+        return dict(zip(self.names, self.kept, strict=True))
+
+    def keep(self) -> None:
+        torch._foreach_copy_(self.kept, self.model)
+
+    def restore(self) -> None:
+        torch._foreach_copy_(self.model, self.kept)
+
+
 @dataclass(frozen=True)
 class Progress:
     """The file of one training."""

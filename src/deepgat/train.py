@@ -14,15 +14,15 @@ from deepgat.analysis import f1_counts, micro_f1
 from deepgat.batches import SampledInputs, in_chunks
 from deepgat.data import NodeDataset
 from deepgat.devices import autocast, choose_device, own_random_numbers
-from deepgat.distributed import PartDataset, Team
+from deepgat.distributed import LiveHeads, PartDataset, Team
 from deepgat.distributed.interrupts import stop_asked
 from deepgat.errors import UserError
 from deepgat.inputs import SPLITS, FixedInputs, GraphInputs, Inputs, Network, prepare
 from deepgat.nn import AttentionStack, LayerOutputs, classification_loss
 from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
 from deepgat.nn.edges import all_edges
-from deepgat.ops import use_part
-from deepgat.progress import Epoch, Progress, best_of, monitored
+from deepgat.ops import use_heads, use_part
+from deepgat.progress import Epoch, Progress, Weights, best_of, monitored
 from deepgat.replay import Recorded
 from deepgat.teacher import Teacher
 from deepgat.training import MONITORS, PRECISIONS, TrainSettings
@@ -88,8 +88,8 @@ def fit(
         settings: how to train.
         on_epoch: called after every epoch, to show progress.
         cuda_graphs: on a GPU, record the step and replay it (where the data is one graph).
-        team: the processes that train together, each calling this with the same model and, of
-            the data, its part; the results are those of one process, up to rounding.
+        team: the processes that train together, each calling this with the same model and with
+            the data, or its part of it; the results are those of one process, up to rounding.
         progress: keep on disk where the training stands, and go on from there.
     """
     settings = TrainSettings() if settings is None else settings
@@ -97,7 +97,7 @@ def fit(
     model.to(device)
     inputs: Inputs
     if settings.batches == "none":
-        graphs = prepare(model, dataset, device, team)
+        graphs = prepare(model, dataset, device, _by_parts(team))
         _require_nodes(dataset, graphs)
         inputs = FixedInputs(graphs)
     elif team is None:
@@ -124,7 +124,7 @@ def fit_inputs(
     """As :func:`fit`, for inputs that are on the device of the model already."""
     device = inputs.validation[0].y.device
     epoch_of = _Epochs(model, inputs, settings, cuda_graphs, team)
-    best_weights, spare = _Weights(model), _Weights(model)
+    best_weights, spare = Weights(model), Weights(model)
     stopped, start = "epochs", time.perf_counter()
     with own_random_numbers(settings.seed, device), stop_asked(team) as asked:
         history: list[Epoch] = []
@@ -193,14 +193,27 @@ def evaluate(
         whole = prepare(model, dataset, torch.device("cpu"))
         graphs: Sequence[GraphInputs] = [in_chunks(model, graph, chunk, where) for graph in whole]
     else:
-        graphs = prepare(model, dataset, where, team)
-    logits = [_full(graph.run(model).logits) for graph in graphs]
+        graphs = prepare(model, dataset, where, _by_parts(team))
+    with use_heads(_heads(model, team)):
+        logits = [_full(graph.run(model).logits) for graph in graphs]
     losses, scores = {}, {}
     for part in SPLITS:
         if any(graph.counts[part] for graph in graphs):
-            losses[part], scores[part] = _scores_of(logits, graphs, part, team).tolist()
-    found = [_gathered(values, graph) for values, graph in zip(logits, graphs, strict=True)]
-    return Evaluation(scores, losses, [values.cpu() for values in found if values is not None])
+            found = _scores_of(logits, graphs, part, _by_parts(team)).tolist()
+            losses[part], scores[part] = found
+    pairs = zip(logits, graphs, strict=True)
+    every = [_gathered(values, graph) for values, graph in pairs]
+    return Evaluation(scores, losses, [values.cpu() for values in every if values is not None])
+
+
+def _by_parts(team: Team | None) -> Team | None:
+    """The team where it divides the graph; None where every process has all of it."""
+    return None if team is None or team.parallel == "heads" else team
+
+
+def _heads(model: Network, team: Team | None) -> LiveHeads | None:
+    """This process's share of the heads, where these are divided."""
+    return None if team is None or team.parallel != "heads" else LiveHeads(team, model)
 
 
 def _gathered(values: Tensor, graph: GraphInputs) -> Tensor | None:
@@ -235,24 +248,6 @@ def _optimizer(model: Network, settings: TrainSettings) -> torch.optim.Optimizer
     )
 
 
-class _Weights:
-    """A copy of all that a model has learnt, to return to."""
-
-    def __init__(self, model: Network) -> None:
-        self.names = list(model.state_dict())
-        self.model = list(model.state_dict().values())
-        self.kept = [item.clone() for item in self.model]
-
-    def named(self) -> dict[str, Tensor]:
-        return dict(zip(self.names, self.kept, strict=True))
-
-    def keep(self) -> None:
-        torch._foreach_copy_(self.kept, self.model)
-
-    def restore(self) -> None:
-        torch._foreach_copy_(self.model, self.kept)
-
-
 class _Epochs:
     """One epoch after the other: a step per training graph, then a look at the validation nodes."""
 
@@ -264,7 +259,8 @@ class _Epochs:
         cuda_graphs: bool,
         team: Team | None,
     ) -> None:
-        self.model, self.inputs, self.team = model, inputs, team
+        self.model, self.inputs = model, inputs
+        self.team, self.heads = _by_parts(team), _heads(model, team)
         self.precision = settings.precision
         device = inputs.validation[0].y.device
         needed = model.layer_bytes(inputs.most_nodes)
@@ -304,7 +300,8 @@ class _Epochs:
         if not math.isfinite(val_loss):
             what = f"the validation loss became {val_loss}"
             raise _diverged(self._odd_one(), number, what, self.team)
-        return total / steps, val_loss, val_f1
+        numbers = total / steps, val_loss, val_f1
+        return numbers if self.heads is None else self.heads.agreed(numbers)
 
     def state(self) -> dict[str, Tensor]:
         """What there is to keep besides the model and the optimiser; all of a team call it."""
@@ -321,7 +318,7 @@ class _Epochs:
     def _step(self, graph: GraphInputs) -> tuple[Tensor, LayerOutputs]:
         graph = graph.sampled(self.model)
         self.optimizer.zero_grad(set_to_none=True)
-        with use_part(graph.part):
+        with use_part(graph.part), use_heads(self.heads):
             with autocast(self.precision, graph.y.device):
                 outputs = graph.run(self.model, segment=self.segment)
             logits = {layer: _full(values) for layer, values in outputs.layer_logits.items()}
@@ -333,6 +330,8 @@ class _Epochs:
         if self.team is not None:  # what each process has is its share
             self.team.sum_gradients(self.model.parameters())
             loss = self.team.sum(loss)
+        if self.heads is not None:
+            self.heads.sum_gradients()
         self.optimizer.step()
         return loss, outputs
 
@@ -345,7 +344,8 @@ class _Epochs:
     @torch.no_grad()
     def _validate(self) -> Tensor:
         """[2]: loss and micro-F1 of the output on the validation nodes."""
-        logits = [_full(graph.run(self.model).logits) for graph in self.val_graphs]
+        with use_heads(self.heads):
+            logits = [_full(graph.run(self.model).logits) for graph in self.val_graphs]
         if self.teacher is not None:
             self.teacher.learn(logits[0])
         return _scores_of(logits, self.val_graphs, "val", self.team)
@@ -353,9 +353,10 @@ class _Epochs:
     @torch.no_grad()
     def _odd_one(self) -> LayerOutputs:
         """What the model computes for the first graph whose output is not finite."""
-        found = (graph.run(self.model) for graph in self.val_graphs)
-        odd = (outputs for outputs in found if not _all_finite(outputs.logits, self.team))
-        return next(odd, None) or self.val_graphs[0].run(self.model)
+        with use_heads(self.heads):
+            found = (graph.run(self.model) for graph in self.val_graphs)
+            odd = (outputs for outputs in found if not _all_finite(outputs.logits, self.team))
+            return next(odd, None) or self.val_graphs[0].run(self.model)
 
 
 def _scores_of(

@@ -99,17 +99,25 @@ def kernels(backend: str):
     return native.attention_forward, native.attention_backward
 
 
+def test_masks_of_some_heads_are_columns_of_masks():
+    target, source = torch.tensor([0, 1, 5]), torch.tensor([2, 1, 0])
+    whole = draws.keep_edges(target, source, 6, 0.4, SEED)
+    some = draws.keep_edges(target, source, 3, 0.4, draws.with_first_head(SEED, 2))
+    assert torch.equal(some, whole[:, 2:5])
+
+
 @pytest.mark.parametrize("heads", [1, 8])
+@pytest.mark.parametrize("seed", [NAMED, draws.with_first_head(NAMED, 5)], ids=["all", "some"])
 @pytest.mark.parametrize("backend", [pytest.param("native", marks=needs_native), "triton"])
-def test_attention_draws_by_the_nodes_numbers(backend, heads):
-    """Forward and backward of the kernels against the definition, which the first test pins."""
+def test_attention_draws_by_the_nodes_numbers(backend, seed, heads):
+    """Forward and backward of the kernels against the definition, which the first tests pin."""
     n, dtype = len(KEPT), torch.double
     lists = Neighbors.from_edge_index(random_edges(n, 14, directed=True), n)
     value = torch.randn(n, heads, 5, dtype=dtype, requires_grad=True)
     query, key = (torch.randn(n, heads, dtype=dtype, requires_grad=True) for _ in range(2))
     grad = torch.randn(n, heads, 5, dtype=dtype)
     expected = reference.neighbor_attention(
-        lists, value, Additive(query, key), dropout=0.4, seed=NAMED
+        lists, value, Additive(query, key), dropout=0.4, seed=seed
     )
     wanted = torch.autograd.grad(expected, (query, key, value), grad)
     unnamed = reference.neighbor_attention(
@@ -120,8 +128,8 @@ def test_attention_draws_by_the_nodes_numbers(backend, heads):
     tensors = [getattr(lists, name) for name in attention.LISTS]
     q, k, v = query.detach().unsqueeze(-1), key.detach().unsqueeze(-1), value.detach()
     plain = (attention.ADDITIVE, attention.AS_IS, 1.0, 0.2, False, False, lists.symmetric, 0.4)
-    out, log_sum = forward(tensors, q, k, v, None, NAMED, *plain)
+    out, log_sum = forward(tensors, q, k, v, None, seed, *plain)
     torch.testing.assert_close(out, expected.detach())
-    found = backward(grad, out, log_sum, tensors, q, k, v, None, NAMED, *plain, True, False)
+    found = backward(grad, out, log_sum, tensors, q, k, v, None, seed, *plain, True, False)
     for a, b in zip(found, wanted, strict=False):
         torch.testing.assert_close(a.reshape(b.shape), b)

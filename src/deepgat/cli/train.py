@@ -16,9 +16,9 @@ from deepgat.cli.parsing import head_width, parse_choices, parse_seeds, parse_tr
 from deepgat.cli.show import ERR, OUT, epoch_progress, run_table, score_table
 from deepgat.config import Config, read_config
 from deepgat.data import NodeDataset, label_propagation
-from deepgat.distributed import PartDataset, Team, launch, whole_labels
+from deepgat.distributed import PARALLEL, PartDataset, Team, launch, whole_labels
 from deepgat.distributed.files import is_partition, read_description, read_part
-from deepgat.errors import UserError
+from deepgat.errors import UserError, unknown_name
 from deepgat.nn.presets import OF_THE_PAPER, resolve
 from deepgat.nn.systems import LABEL_PROPAGATION
 from deepgat.progress import Progress
@@ -131,8 +131,12 @@ def train(
     ] = None,
     processes: Annotated[
         int | None,
-        typer.Option(help="Divide the graph among so many processes: same result, less memory."),
+        typer.Option(help="Train by so many processes: same result, less memory in each."),
     ] = None,
+    parallel: Annotated[
+        str,
+        typer.Option(help="What the processes divide: parts of the graph, or the layers' heads."),
+    ] = "parts",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
@@ -145,6 +149,8 @@ def train(
 
     Example: deepgat train --config gcnii-cora --seeds 0-9
     """
+    if parallel not in PARALLEL:
+        raise unknown_name("way to divide the work", parallel, PARALLEL)
     if processes is not None and not Team.launched():
         sys.exit(launch.launch(processes, sys.argv[1:]))
     all_seeds = parse_seeds(seeds)
@@ -152,6 +158,8 @@ def train(
     dataset, split = _data_of(file, dataset, split)
     folder = Path(dataset) if is_partition(dataset) else None
     if folder is not None:
+        if parallel != "parts":
+            raise UserError(f"{folder} is divided into parts: leave --parallel {parallel} away")
         dataset, split = _partitioned(folder, split, read)
     choices = dict(file.model) if file is not None else {}
     model = choices.pop("model", None) if model is None else model
@@ -197,7 +205,7 @@ def train(
         if out is None and given_to:
             raise UserError(f"{option} needs --out: it keeps and finds runs there")
     choose_device(plan.training.device)  # refused now rather than after the loading
-    team = Team.join(plan.training.device) if Team.launched() else None
+    team = Team.join(plan.training.device, parallel) if Team.launched() else None
     data: NodeDataset | PartDataset
     if folder is None:
         data = load_data(dataset, split, read, team is None or team.rank == 0)

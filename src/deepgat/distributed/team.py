@@ -11,7 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from deepgat.errors import UserError
+from deepgat.errors import UserError, unknown_name
+
+PARALLEL = ("parts", "heads")
 
 _SMALL = 4096
 """Numbers up to which a sum is made by sending everything to everyone."""
@@ -31,11 +33,16 @@ class Team:
     Attributes:
         rank, size: this process's number, from 0, and how many there are.
         device: where this process computes.
-        sent: bytes that this process sent to others for rows of neighbours, so far.
+        parallel: what is divided among them, one of ``PARALLEL``: the nodes of the graph
+            ("parts"), or the heads of the layers.
+        sent: bytes that this process sent to others for rows of neighbours, or for outputs of
+            heads, so far.
     """
 
-    def __init__(self, rank: int, size: int, device: torch.device) -> None:
-        self.rank, self.size, self.device = rank, size, device
+    def __init__(self, rank: int, size: int, device: torch.device, parallel: str = "parts") -> None:
+        if parallel not in PARALLEL:
+            raise unknown_name("way to divide the work", parallel, PARALLEL)
+        self.rank, self.size, self.device, self.parallel = rank, size, device, parallel
         self.sent = 0
 
     @staticmethod
@@ -44,7 +51,7 @@ class Team:
         return dist.is_available() and dist.is_torchelastic_launched()
 
     @staticmethod
-    def join(device: str = "auto") -> Team:
+    def join(device: str = "auto", parallel: str = "parts") -> Team:
         """Meet the other processes that torchrun started; NCCL on GPUs, gloo on CPUs."""
         local = int(os.environ.get("LOCAL_RANK", "0"))
         beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -70,7 +77,7 @@ class Team:
                 world_size=size,
                 timeout=_TIMEOUT,
             )
-        return Team(dist.get_rank(), dist.get_world_size(), where)
+        return Team(dist.get_rank(), dist.get_world_size(), where, parallel)
 
     def leave(self) -> None:
         """Part from the others; none of them may be waiting for this one."""
@@ -83,16 +90,16 @@ class Team:
             return x
         flat = x.contiguous().view(-1)
         if flat.numel() <= _SMALL:
-            return _in_order(self._all(flat)).view(x.shape)
+            return _in_order(self.everyone(flat)).view(x.shape)
         # every process sums a stretch of it: what travels does not grow with their number
         stretch = -(-flat.numel() // self.size)
         padded = torch.cat([flat, flat.new_zeros(stretch * self.size - flat.numel())])
         theirs = torch.empty_like(padded)
         _talk(dist.all_to_all_single, theirs, padded)
-        total = self._all(_in_order(theirs.view(self.size, stretch)))
+        total = self.everyone(_in_order(theirs.view(self.size, stretch)))
         return total.view(-1)[: flat.numel()].view(x.shape)
 
-    def _all(self, x: Tensor) -> Tensor:
+    def everyone(self, x: Tensor) -> Tensor:
         """What every process has: [k] → [size, k]."""
         found = x.new_empty(self.size, x.numel())
         _talk(dist.all_gather, list(found.unbind()), x.contiguous())
@@ -114,7 +121,7 @@ class Team:
         """The largest of every process's number."""
         if self.size == 1:
             return number
-        return float(self._all(torch.tensor([number], device=self.device).double()).max())
+        return float(self.everyone(torch.tensor([number], device=self.device).double()).max())
 
     def swap(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
         """``send[r]`` rows for each process r against ``receive[r]`` of its: [Σ receive, …]."""
@@ -145,7 +152,7 @@ class Team:
         """In the first process every process's x [k_r, …], in the order of ranks; [] elsewhere."""
         if self.size == 1:
             return [x]
-        counts = self._all(torch.tensor([x.size(0)], device=self.device)).view(-1).tolist()
+        counts = self.everyone(torch.tensor([x.size(0)], device=self.device)).view(-1).tolist()
         send = [x.size(0) if rank == 0 else 0 for rank in range(self.size)]
         receive = counts if self.rank == 0 else [0] * self.size
         found = x.new_empty(sum(receive), *x.shape[1:]).to(self.device)

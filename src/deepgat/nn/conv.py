@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,15 @@ from torch import Tensor, nn
 from deepgat import ops
 from deepgat.errors import UserError
 from deepgat.nn.checkpoint import remade
-from deepgat.nn.scores import ClassScore, HeadShape, Score, ScoreFactory, ScoreInputs
-from deepgat.ops import Features, Neighbors, Normalization
+from deepgat.nn.scores import (
+    EVERY_HEAD,
+    ClassScore,
+    HeadShape,
+    Score,
+    ScoreFactory,
+    ScoreInputs,
+)
+from deepgat.ops import Features, HeadShare, Neighbors, Normalization
 
 ClassHead: TypeAlias = Callable[[Features, Tensor | None], Tensor]
 """(features [n, d], z [n, C] or None) → class logits [n, H, C], or [n, 1, C] for all heads."""
@@ -202,29 +209,41 @@ class NeighborAttention(nn.Module):
         """
         x = ops.as_features(x)
         neighbors = ops.as_neighbors(edge_index, x.size(0))
+        share = ops.current_share(self.heads)
+        own = EVERY_HEAD if share is None else share.own(self.heads)
         if edge_bias is None:
-            edge_bias = self._listed_bias(neighbors.log_weight, neighbors.features)
-        predict = self.predict_classes if class_head is None else class_head
+            edge_bias = self._listed_bias(neighbors.log_weight, neighbors.features, own)
+        elif share is not None and edge_bias.size(1) > 1:
+            edge_bias = edge_bias[:, own]
+        inner, undropped = _entered(share, x), x if undropped is None else undropped
+        clean = undropped is not x
         if class_head is None:
-            value, class_logits = self._project(x, label_features)
-        else:
-            value, class_logits = self._value(x), predict(x, label_features)
-        seen = class_logits
-        if class_logits is not None and undropped is not None and undropped is not x:
-            seen = predict(undropped, label_features)
+            value, class_logits = self._project(inner, label_features, own)
+            seen = class_logits
+            if clean and class_logits is not None:
+                seen = self.predict_classes(_entered(share, undropped), label_features, own)
+        else:  # everyone's: what each process's heads make of it is a share of its gradient
+            value, class_logits = self._value(inner, own), class_head(x, label_features)
+            seen = _entered(share, class_head(undropped, label_features) if clean else class_logits)
         if self.score.needs_labels and labels is None:
             raise UserError(f"{type(self.score).__name__} needs the true labels: pass labels=y")
         if seen is not None:
-            seen = seen.expand(-1, self.heads, -1)
-        form = self.score(ScoreInputs(neighbors, value, seen, labels, layer))
+            seen = seen.expand(-1, value.size(1), -1)
+        form = self.score(ScoreInputs(neighbors, value, seen, labels, layer, own))
 
         p = self.attention_dropout if self.training else 0.0
         forget = self.forget_projections and class_head is None and self.weight is not None
-        again = partial(self._project, x, label_features)
+        again = partial(self._project, inner, label_features, own)
         with remade([value, class_logits], again) if forget else nullcontext():
-            out = ops.neighbor_attention(neighbors, value, form, self.normalization, p, edge_bias)
+            out = ops.neighbor_attention(
+                neighbors, value, form, self.normalization, p, edge_bias, own.start or 0
+            )
         if self.score.others_only:  # the mean over no one is 0
             out = out * (neighbors.degree > 1).view(-1, 1, 1)
+        if share is not None:
+            out = share.gathered(out)
+            if class_head is None and class_logits is not None:
+                class_logits = share.gathered(class_logits)
         out = out.flatten(1) if self.concat else out.mean(1)
         if self.bias is not None:
             out = out + self.bias
@@ -232,51 +251,60 @@ class NeighborAttention(nn.Module):
         attention = None
         if with_attention:
             weight = ops.attention_weights(neighbors, form, self.normalization, edge_bias)
-            weight = weight.to(out.dtype)
+            weight = weight.to(out.dtype).expand(-1, value.size(1))
+            if share is not None:
+                weight = share.gathered(weight)
             if self.score.others_only:
                 weight = weight * (neighbors.target != neighbors.source).unsqueeze(-1)
-            attention = Attention(neighbors.edge_index, weight.expand(-1, self.heads))
+            attention = Attention(neighbors.edge_index, weight)
         return ConvOutput(out, class_logits, attention)
 
-    def _project(self, x: Features, label_features: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """(W₂ x, W₁(x ‖ z) + b₁), both by one product where that is faster."""
+    def _project(
+        self, x: Features, label_features: Tensor | None, own: slice
+    ) -> tuple[Tensor, Tensor | None]:
+        """(W₂ x, W₁(x ‖ z) + b₁) of some heads, both by one product where that is faster."""
         if self.weight is None or self.class_weight is None:
-            return self._value(x), self.predict_classes(x, label_features)
-        value, own = self._per_head(x, self.weight, self.class_weight[:, : self.in_channels])
-        return value, self._complete(own, label_features)
+            return self._value(x, own), self.predict_classes(x, label_features, own)
+        of_features = self.class_weight[:, : self.in_channels]
+        value, logits = self._per_head(x, own, self.weight, of_features)
+        return value, self._complete(logits, label_features, own)
 
-    def predict_classes(self, x: Features, label_features: Tensor | None) -> Tensor | None:
+    def predict_classes(
+        self, x: Features, label_features: Tensor | None, own: slice = EVERY_HEAD
+    ) -> Tensor | None:
         """p_v = W₁(x_v ‖ z_v) + b₁: [n, H, C]; None where no score asks for it."""
         if self.class_weight is None:
             return None
-        (own,) = self._per_head(x, self.class_weight[:, : self.in_channels])
-        return self._complete(own, label_features)
+        (logits,) = self._per_head(x, own, self.class_weight[:, : self.in_channels])
+        return self._complete(logits, label_features, own)
 
-    def _complete(self, logits: Tensor, label_features: Tensor | None) -> Tensor:
+    def _complete(self, logits: Tensor, label_features: Tensor | None, own: slice) -> Tensor:
         """W₁'s part for x, joined by its part for z and b₁."""
         assert self.class_weight is not None
         if self.label_channels and label_features is not None:
             of_labels = self.class_weight[:, self.in_channels :]
-            logits = logits + self._per_head(label_features, of_labels)[0]
-        return logits if self.class_bias is None else logits + self.class_bias
+            logits = logits + self._per_head(label_features, own, of_labels)[0]
+        return logits if self.class_bias is None else logits + self.class_bias[own]
 
-    def _value(self, x: Features) -> Tensor:
+    def _value(self, x: Features, own: slice) -> Tensor:
         """What is summed over the neighbours: [n, H, D]."""
         if self.weight is not None:  # W₂ is linear, so project first and gather the narrow result
-            return self._per_head(x, self.weight)[0]
+            return self._per_head(x, own, self.weight)[0]
         if not isinstance(x, Tensor):
             raise UserError(
                 "a layer without a projection needs dense features: put an encoder first"
             )
-        return x.reshape(x.size(0), self.heads, self.out_channels)
+        return x.reshape(x.size(0), self.heads, self.out_channels)[:, own]
 
-    def _per_head(self, x: Features, *weights: Tensor) -> list[Tensor]:
+    def _per_head(self, x: Features, own: slice, *weights: Tensor) -> list[Tensor]:
         """x Wᵀ as [n, H, ·] for every weight [H·, d]; on the CPU the heads are innermost in memory.
 
         That is how its kernels read it; turning the small weight is cheaper than the large result.
         On a GPU, or where x is sparse, one product serves all weights.
         """
-        heads, on_cpu = self.heads, weights[0].device.type == "cpu"
+        heads, on_cpu = len(range(self.heads)[own]), weights[0].device.type == "cpu"
+        if own != EVERY_HEAD:
+            weights = tuple(w.unflatten(0, (self.heads, -1))[own].flatten(0, 1) for w in weights)
         flat = list(weights)
         if on_cpu:
             flat = [w.view(heads, -1, w.size(1)).transpose(0, 1).flatten(0, 1) for w in weights]
@@ -310,7 +338,9 @@ class NeighborAttention(nn.Module):
         neighbors = neighbors.with_values(edge_index, edge_weight, edge_attr)
         return self._listed_bias(neighbors.log_weight, neighbors.features)
 
-    def _listed_bias(self, log_weight: Tensor | None, features: Tensor | None) -> Tensor | None:
+    def _listed_bias(
+        self, log_weight: Tensor | None, features: Tensor | None, own: slice = EVERY_HEAD
+    ) -> Tensor | None:
         """log(weight) + W_e · features of edges in the order of the lists."""
         if features is not None and self.edge_map is None:
             raise UserError("edge_attr was given to a layer made without edge_channels")
@@ -318,7 +348,7 @@ class NeighborAttention(nn.Module):
             raise UserError("the layer was made with edge_channels: pass edge_attr")
         if features is None or self.edge_map is None:
             return log_weight
-        mapped = ops.linear(features, self.edge_map.weight)
+        mapped = ops.linear(features, self.edge_map.weight[own])
         return mapped if log_weight is None else log_weight + mapped
 
     def __repr__(self) -> str:
@@ -326,3 +356,8 @@ class NeighborAttention(nn.Module):
             f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}, "
             f"score={type(self.score).__name__})"
         )
+
+
+def _entered(share: HeadShare | None, x: Any) -> Any:
+    """x as the own heads read it; features that are no tensor have no gradient."""
+    return share.entered(x) if share is not None and isinstance(x, Tensor) else x

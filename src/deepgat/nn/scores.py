@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
@@ -25,6 +25,8 @@ from deepgat.ops import (
     ScoreForm,
     Uniform,
 )
+
+EVERY_HEAD = slice(None)
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class ScoreInputs:
     """The true classes [n] or labels [n, C]; the oracle alone may see them."""
     layer: int = 1
     """The number of the layer in its stack, from 1."""
+    heads: slice = field(default_factory=lambda: EVERY_HEAD)
+    """Which of the layer's heads these are; H above counts them alone."""
 
 
 class Score(nn.Module):
@@ -109,8 +113,8 @@ class AdditiveScore(Score):
 
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
         return Additive(
-            target=(inputs.projected * self.target).sum(-1),
-            source=(inputs.projected * self.source).sum(-1),
+            target=(inputs.projected * self.target[inputs.heads]).sum(-1),
+            source=(inputs.projected * self.source[inputs.heads]).sum(-1),
             negative_slope=self.negative_slope,
         )
 

@@ -15,6 +15,7 @@ from deepgat.ops.features import (
     take_rows,
     unit_rows,
 )
+from deepgat.ops.heads import HeadShare, current_share, use_heads
 from deepgat.ops.neighbors import Neighbors, PartNeighbors, as_neighbors
 from deepgat.ops.norm import layer_norm_elu
 from deepgat.ops.parts import Part, current_part, node_mean, node_mean_share, use_part
@@ -40,6 +41,7 @@ __all__ = [
     "DotProduct",
     "EdgeScore",
     "Features",
+    "HeadShare",
     "Neighbors",
     "Normalization",
     "Part",
@@ -51,6 +53,7 @@ __all__ = [
     "as_neighbors",
     "attention_weights",
     "current_part",
+    "current_share",
     "dropout",
     "identity_map",
     "layer_norm",
@@ -62,5 +65,6 @@ __all__ = [
     "take_rows",
     "unit_rows",
     "use_backend",
+    "use_heads",
     "use_part",
 ]
