@@ -83,9 +83,9 @@ def run(monkeypatch, capsys):
 
 def test_partition_writes_a_folder_that_wants_as_many_processes(run, tmp_path):
     folder = tmp_path / "parts"
-    code, out, _ = run("partition", "digits", "--parts", 3, "--out", folder, "--method", "ordering")
+    code, out, _ = run("partition", "digits", "--parts", 3, "--out", folder, "--method", "order")
     assert code == 0
-    assert "in 3 parts by ordering" in " ".join(out.split())
+    assert "in 3 parts by order" in " ".join(out.split())
     description = json.loads((folder / "partition.json").read_text())
     assert sum(size["nodes"] for size in description["sizes"]) == 1797
     code, _, err = run("train", folder)
