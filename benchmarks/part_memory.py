@@ -1,7 +1,7 @@
 """Peak memory of every process of a team against its share of one process's.
 
     python benchmarks/part_memory.py                 # 10 million edges, 1 million nodes, 4 parts
-    python benchmarks/part_memory.py --groups 64     # the same with groups that a partition can find
+    python benchmarks/part_memory.py --groups 64     # the same with groups that can be found
 
 A random hub-rich graph is written as .npz, divided by what ``deepgat partition`` runs, and trained
 on for an epoch (a step and an evaluation) by a team, each process holding its part, and by one
@@ -45,9 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--edges", type=int, default=10_000_000, help="undirected")
-    parser.add_argument(
-        "--groups", type=int, default=1, help="of nodes that mostly know each other"
-    )
+    parser.add_argument("--groups", type=int, default=1, help="of nodes with few edges between")
     parser.add_argument("--parts", type=int, default=4)
     parser.add_argument("--method", default="stream")
     parser.add_argument("--layers", type=int, default=4)

@@ -6,24 +6,30 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from deepgat.analysis import f1_counts, micro_f1
 from deepgat.data import NodeDataset
 from deepgat.distributed import PartDataset, Team
 from deepgat.distributed.interrupts import stop_asked
 from deepgat.errors import UserError
-from deepgat.inputs import SPLITS, FixedInputs, GraphInputs, Inputs, Network, prepare
-from deepgat.nn import AttentionStack, LayerOutputs, classification_loss
+from deepgat.inputs import (
+    FixedInputs,
+    GraphInputs,
+    Inputs,
+    Network,
+    prepare,
+)
+from deepgat.nn import AttentionStack, LayerOutputs
 from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
 from deepgat.nn.edges import all_edges
 from deepgat.ops import use_part
 from deepgat.progress import Epoch, Progress, best_of, monitored
 from deepgat.replay import Recorded
+from deepgat.scoring import Evaluation, choose_device, evaluate, full, scores_of
 from deepgat.training import MONITORS, PRECISIONS, TrainSettings
 
 __all__ = [
@@ -42,6 +48,7 @@ __all__ = [
     "fit",
     "fit_inputs",
     "prepare",
+    "scores_of",
 ]
 
 
@@ -56,15 +63,6 @@ class FitResult:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Micro-F1 and loss of the output per part; logits [n, C] per graph, on the CPU."""
-
-    micro_f1: dict[str, float]
-    loss: dict[str, float]
-    logits: list[Tensor] = field(repr=False)
-
-
 def fit(
     model: AttentionStack,
     dataset: NodeDataset | PartDataset,
@@ -76,9 +74,9 @@ def fit(
 ) -> FitResult:
     """Train the model on the data; it ends with the weights of its best epoch.
 
-    Every epoch takes one step per graph with training nodes, in random order, then looks at the
-    validation nodes. Test labels are never read. Ctrl-C ends the training early, keeping the best
-    weights so far. Same seed, same machine: same numbers.
+    Every epoch takes one step per graph with training nodes (or per ``batch`` of them), in random
+    order, then looks at the validation nodes. Test labels are never read. Ctrl-C ends the training
+    early, keeping the best weights so far. Same seed, same machine: same numbers.
 
     Args:
         model: from :mod:`deepgat.nn`; moved to the device.
@@ -93,9 +91,16 @@ def fit(
     settings = TrainSettings() if settings is None else settings
     device = choose_device(settings.device) if team is None else team.device
     model.to(device)
-    graphs = prepare(model, dataset, device, team)
+    several = isinstance(dataset, NodeDataset) and len(dataset.graphs) > 1
+    if settings.batch > 1 and isinstance(dataset, PartDataset) and len(dataset.parts) > 1:
+        raise UserError(
+            f"batch is {settings.batch}, but {dataset.title} is divided already: train on the "
+            "graphs themselves, or set batch to 1"
+        )
+    sharing = team if several and settings.batch > 1 else None  # whole graphs of every step
+    graphs = prepare(model, dataset, device, team if sharing is None else None)
     _require_nodes(dataset, graphs)
-    inputs = FixedInputs(graphs)
+    inputs = FixedInputs(graphs, settings.batch if several else 1, sharing)
     return fit_inputs(model, inputs, settings, on_epoch, cuda_graphs, team, progress)
 
 
@@ -156,49 +161,6 @@ def fit_inputs(
 def _over(history: Sequence[Epoch], settings: TrainSettings) -> bool:
     """Whether patience has run out."""
     return bool(history) and history[-1].number - history[-1].best_number >= settings.patience
-
-
-@torch.no_grad()
-def evaluate(
-    model: AttentionStack,
-    dataset: NodeDataset | PartDataset,
-    device: str = "auto",
-    team: Team | None = None,
-) -> Evaluation:
-    """Score the model on the training, validation and test nodes of the data.
-
-    In a team the logits are those of all nodes in the first process, and none elsewhere.
-    """
-    where = choose_device(device) if team is None else team.device
-    model.to(where).eval()
-    graphs = prepare(model, dataset, where, team)
-    logits = [_full(graph.run(model).logits) for graph in graphs]
-    losses, scores = {}, {}
-    for part in SPLITS:
-        if any(graph.counts[part] for graph in graphs):
-            losses[part], scores[part] = _scores_of(logits, graphs, part, team).tolist()
-    found = [_gathered(values, graph) for values, graph in zip(logits, graphs, strict=True)]
-    return Evaluation(scores, losses, [values.cpu() for values in found if values is not None])
-
-
-def _gathered(values: Tensor, graph: GraphInputs) -> Tensor | None:
-    """The rows of all nodes, by their numbers, in the first process of a team; None elsewhere."""
-    part = graph.part
-    return values if part is None else part.gathered(values)
-
-
-def choose_device(name: str) -> torch.device:
-    """The device behind a name; "auto" is the GPU if there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).item()  # a "meta" device has no numbers to give
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(
-            f"the device {name!r} cannot be used here: choose auto, cpu or cuda"
-        ) from error
-    return device
 
 
 def _require_nodes(dataset: NodeDataset | PartDataset, graphs: Sequence[GraphInputs]) -> None:
@@ -277,7 +239,7 @@ class _Epochs:
         )
         self.val_graphs = inputs.validation
         self.optimizer = _optimizer(model, settings)
-        only = inputs.training() if inputs.fixed else []
+        only = list(inputs.training()) if inputs.fixed else []
         self.step = Recorded(lambda: self._step(only[0]), record)
         self.validate = Recorded(self._validate, record)
 
@@ -287,9 +249,8 @@ class _Epochs:
         if self.inputs.fixed:
             total, steps = self._checked(*self.step(), number), 1
         else:
-            graphs = self.inputs.training()
-            total = sum(self._checked(*self._step(graph), number) for graph in graphs)
-            steps = len(graphs)
+            losses = [self._checked(*self._step(graph), number) for graph in self.inputs.training()]
+            total, steps = sum(losses), len(losses)
         self.model.eval()
         val_loss, val_f1 = self.validate().tolist()
         if not math.isfinite(val_loss):
@@ -307,7 +268,7 @@ class _Epochs:
         with use_part(graph.part):
             with _autocast(self.precision, graph.y.device):
                 outputs = graph.run(self.model, segment=self.segment)
-            logits = {layer: _full(values) for layer, values in outputs.layer_logits.items()}
+            logits = {layer: full(values) for layer, values in outputs.layer_logits.items()}
             loss = self.model.loss(logits, graph.y, graph.nodes["train"])
             loss.backward()
         loss = loss.detach()
@@ -326,8 +287,8 @@ class _Epochs:
     @torch.no_grad()
     def _validate(self) -> Tensor:
         """[2]: loss and micro-F1 of the output on the validation nodes."""
-        logits = [_full(graph.run(self.model).logits) for graph in self.val_graphs]
-        return _scores_of(logits, self.val_graphs, "val", self.team)
+        logits = [full(graph.run(self.model).logits) for graph in self.val_graphs]
+        return scores_of(logits, self.val_graphs, "val", self.team)
 
     @torch.no_grad()
     def _odd_one(self) -> LayerOutputs:
@@ -335,26 +296,6 @@ class _Epochs:
         found = (graph.run(self.model) for graph in self.val_graphs)
         odd = (outputs for outputs in found if not _all_finite(outputs.logits, self.team))
         return next(odd, None) or self.val_graphs[0].run(self.model)
-
-
-def _scores_of(
-    logits: Sequence[Tensor], graphs: Sequence[GraphInputs], part: str, team: Team | None
-) -> Tensor:
-    """[2] double: loss and micro-F1 of the output over all nodes of one part, together."""
-    pairs = list(zip(logits, graphs, strict=True))
-    scores = torch.cat([values.index_select(0, graph.nodes[part]) for values, graph in pairs])
-    y = torch.cat([graph.y.index_select(0, graph.nodes[part]) for _, graph in pairs])
-    if team is None:
-        return torch.stack([classification_loss(scores, y).double(), micro_f1(scores, y)])
-    losses = classification_loss(scores, y, reduction="none").double()
-    own = torch.stack([losses.sum(), losses.new_tensor(losses.numel()), *f1_counts(scores, y)])
-    loss, count, hits, named = team.sum(own)
-    return torch.stack([loss / count, 2 * hits / named.clamp(min=1)])
-
-
-def _full(x: Tensor) -> Tensor:
-    """In single precision at least."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _all_finite(x: Tensor, team: Team | None) -> bool:

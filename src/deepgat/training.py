@@ -41,6 +41,11 @@ class TrainSettings:
     matrix product per layer), every "layer", segments of √L layers ("sqrt"), or "auto", as the
     free memory asks for. The results are the same."""
 
+    batch: int = 1
+    """Graphs per step, where the data has several: they are trained on side by side, as one graph
+    of as many components. In a team of processes each then gets whole graphs of every step; with
+    1, the graph of a step is divided among them."""
+
     def __post_init__(self) -> None:
         for setting in fields(self):
             value = getattr(self, setting.name)
@@ -59,7 +64,7 @@ class TrainSettings:
         for name in ("weight_decay", "weight_decay_conv"):
             if not 0 <= (getattr(self, name) or 0.0) < math.inf:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")
-        for name in ("epochs", "patience"):
+        for name in ("epochs", "patience", "batch"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 1 or more")
 

@@ -5,6 +5,7 @@ from deepgat.distributed.halo import LivePart
 from deepgat.distributed.partition import METHODS, has_metis, owners
 from deepgat.distributed.parts import GraphPart, cut
 from deepgat.distributed.team import LostTeamError, Team
+from deepgat.distributed.whole import WholeGraphs, dealt
 
 __all__ = [
     "METHODS",
@@ -13,8 +14,10 @@ __all__ = [
     "LostTeamError",
     "PartDataset",
     "Team",
+    "WholeGraphs",
     "cut",
     "cut_dataset",
+    "dealt",
     "has_metis",
     "owners",
     "part_of",

@@ -33,6 +33,8 @@ is not how things were before it: every run is then another run, and none is tak
 SIGNATURE_DIGITS = 16
 KEEP = ("none", "last", "all")
 NOT_PART = {"training": ("device",)}
+LATER = {"training": {"batch": 1}}
+"""Settings that came later, left out where they have this value: older runs keep their names."""
 """Fields of the sections that do not belong to the run itself."""
 PRESET, SWEEP, PUBLISHED = "preset", "sweep", "published"
 NO_PRESET = "none"
@@ -120,6 +122,10 @@ class RunSpec:
         for section, names in NOT_PART.items():
             for name in names:
                 del plain[section][name]
+        for section, usual in LATER.items():
+            for name, value in usual.items():
+                if plain[section][name] == value:
+                    del plain[section][name]
         plain["analysis"]["measures"] = list(self.analysis.measures)
         return plain
 
