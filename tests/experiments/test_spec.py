@@ -12,7 +12,7 @@ from deepgat.data.entries import ENTRIES
 from deepgat.errors import UserError
 from deepgat.experiments import AnalysisSpec, DataSpec, RunSpec, read_specs
 from deepgat.experiments.measures import MEASURES
-from deepgat.experiments.spec import KEEP, SECTIONS, signature_of, specs_from_toml
+from deepgat.experiments.spec import KEEP, LATER, SECTIONS, signature_of, specs_from_toml
 from deepgat.experiments.values import to_toml
 from deepgat.nn import ModelSettings
 from deepgat.nn.settings import NORMS, SCORES
@@ -96,7 +96,16 @@ def test_every_field_is_written():
     plain = RunSpec(DataSpec("csbm")).to_dict()
     for section, kind in SECTIONS.items():
         named = {item.name for item in fields(kind)} - {"device"}
-        assert set(plain[section]) == named
+        assert set(plain[section]) == named - set(LATER.get(section, {}))
+
+
+def test_a_setting_that_came_later_is_written_where_it_is_not_the_usual():
+    spec = RunSpec(DataSpec("csbm"))
+    batches = replace(spec, training=TrainSettings(batch=3))
+    assert batches.to_dict()["training"]["batch"] == 3
+    assert batches.signature != spec.signature
+    assert RunSpec.from_dict(batches.to_dict()) == batches
+    assert RunSpec.from_dict(spec.to_dict()) == spec
 
 
 def test_the_device_is_no_part_of_a_run():
