@@ -106,12 +106,12 @@ class FixedInputs:
         self.most_nodes = sum(sizes[: -(-batch // (1 if team is None else team.size))])
 
     def training(self) -> Iterator[GraphInputs]:
-        if len(self.graphs) == 1:
-            yield self.graphs[0]
-            return
-        for numbers in torch.randperm(len(self.graphs)).split(self.batch):
+        count = len(self.graphs)
+        order = torch.zeros(1, dtype=torch.long) if count == 1 else torch.randperm(count)
+        for numbers in order.split(self.batch):
             graphs = [self.graphs[index] for index in numbers.tolist()]
-            yield graphs[0] if self.batch == 1 else side_by_side(graphs, self.team)
+            alone = len(graphs) == 1 and self.team is None
+            yield graphs[0] if alone else side_by_side(graphs, self.team)
 
 
 def side_by_side(graphs: Sequence[GraphInputs], team: Team | None) -> GraphInputs:
