@@ -162,11 +162,11 @@ def test_ctrl_c_keeps_the_finished_folds(run, tmp_path, monkeypatch):  # noqa: F
     folder = write_tu(tmp_path / "shapes", rings_and_stars())
     real, seen = CROSSVAL.fit_inputs, []
 
-    def fit(*arguments):
+    def fit(*arguments, **named):
         seen.append(1)
         if len(seen) == 2:
             raise KeyboardInterrupt
-        return real(*arguments)
+        return real(*arguments, **named)
 
     monkeypatch.setattr(CROSSVAL, "fit_inputs", fit)
     result = run("crossval", folder, "--folds", 3, "--epochs", 2, "--json")

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from deepgat.analysis import micro_f1
 from deepgat.data.graph_sets import GraphDataset
+from deepgat.distributed import Team, WholeGraphs, dealt
 from deepgat.errors import UserError
 from deepgat.nn import LayerOutputs, build_model
 from deepgat.nn.graphs import GIN, GraphClassifier
 from deepgat.nn.settings import PAIR_NORMS
-from deepgat.ops import Neighbors
+from deepgat.ops import Neighbors, PartNeighbors, use_part
 from deepgat.recipes import Recipe
-from deepgat.train import Epoch, GraphInputs, Network, choose_device, fit_inputs
+from deepgat.train import Epoch, GraphInputs, Network, choose_device, fit_inputs, scores_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,23 +35,39 @@ class BatchInputs(GraphInputs):
 
     def run(self, model: Network, with_attention: bool = False, segment: int = 0) -> LayerOutputs:
         assert isinstance(model, GraphClassifier)
-        return model.run(self.x, self.neighbors, self.graph_of, len(self.y))
+        with use_part(self.part):
+            return model.run(self.x, self.neighbors, self.graph_of, len(self.y))
 
 
-def as_batch(graphs: Sequence[Data], device: torch.device) -> BatchInputs:
-    """The graphs side by side: their neighbour lists are the blocks of one diagonal."""
-    sizes = torch.tensor([graph.num_nodes for graph in graphs])
+def as_batch(
+    graphs: Sequence[Data],
+    device: torch.device,
+    team: Team | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> BatchInputs:
+    """The graphs side by side: their neighbour lists are the blocks of one diagonal.
+
+    In a team, this process's share of the graphs, each whole.
+    """
+    mine = list(graphs) if team is None else [graphs[i] for i in dealt(range(len(graphs)), team)]
+    sizes = torch.tensor([graph.num_nodes for graph in mine], dtype=torch.long)
     starts = sizes.cumsum(0) - sizes
-    shifted = [g.edge_index + s for g, s in zip(graphs, starts.tolist(), strict=True)]
-    every = torch.arange(len(graphs), device=device)
+    none = torch.empty(2, 0, dtype=torch.long)
+    shifted = [none, *(g.edge_index + s for g, s in zip(mine, starts.tolist(), strict=True))]
+    lists = Neighbors.from_edge_index(torch.cat(shifted, 1), int(sizes.sum())).to(device)
+    if team is not None:
+        whole = WholeGraphs.among(team, [int(graph.num_nodes or 0) for graph in graphs])
+        lists = PartNeighbors.of(lists, whole)
+    every = torch.arange(len(mine), device=device)
+    first = graphs[0]
     return BatchInputs(
-        x=torch.cat([graph.x for graph in graphs]).float().to(device),
-        neighbors=Neighbors.from_edge_index(torch.cat(shifted, 1), int(sizes.sum())).to(device),
+        x=torch.cat([first.x[:0], *(graph.x for graph in mine)]).to(device, dtype),
+        neighbors=lists,
         label_features=None,
-        y=torch.cat([graph.y for graph in graphs]).to(device),
+        y=torch.cat([first.y[:0], *(graph.y for graph in mine)]).to(device),
         nodes={"train": every, "val": every},
         counts={"train": len(graphs), "val": len(graphs)},
-        graph_of=torch.repeat_interleave(torch.arange(len(graphs)), sizes).to(device),
+        graph_of=torch.repeat_interleave(torch.arange(len(mine)), sizes).to(device),
     )
 
 
@@ -60,20 +77,28 @@ class GraphBatches:
     fixed = False
 
     def __init__(
-        self, train: Sequence[Data], val: Sequence[Data], size: int, device: torch.device
+        self,
+        train: Sequence[Data],
+        val: Sequence[Data],
+        size: int,
+        device: torch.device,
+        team: Team | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.graphs, self.size, self.device = train, size, device
-        self.validation: Sequence[GraphInputs] = [as_batch(val, device)]
-        largest = sorted((graph.num_nodes for graph in train), reverse=True)[:size]
-        self.most_nodes = sum(largest)
+        self.graphs, self.size = train, size
+        self.as_batch = partial(as_batch, device=device, team=team, dtype=dtype)
+        self.validation: Sequence[GraphInputs] = [self.as_batch(val)]
+        largest = sorted((graph.num_nodes or 0 for graph in train), reverse=True)
+        self.most_nodes = sum(largest[: -(-size // (1 if team is None else team.size))])
 
-    def training(self) -> Sequence[GraphInputs]:
+    def training(self) -> Iterator[GraphInputs]:
         order = torch.randperm(len(self.graphs)).split(self.size)
         # A batch of one graph would leave batch norm little to go by: the one before takes it.
         parts = [part.tolist() for part in order]
         if len(parts) > 1 and len(parts[-1]) == 1:
             parts[-2] += parts.pop()
-        return [as_batch([self.graphs[i] for i in part], self.device) for part in parts]
+        for part in parts:
+            yield self.as_batch([self.graphs[i] for i in part])
 
 
 @dataclass(frozen=True)
@@ -144,29 +169,34 @@ def cross_validate(
     batch: int = 32,
     seed: int = 0,
     on_epoch: Callable[[int, Epoch], None] | None = None,
+    team: Team | None = None,
 ) -> Iterator[Fold]:
-    """Train and test once per fold; a fold is yielded when it is finished."""
+    """Train and test once per fold; a fold is yielded when it is finished.
+
+    A team shares the graphs of every batch, and finds what one process does.
+    """
     if batch < 2:
         raise UserError(f"batch is {batch}: expected 2 or more graphs")
-    device = choose_device(plan.training.device)
+    device = choose_device(plan.training.device) if team is None else team.device
     training = replace(plan.training, seed=seed)
     graphs = data.graphs
     for number, (train, val, test) in enumerate(folds(data.y, count, seed), start=1):
         model = build_classifier(data, plan, gin, pool, seed).to(device)
         chosen = [[graphs[i] for i in part.tolist()] for part in (train, val, test)]
-        inputs = GraphBatches(chosen[0], chosen[1], batch, device)
+        inputs = GraphBatches(chosen[0], chosen[1], batch, device, team)
 
         def watch(epoch: Epoch, number: int = number) -> None:
             if on_epoch is not None:
                 on_epoch(number, epoch)
 
-        fitted = fit_inputs(model, inputs, training, watch)
+        fitted = fit_inputs(model, inputs, training, watch, team=team)
         if fitted.stopped == "interrupted":
             raise KeyboardInterrupt
         model.eval()
-        tested = as_batch(chosen[2], device)
+        tested = as_batch(chosen[2], device, team)
         with torch.no_grad():
-            accuracy = float(micro_f1(tested.run(model).logits.float(), tested.y))
+            logits = tested.run(model).logits.float()
+        accuracy = float(scores_of([logits], [tested], "val", team)[1])
         yield Fold(
             number, accuracy, fitted.best.val_f1, fitted.best.number, len(fitted.history),
             fitted.seconds, fitted.stopped,

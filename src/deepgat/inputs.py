@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Protocol, TypeAlias
 
 import torch
@@ -11,7 +12,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from deepgat.data import NodeDataset, PropagateLabels
-from deepgat.distributed import GraphPart, LivePart, PartDataset, Team, part_of
+from deepgat.distributed import (
+    GraphPart,
+    LivePart,
+    PartDataset,
+    Team,
+    WholeGraphs,
+    dealt,
+    part_of,
+)
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, LayerOutputs
 from deepgat.nn.graphs import GraphClassifier
@@ -63,7 +72,10 @@ class GraphInputs:
 
 
 class Inputs(Protocol):
-    """What a training runs over: a step per item of ``training()``, drawn anew every epoch."""
+    """What a training runs over: a step per item of ``training()``, drawn anew every epoch.
+
+    In a team there are as many items in every process.
+    """
 
     validation: Sequence[GraphInputs]
     fixed: bool
@@ -74,18 +86,92 @@ class Inputs(Protocol):
 
 
 class FixedInputs:
-    """Graphs with parts of their nodes for training and validation, in random order."""
+    """Graphs with parts of their nodes for training and validation, in random order.
 
-    def __init__(self, graphs: Sequence[GraphInputs]) -> None:
+    Args:
+        graphs: all of them, whole; or this process's parts of them, with ``batch`` 1.
+        batch: how many make a step, side by side.
+        team: shares the graphs of a step, and those to validate on, each of them whole.
+    """
+
+    def __init__(
+        self, graphs: Sequence[GraphInputs], batch: int = 1, team: Team | None = None
+    ) -> None:
         self.graphs = [graph for graph in graphs if graph.counts["train"]]
-        self.validation: Sequence[GraphInputs] = [g for g in graphs if g.counts["val"]]
+        self.batch, self.team = batch, team
+        validation = [graph for graph in graphs if graph.counts["val"]]
+        self.validation: Sequence[GraphInputs] = whole_share(validation, team)
         self.fixed = len(graphs) == 1
-        self.most_nodes = max(graph.neighbors.square.num_nodes for graph in graphs)
+        sizes = sorted((graph.neighbors.square.num_nodes for graph in graphs), reverse=True)
+        self.most_nodes = sum(sizes[: -(-batch // (1 if team is None else team.size))])
 
-    def training(self) -> Sequence[GraphInputs]:
-        if len(self.graphs) == 1:
-            return self.graphs
-        return [self.graphs[index] for index in torch.randperm(len(self.graphs)).tolist()]
+    def training(self) -> Iterator[GraphInputs]:
+        count = len(self.graphs)
+        order = torch.zeros(1, dtype=torch.long) if count == 1 else torch.randperm(count)
+        for numbers in order.split(self.batch):
+            graphs = [self.graphs[index] for index in numbers.tolist()]
+            alone = len(graphs) == 1 and self.team is None
+            yield graphs[0] if alone else side_by_side(graphs, self.team)
+
+
+def side_by_side(graphs: Sequence[GraphInputs], team: Team | None) -> GraphInputs:
+    """Several graphs as one of as many components; in a team, this process's share of them."""
+    mine = list(graphs) if team is None else [graphs[i] for i in dealt(range(len(graphs)), team)]
+    counts = {name: sum(graph.counts[name] for graph in graphs) for name in SPLITS}
+    mine = mine or [empty_like(graphs[0])]
+    lists = Neighbors.side_by_side([graph.neighbors for graph in mine])
+    if team is not None:
+        part = WholeGraphs.among(team, [graph.neighbors.num_nodes for graph in graphs])
+        lists = PartNeighbors.of(lists, part)
+    starts = [0, *accumulate(graph.neighbors.num_nodes for graph in mine)][:-1]
+    labels = [graph.label_features for graph in mine if graph.label_features is not None]
+    return GraphInputs(
+        x=torch.cat([_dense(graph.x) for graph in mine]),
+        neighbors=lists,
+        label_features=torch.cat(labels) if labels else None,
+        y=torch.cat([graph.y for graph in mine]),
+        nodes={
+            name: torch.cat([g.nodes[name] + s for g, s in zip(mine, starts, strict=True)])
+            for name in SPLITS
+        },
+        counts=counts,
+    )
+
+
+def whole_share(graphs: Sequence[GraphInputs], team: Team | None) -> list[GraphInputs]:
+    """This process's share of the graphs, filled up with empty ones: as many in every process."""
+    if team is None:
+        return list(graphs)
+    mine = [graphs[i] for i in dealt(range(len(graphs)), team)]
+    return mine + [empty_like(graphs[0])] * (-(-len(graphs) // team.size) - len(mine))
+
+
+def empty_like(graph: GraphInputs) -> GraphInputs:
+    """A graph without nodes."""
+    device = graph.y.device
+    lists = Neighbors.from_edge_index(torch.empty(2, 0, dtype=torch.long, device=device), 0)
+    weight, features = graph.neighbors.log_weight, graph.neighbors.features
+    return GraphInputs(
+        x=_dense(graph.x)[:0],
+        neighbors=replace(
+            lists,
+            log_weight=None if weight is None else weight[:0],
+            features=None if features is None else features[:0],
+        ),
+        label_features=None if graph.label_features is None else graph.label_features[:0],
+        y=graph.y[:0],
+        nodes={name: numbers[:0] for name, numbers in graph.nodes.items()},
+        counts=graph.counts,
+    )
+
+
+def _dense(x: Features) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise UserError(
+            "batch_graphs is above 1, but the features are sparse: several graphs in a step need "
+            "dense ones"
+        )
+    return x
 
 
 def prepare(

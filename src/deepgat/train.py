@@ -5,25 +5,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from deepgat.analysis import f1_counts, micro_f1
-from deepgat.batches import SampledInputs, in_chunks
+from deepgat.batches import SampledInputs
 from deepgat.data import NodeDataset
 from deepgat.devices import autocast, choose_device, own_random_numbers
-from deepgat.distributed import LiveHeads, PartDataset, Team
+from deepgat.distributed import PartDataset, Team
 from deepgat.distributed.interrupts import stop_asked
 from deepgat.errors import UserError
-from deepgat.inputs import SPLITS, FixedInputs, GraphInputs, Inputs, Network, prepare
-from deepgat.nn import AttentionStack, LayerOutputs, classification_loss
+from deepgat.inputs import FixedInputs, GraphInputs, Inputs, Network, prepare
+from deepgat.nn import AttentionStack, LayerOutputs
 from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
 from deepgat.nn.edges import all_edges
 from deepgat.ops import use_heads, use_part
 from deepgat.progress import Epoch, Progress, Weights, best_of, monitored
 from deepgat.replay import Recorded
+from deepgat.scoring import Evaluation, by_parts, evaluate, full, heads_of, scores_of
 from deepgat.teacher import Teacher
 from deepgat.training import MONITORS, PRECISIONS, TrainSettings
 
@@ -43,6 +43,7 @@ __all__ = [
     "fit",
     "fit_inputs",
     "prepare",
+    "scores_of",
 ]
 
 
@@ -57,15 +58,6 @@ class FitResult:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Micro-F1 and loss of the output per part; logits [n, C] per graph, on the CPU."""
-
-    micro_f1: dict[str, float]
-    loss: dict[str, float]
-    logits: list[Tensor] = field(repr=False)
-
-
 def fit(
     model: AttentionStack,
     dataset: NodeDataset | PartDataset,
@@ -77,10 +69,10 @@ def fit(
 ) -> FitResult:
     """Train the model on the data; it ends with the weights of its best epoch.
 
-    Every epoch takes one step per graph with training nodes, in random order, or per mini-batch
-    where the settings ask for them (:mod:`deepgat.batches`); then it looks at the validation
-    nodes. Test labels are never read. Ctrl-C ends the training early, keeping the best weights so
-    far. Same seed, same machine: same numbers.
+    Every epoch takes one step per graph with training nodes (or per ``batch_graphs`` of them), in
+    random order, or per mini-batch where the settings ask for them (:mod:`deepgat.batches`); then
+    it looks at the validation nodes. Test labels are never read. Ctrl-C ends the training early,
+    keeping the best weights so far. Same seed, same machine: same numbers.
 
     Args:
         model: from :mod:`deepgat.nn`; moved to the device.
@@ -97,9 +89,7 @@ def fit(
     model.to(device)
     inputs: Inputs
     if settings.batches == "none":
-        graphs = prepare(model, dataset, device, _by_parts(team))
-        _require_nodes(dataset, graphs)
-        inputs = FixedInputs(graphs)
+        inputs = _whole_steps(model, dataset, settings, device, by_parts(team))
     elif team is None:
         graphs = prepare(model, dataset, torch.device("cpu"))
         _require_nodes(dataset, graphs)
@@ -110,6 +100,27 @@ def fit(
             "batches=none"
         )
     return fit_inputs(model, inputs, settings, on_epoch, cuda_graphs, team, progress)
+
+
+def _whole_steps(
+    model: AttentionStack,
+    dataset: NodeDataset | PartDataset,
+    settings: TrainSettings,
+    device: torch.device,
+    team: Team | None,
+) -> FixedInputs:
+    """Graphs, or this process's parts of them, each seen whole in a step."""
+    several = isinstance(dataset, NodeDataset) and len(dataset.graphs) > 1
+    count = settings.batch_graphs
+    if count > 1 and isinstance(dataset, PartDataset) and len(dataset.parts) > 1:
+        raise UserError(
+            f"batch_graphs is {count}, but {dataset.title} is divided already: train on the "
+            "graphs themselves, or set batch_graphs to 1"
+        )
+    sharing = team if several and count > 1 else None  # whole graphs of every step
+    graphs = prepare(model, dataset, device, team if sharing is None else None)
+    _require_nodes(dataset, graphs)
+    return FixedInputs(graphs, count if several else 1, sharing)
 
 
 def fit_inputs(
@@ -173,55 +184,6 @@ def _over(history: Sequence[Epoch], settings: TrainSettings) -> bool:
     return bool(history) and history[-1].number - history[-1].best_number >= settings.patience
 
 
-@torch.no_grad()
-def evaluate(
-    model: AttentionStack,
-    dataset: NodeDataset | PartDataset,
-    device: str = "auto",
-    team: Team | None = None,
-    chunk: int = 0,
-) -> Evaluation:
-    """Score the model on the training, validation and test nodes of the data.
-
-    In a team the logits are those of all nodes in the first process, and none elsewhere. With
-    ``chunk`` they are computed layer by layer, so many nodes at a time: the same logits, and
-    memory that does not grow with the depth (:mod:`deepgat.nn.layerwise`).
-    """
-    where = choose_device(device) if team is None else team.device
-    model.to(where).eval()
-    if chunk and team is None:
-        whole = prepare(model, dataset, torch.device("cpu"))
-        graphs: Sequence[GraphInputs] = [in_chunks(model, graph, chunk, where) for graph in whole]
-    else:
-        graphs = prepare(model, dataset, where, _by_parts(team))
-    with use_heads(_heads(model, team)):
-        logits = [_full(graph.run(model).logits) for graph in graphs]
-    losses, scores = {}, {}
-    for part in SPLITS:
-        if any(graph.counts[part] for graph in graphs):
-            found = _scores_of(logits, graphs, part, _by_parts(team)).tolist()
-            losses[part], scores[part] = found
-    pairs = zip(logits, graphs, strict=True)
-    every = [_gathered(values, graph) for values, graph in pairs]
-    return Evaluation(scores, losses, [values.cpu() for values in every if values is not None])
-
-
-def _by_parts(team: Team | None) -> Team | None:
-    """The team where it divides the graph; None where every process has all of it."""
-    return None if team is None or team.parallel == "heads" else team
-
-
-def _heads(model: Network, team: Team | None) -> LiveHeads | None:
-    """This process's share of the heads, where these are divided."""
-    return None if team is None or team.parallel != "heads" else LiveHeads(team, model)
-
-
-def _gathered(values: Tensor, graph: GraphInputs) -> Tensor | None:
-    """The rows of all nodes, by their numbers, in the first process of a team; None elsewhere."""
-    part = graph.part
-    return values if part is None else part.gathered(values)
-
-
 def _require_nodes(dataset: NodeDataset | PartDataset, graphs: Sequence[GraphInputs]) -> None:
     for part, name in (("train", "training"), ("val", "validation")):
         if not any(graph.counts[part] for graph in graphs):
@@ -260,7 +222,7 @@ class _Epochs:
         team: Team | None,
     ) -> None:
         self.model, self.inputs = model, inputs
-        self.team, self.heads = _by_parts(team), _heads(model, team)
+        self.team, self.heads = by_parts(team), heads_of(model, team)
         self.precision = settings.precision
         device = inputs.validation[0].y.device
         needed = model.layer_bytes(inputs.most_nodes)
@@ -281,7 +243,7 @@ class _Epochs:
         )
         self.val_graphs = inputs.validation
         self.optimizer = _optimizer(model, settings)
-        self.teacher = Teacher.wanted(model, inputs, settings, team)
+        self.teacher = Teacher.wanted(model, inputs, settings, self.team)
         only = list(inputs.training()) if inputs.fixed else []
         self.step = Recorded(lambda: self._step(only[0]), record)
         self.validate = Recorded(self._validate, record)
@@ -292,8 +254,7 @@ class _Epochs:
         if self.inputs.fixed:
             total, steps = self._checked(*self.step(), number), 1
         else:
-            graphs = self.inputs.training()
-            losses = [self._checked(*self._step(graph), number) for graph in graphs]
+            losses = [self._checked(*self._step(graph), number) for graph in self.inputs.training()]
             total, steps = sum(losses), len(losses)
         self.model.eval()
         val_loss, val_f1 = self.validate().tolist()
@@ -321,10 +282,10 @@ class _Epochs:
         with use_part(graph.part), use_heads(self.heads):
             with autocast(self.precision, graph.y.device):
                 outputs = graph.run(self.model, segment=self.segment)
-            logits = {layer: _full(values) for layer, values in outputs.layer_logits.items()}
+            logits = {layer: full(values) for layer, values in outputs.layer_logits.items()}
             loss = self.model.loss(logits, graph.y, graph.nodes["train"])
             if self.teacher is not None:
-                loss = loss + self.teacher.loss(_full(outputs.logits))
+                loss = loss + self.teacher.loss(full(outputs.logits))
             loss.backward()
         loss = loss.detach()
         if self.team is not None:  # what each process has is its share
@@ -345,10 +306,10 @@ class _Epochs:
     def _validate(self) -> Tensor:
         """[2]: loss and micro-F1 of the output on the validation nodes."""
         with use_heads(self.heads):
-            logits = [_full(graph.run(self.model).logits) for graph in self.val_graphs]
+            logits = [full(graph.run(self.model).logits) for graph in self.val_graphs]
         if self.teacher is not None:
             self.teacher.learn(logits[0])
-        return _scores_of(logits, self.val_graphs, "val", self.team)
+        return scores_of(logits, self.val_graphs, "val", self.team)
 
     @torch.no_grad()
     def _odd_one(self) -> LayerOutputs:
@@ -357,26 +318,6 @@ class _Epochs:
             found = (graph.run(self.model) for graph in self.val_graphs)
             odd = (outputs for outputs in found if not _all_finite(outputs.logits, self.team))
             return next(odd, None) or self.val_graphs[0].run(self.model)
-
-
-def _scores_of(
-    logits: Sequence[Tensor], graphs: Sequence[GraphInputs], part: str, team: Team | None
-) -> Tensor:
-    """[2] double: loss and micro-F1 of the output over all nodes of one part, together."""
-    pairs = list(zip(logits, graphs, strict=True))
-    scores = torch.cat([values.index_select(0, graph.nodes[part]) for values, graph in pairs])
-    y = torch.cat([graph.y.index_select(0, graph.nodes[part]) for _, graph in pairs])
-    if team is None:
-        return torch.stack([classification_loss(scores, y).double(), micro_f1(scores, y)])
-    losses = classification_loss(scores, y, reduction="none").double()
-    own = torch.stack([losses.sum(), losses.new_tensor(losses.numel()), *f1_counts(scores, y)])
-    loss, count, hits, named = team.sum(own)
-    return torch.stack([loss / count, 2 * hits / named.clamp(min=1)])
-
-
-def _full(x: Tensor) -> Tensor:
-    """In single precision at least."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _all_finite(x: Tensor, team: Team | None) -> bool:

@@ -17,7 +17,7 @@ PRECISIONS = ("float32", "bf16")
 BATCHES = ("none", "clusters", "neighbours")
 LATER = (
     "batches", "clusters", "batch_clusters", "batch_seeds", "fan_out", "most_nodes",
-    "self_training", "confidence", "self_training_from",
+    "batch_graphs", "self_training", "confidence", "self_training_from",
 )  # fmt: skip
 """Settings that there were not always; at their defaults they are as if there were none."""
 
@@ -70,6 +70,11 @@ class TrainSettings:
     self_training_from: int = 50
     """The epoch from which such targets count; fully so 50 epochs later."""
 
+    batch_graphs: int = 1
+    """Graphs per step, where the data has several: they are trained on side by side, as one graph
+    of as many components. In a team of processes each then gets whole graphs of every step; with
+    1, the graph of a step is divided among them."""
+
     def __post_init__(self) -> None:
         for setting in fields(self):
             value = getattr(self, setting.name)
@@ -100,7 +105,7 @@ class TrainSettings:
         for name in ("weight_decay", "weight_decay_conv", "self_training", "self_training_from"):
             if not 0 <= (getattr(self, name) or 0.0) < math.inf:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")
-        for name in ("epochs", "patience"):
+        for name in ("epochs", "patience", "batch_graphs"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 1 or more")
 

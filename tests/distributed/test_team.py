@@ -74,7 +74,7 @@ def test_parts_hold_every_node_once_and_every_edge_at_its_target(graph, parts, s
         assert p.halo_counts.tolist() == torch.bincount(owner[halo], minlength=parts).tolist()
 
 
-METHODS = ["ordering", pytest.param("metis", marks=pytest.mark.skipif(
+METHODS = ["order", "stream", pytest.param("metis", marks=pytest.mark.skipif(
     not has_metis(), reason="pymetis is not installed"))]  # fmt: skip
 
 
@@ -102,8 +102,8 @@ def test_graphs_without_nodes_or_edges_and_wrong_names(monkeypatch):
     nothing = torch.empty(2, 0, dtype=torch.long)
     assert owners(nothing, 0, 3).numel() == 0
     assert sorted(owners(nothing, 3, 3).tolist()) == [0, 1, 2]
-    with pytest.raises(UserError, match="ordering"):
-        owners(nothing, 3, 2, "orderin")
+    with pytest.raises(UserError, match="order"):
+        owners(nothing, 3, 2, "orde")
     with pytest.raises(UserError, match="expected 1 or more"):
         owners(nothing, 3, 0)
     monkeypatch.setattr(partition, "has_metis", lambda: False)

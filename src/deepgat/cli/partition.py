@@ -7,11 +7,15 @@ from typing import Annotated
 
 import typer
 
-from deepgat.cli.own import load_data
-from deepgat.cli.show import ERR, OUT, plain_table
+from deepgat.cli.own import load_data, parse_reading, tell_notes
+from deepgat.cli.show import OUT, plain_table, share_progress
+from deepgat.data import ReadOptions
+from deepgat.data.own import can_stream, looks_like_a_path
 from deepgat.disk import check_can_write
-from deepgat.distributed import METHODS, has_metis
+from deepgat.distributed import METHODS
 from deepgat.distributed.files import PARTITION_FOLDER, write_partition
+from deepgat.distributed.partition import chosen_method
+from deepgat.distributed.streaming import write_streamed
 from deepgat.errors import UserError
 
 
@@ -33,10 +37,17 @@ def partition(
         ),
     ] = None,
     method: Annotated[
-        str, typer.Option(help=f"{', '.join(METHODS)}; auto is METIS where it is installed.")
+        str,
+        typer.Option(
+            help=f"{', '.join(METHODS)}: metis cuts the fewest edges, stream needs the least "
+            "memory; auto is METIS where it is installed, else stream."
+        ),
     ] = "auto",
 ) -> None:
     """Divide a graph among processes, each of which then reads its own part alone.
+
+    A folder of CSV tables or an .npz file is never in memory as a whole; METIS and the ordering
+    need its neighbour lists, 4 bytes per edge and direction, --method stream does not.
 
     Example: deepgat partition cs --parts 4 --out cs-4
 
@@ -45,18 +56,21 @@ def partition(
     if parts < 1:
         raise UserError(f"--parts is {parts}: expected 1 or more")
     check_can_write(out, PARTITION_FOLDER)
-    data = load_data(dataset, split, read)
-
-    def tell(number: int) -> None:
-        if ERR.is_terminal:
-            ERR.print(f"part {number + 1} of {parts} written")
-
-    sizes = write_partition(out, data, parts, method, tell)
+    chosen_method(method, 0, parts)  # refused now rather than after the reading
+    options = ReadOptions.of(parse_reading(read))
+    own = looks_like_a_path(dataset) and can_stream(Path(dataset), options)
+    with share_progress() as told:
+        if own:
+            data, sizes = write_streamed(out, Path(dataset), options, split, parts, method, told)
+        else:
+            data = load_data(dataset, split, read, tell=False)
+            sizes = write_partition(out, data, parts, method, told)
+    tell_notes(data)
     rows = [
         [str(number), f"{size.nodes:,}", f"{size.halo:,}", f"{size.edges:,}"]
         for number, size in enumerate(sizes)
     ]
-    by = "METIS" if method == "metis" or (method == "auto" and has_metis()) else "ordering"
+    by = {"metis": "METIS"}.get(used := chosen_method(method, len(data.graphs[0].y), parts), used)
     title = f"{data.title}, split {data.split}, in {parts} parts by {by}"
     OUT.print(plain_table(title, ["part", "nodes", "halo", "edges in"], rows))
     OUT.print(f"written to {out}", soft_wrap=True)

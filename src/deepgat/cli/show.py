@@ -263,6 +263,22 @@ def epoch_progress(
         yield update
 
 
+@contextmanager
+def share_progress() -> Iterator[Callable[[str, float], None]]:
+    """A bar for a job of several stages, told the name of each and the share of it that is done."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.percentage:.0f}%"),
+        TimeElapsedColumn(),
+    )
+    hidden = not ERR.is_terminal
+    with Progress(*columns, console=ERR, transient=True, disable=hidden) as progress:
+        task = progress.add_task("", total=1.0)
+        yield lambda what, share: progress.update(task, description=what, completed=share)
+
+
 def _table(title: str) -> Table:
     """A table that fits 80 columns: rules above and below, none between."""
     return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)

@@ -89,6 +89,12 @@ def train(
     patience: Annotated[
         int | None, typer.Option(help="Epochs without improvement before stopping.")
     ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            help="Graphs per step, where there are several; with --processes each gets whole ones."
+        ),
+    ] = None,
     monitor: Annotated[
         str | None, typer.Option(help="What picks the best epoch: val-loss, val-f1 or train-loss.")
     ] = None,
@@ -180,6 +186,7 @@ def train(
         "epochs": epochs,
         "patience": patience,
         "monitor": monitor,
+        "batch_graphs": batch,
         "device": device,
         "precision": precision,
     }

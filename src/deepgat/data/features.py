@@ -23,14 +23,17 @@ def csr_tensor(crow: Tensor, col: Tensor, values: Tensor, num_columns: int) -> T
         )
 
 
-def csr_from_scipy(matrix: sp.spmatrix) -> Tensor:
-    """A scipy sparse matrix as float32 CSR with int32 indices (half the memory of int64).
-
-    Duplicate entries are summed, explicit zeros dropped, columns sorted in every row.
-    """
+def canonical_rows(matrix: sp.spmatrix) -> sp.csr_matrix:
+    """float32 CSR: duplicate entries summed, explicit zeros dropped, columns sorted in a row."""
     rows = sp.csr_matrix(matrix, dtype=np.float32, copy=True)
     rows.sum_duplicates()
     rows.eliminate_zeros()
+    return rows
+
+
+def csr_from_scipy(matrix: sp.spmatrix) -> Tensor:
+    """:func:`canonical_rows` as a tensor with int32 indices (half the memory of int64)."""
+    rows = canonical_rows(matrix)
     index = np.int32 if max(rows.nnz, rows.shape[1]) <= INT32_MAX else np.int64
     return csr_tensor(
         torch.from_numpy(rows.indptr.astype(index)),

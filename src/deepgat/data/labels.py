@@ -60,8 +60,8 @@ def power_without_diagonal(near: Neighborhoods, Y: np.ndarray, k: int) -> np.nda
 
     No power of Â is formed: k products with Y for the rows of unlabelled nodes, whose own row of
     Y is zero anyway; the rows of labelled nodes leave their own label out at every step.
-    O(k·e·C) for k ≤ 2 on a symmetric graph, otherwise k sparse products from the unit vector of
-    every labelled node, in blocks of at most ``BLOCK_BYTES``.
+    O(k·e·C) for k ≤ 2, otherwise k sparse products from the unit vector of every labelled node, in
+    blocks of at most ``BLOCK_BYTES``.
     """
     if k == 0:
         return np.zeros_like(Y)
@@ -71,7 +71,7 @@ def power_without_diagonal(near: Neighborhoods, Y: np.ndarray, k: int) -> np.nda
     result = Y
     for _ in range(k):
         result = (near.closed @ result) / near.size
-    if k == 2 and near.symmetric:
+    if k == 2:
         result[labelled] = _two_hop_rows(near, Y, labelled)
     else:
         result[labelled] = _many_hop_rows(near, Y, labelled, k)
@@ -79,25 +79,47 @@ def power_without_diagonal(near: Neighborhoods, Y: np.ndarray, k: int) -> np.nda
 
 
 def _two_hop_rows(near: Neighborhoods, Y: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Row v of rm_diag(Â²) Y = (1/|N_v|) Σ_{u ∈ N_v} (count_u − Y_v) / |N_u|.
-
-    count_u [C] counts the labels in N_u, which holds v because the graph is symmetric. Counts are
-    whole numbers, so taking v's own away is exact.
-    """
     count = near.closed @ Y
     degree = np.diff(near.closed.indptr)[rows]
     per_block = max(1, BLOCK_BYTES // (8 * 3 * max(1, Y.shape[1])))
     result = np.empty((len(rows), Y.shape[1]))
     block_of = np.cumsum(degree) // per_block
-    for start, stop in _runs(block_of):
-        part = near.closed[rows[start:stop]]
-        v = np.repeat(rows[start:stop], degree[start:stop])
+    flipped = near.closed if near.symmetric else near.closed.T.tocsr()
+    n = np.int64(near.closed.shape[0])
+    for start, stop in runs(block_of):
+        block = rows[start:stop]
+        part = near.closed[block]
         u = part.indices
-        terms = (count[u] - Y[v]) / near.size[u]
-        edges = np.arange(len(u) + 1)
-        adder = sp.csr_matrix((part.data, edges[:-1], part.indptr), shape=(stop - start, len(u)))
-        result[start:stop] = (adder @ terms) / near.size[rows[start:stop]]
+        mutual = np.ones(len(u), dtype=bool)
+        if not near.symmetric:
+            back = flipped[block]
+            keys = [
+                np.repeat(np.arange(len(block)), np.diff(lists.indptr)) * n + lists.indices
+                for lists in (part, back)
+            ]
+            mutual = np.isin(keys[0], keys[1], assume_unique=True)
+        result[start:stop] = two_hop_rows(part.indptr, count[u], near.size[u], Y[block], mutual)
     return result
+
+
+def two_hop_rows(
+    ptr: np.ndarray, count: np.ndarray, size: np.ndarray, own: np.ndarray, mutual: np.ndarray
+) -> np.ndarray:
+    """Row v of rm_diag(Â²) Y = (1/|N_v|) Σ_{u ∈ N_v} (count_u − [v ∈ N_u] Y_v) / |N_u|, [k, C].
+
+    count_u [C] counts the labels in N_u. Counts are whole numbers, so taking v's own away is exact.
+
+    Args:
+        ptr: [k + 1], where the list N_v of each of k nodes begins; m entries in all.
+        count, size: count_u [m, C] and |N_u| [m, 1] of every entry.
+        own: Y_v [k, C].
+        mutual: [m] bool, whether v ∈ N_u.
+    """
+    degree = np.diff(ptr)
+    terms = (count - np.repeat(own, degree, axis=0) * mutual[:, None]) / size
+    edges = np.arange(len(terms))
+    adder = sp.csr_matrix((np.ones(len(terms)), edges, ptr), shape=(len(degree), len(terms)))
+    return (adder @ terms) / degree[:, None]
 
 
 def _many_hop_rows(near: Neighborhoods, Y: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
@@ -116,7 +138,7 @@ def _many_hop_rows(near: Neighborhoods, Y: np.ndarray, rows: np.ndarray, k: int)
     return result
 
 
-def _runs(values: np.ndarray) -> list[tuple[int, int]]:
+def runs(values: np.ndarray) -> list[tuple[int, int]]:
     """The (start, stop) of every run of equal neighbours in ``values``."""
     if not len(values):
         return []

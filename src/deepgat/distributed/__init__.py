@@ -6,6 +6,7 @@ from deepgat.distributed.heads import LiveHeads
 from deepgat.distributed.partition import METHODS, has_metis, owners
 from deepgat.distributed.parts import GraphPart, cut
 from deepgat.distributed.team import PARALLEL, LostTeamError, Team
+from deepgat.distributed.whole import WholeGraphs, dealt
 
 __all__ = [
     "METHODS",
@@ -16,8 +17,10 @@ __all__ = [
     "LostTeamError",
     "PartDataset",
     "Team",
+    "WholeGraphs",
     "cut",
     "cut_dataset",
+    "dealt",
     "has_metis",
     "owners",
     "part_of",

@@ -47,7 +47,7 @@ def write_partition(
     dataset: NodeDataset,
     parts: int,
     method: str = "auto",
-    on_part: Callable[[int], None] | None = None,
+    told: Callable[[str, float], None] | None = None,
 ) -> list[PartSize]:
     """Divide a dataset among ``parts`` processes and write each one's share; the sizes."""
     found = [owners(g.edge_index, g.num_nodes, parts, method) for g in dataset.graphs]
@@ -56,9 +56,7 @@ def write_partition(
         for number in range(parts):
             mine = cut_dataset(dataset, found, number, parts)
             for index, part in enumerate(mine.parts):
-                inner = target / "parts" / str(number) / str(index)
-                inner.mkdir(parents=True)
-                _write(inner, part)
+                _write(part_folder(target, number, index), part)
             sizes.append(
                 PartSize(
                     sum(part.own for part in mine.parts),
@@ -66,19 +64,31 @@ def write_partition(
                     sum(part.edge_index.size(1) for part in mine.parts),
                 )
             )
-            if on_part is not None:
-                on_part(number)
-        description = {
-            "format": FORMAT,
-            "parts": parts,
-            "graphs": len(dataset.graphs),
-            **{name: getattr(dataset, name) for name in SHARED},
-            "sizes": [vars(size) for size in sizes],
-        }
-        (target / DESCRIPTION).write_text(to_json(description, indent=1))
-        if dataset.node_ids:
-            (target / NODES).write_text(to_json(dataset.node_ids))
+            if told is not None:
+                told("writing parts", (number + 1) / parts)
+        write_description(target, dataset, sizes)
     return sizes
+
+
+def write_description(folder: Path, dataset: NodeDataset, sizes: list[PartSize]) -> None:
+    """``partition.json``, and ``nodes.json`` where nodes have names."""
+    description = {
+        "format": FORMAT,
+        "parts": len(sizes),
+        "graphs": len(dataset.graphs),
+        **{name: getattr(dataset, name) for name in SHARED},
+        "sizes": [vars(size) for size in sizes],
+    }
+    (folder / DESCRIPTION).write_text(to_json(description, indent=1))
+    if dataset.node_ids:
+        (folder / NODES).write_text(to_json(dataset.node_ids))
+
+
+def part_folder(folder: Path, number: int, graph: int = 0) -> Path:
+    """The new folder of one part of one graph."""
+    inner = folder / "parts" / str(number) / str(graph)
+    inner.mkdir(parents=True)
+    return inner
 
 
 def is_partition(folder: str | os.PathLike[str]) -> bool:

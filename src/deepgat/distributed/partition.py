@@ -1,8 +1,9 @@
-"""Who owns which node: METIS where pymetis is installed, a bandwidth ordering elsewhere."""
+"""Who owns which node: METIS, a bandwidth ordering, or a greedy choice that needs O(n) memory."""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,15 +13,34 @@ from torch import Tensor
 
 from deepgat.errors import UserError, unknown_name
 
-METHODS = ("auto", "metis", "ordering")
+METHODS = ("auto", "metis", "order", "stream")
 NODE_WORK = 16
 """What a node costs beside its edges, in edges: dense products and activations (measured on CS)."""
+ROUNDS = 10
+"""How often "stream" looks at every node."""
+SLACK = 1.05
+"""Its parts may have so many times the mean work."""
 _FEW = 8
 """Nodes per part below which METIS has nothing to choose."""
 
 
 def has_metis() -> bool:
     return importlib.util.find_spec("pymetis") is not None
+
+
+def chosen_method(method: str, num_nodes: int, parts: int) -> str:
+    """What "auto" stands for; a :class:`UserError` for what is not there."""
+    if method not in METHODS:
+        raise unknown_name("way to partition", method, METHODS)
+    if parts < 1:
+        raise UserError(f"the number of parts is {parts}: expected 1 or more")
+    if method == "metis" and not has_metis():
+        raise UserError(
+            "METIS is not there: install it (pip install 'deepgat[metis]'), or choose stream"
+        )
+    if method != "auto":
+        return method
+    return "metis" if has_metis() and num_nodes >= _FEW * parts else "stream"
 
 
 def owners(edge_index: Tensor, num_nodes: int, parts: int, method: str = "auto") -> Tensor:
@@ -30,28 +50,93 @@ def owners(edge_index: Tensor, num_nodes: int, parts: int, method: str = "auto")
         edge_index: [2, e]; edges are taken in both directions.
         num_nodes: n.
         parts: how many; some may stay empty where there are few nodes.
-        method: "metis" cuts few edges; "ordering" puts the nodes in reverse Cuthill–McKee order,
-            a breadth-first one that keeps neighbours close, and cuts it into stretches; "auto" is
-            METIS where pymetis is installed. The same input gives the same parts.
+        method: "metis" cuts few edges; "order" puts the nodes in reverse Cuthill–McKee order,
+            a breadth-first one that keeps neighbours close, and cuts it into stretches; "stream"
+            is :func:`stream_owners`; "auto" is METIS where pymetis is installed, else "stream".
+            The same input gives the same parts.
     """
-    if method not in METHODS:
-        raise unknown_name("way to partition", method, METHODS)
-    if parts < 1:
-        raise UserError(f"the number of parts is {parts}: expected 1 or more")
-    if method == "metis" and not has_metis():
-        raise UserError(
-            "METIS is not there: install it (pip install 'deepgat[metis]'), or choose ordering"
-        )
+    method = chosen_method(method, num_nodes, parts)
     if parts == 1 or num_nodes == 0:
         return torch.zeros(num_nodes, dtype=torch.long)
-    near = _both_ways(edge_index, num_nodes)
-    work = np.diff(near.indptr) + NODE_WORK
-    few = num_nodes < _FEW * parts
-    if method == "metis" or (method == "auto" and has_metis() and not few):
-        found = _metis(near, work, parts)
-    else:
-        found = _stretches(near, work, parts)
-    return torch.from_numpy(found.astype(np.int64))
+    return torch.from_numpy(owners_of(_both_ways(edge_index, num_nodes), parts, method))
+
+
+def owners_of(near: sp.csr_matrix, parts: int, method: str) -> np.ndarray:
+    """The same from the neighbours in either direction, rows sorted, without a diagonal."""
+    degree = np.diff(near.indptr)
+    if method == "stream":
+        return stream_owners(lambda: iter([near.indices]), degree, parts)
+    divide = _metis if method == "metis" else _stretches
+    return divide(near, degree + NODE_WORK, parts).astype(np.int64)
+
+
+def stream_owners(
+    lists: Callable[[], Iterator[np.ndarray]],
+    degree: np.ndarray,
+    parts: int,
+    tell: Callable[[float], None] = lambda share: None,
+) -> np.ndarray:
+    """Linear deterministic greedy with restreaming (Stanton and Kliot 2012; Nishimura and Ugander).
+
+    Nodes come in the order of their numbers, a few at a time, and go to the part p that maximises
+    |N_v ∩ p| · (1 − load_p / capacity), so few edges are cut and no part is full; ten times over,
+    the parts of the round before standing where a node has not come yet. In memory are O(n)
+    numbers and one of the lists' pieces.
+
+    Args:
+        lists: gives the neighbours of all nodes, the first node's first, in pieces that hold whole
+            lists of a multiple of :func:`batch_size` nodes (the last may hold fewer).
+        degree: [n], the length of each list.
+        parts: how many.
+        tell: is told the share that is done.
+    """
+    n = len(degree)
+    work = degree + float(NODE_WORK)
+    capacity = SLACK * work.sum() / parts
+    owner = np.full(n, -1, dtype=np.int64)
+    load = np.zeros(parts)
+    batch = batch_size(n)
+    for number in range(ROUNDS):
+        begin = 0
+        for piece in lists():
+            at = 0
+            while at < len(piece) or (begin < n and not degree[begin : begin + batch].any()):
+                end = min(begin + batch, n)
+                size = int(degree[begin:end].sum())
+                _place(piece[at : at + size], degree, work, begin, end, owner, load, capacity)
+                at, begin = at + size, end
+            tell((number + begin / n) / ROUNDS)
+    return owner
+
+
+def batch_size(num_nodes: int) -> int:
+    """Nodes that :func:`stream_owners` places together: about a 4096th, a power of two to 4096."""
+    return min(1 << max(0, num_nodes.bit_length() - 13), 4096)
+
+
+def _place(
+    near: np.ndarray,
+    degree: np.ndarray,
+    work: np.ndarray,
+    begin: int,
+    end: int,
+    owner: np.ndarray,
+    load: np.ndarray,
+    capacity: float,
+) -> None:
+    """Give the nodes ``begin`` to ``end``, whose neighbours are ``near``, to parts; in place."""
+    parts, count = len(load), end - begin
+    found = owner[near]
+    row = np.repeat(np.arange(count), degree[begin:end])
+    known = found >= 0
+    votes = np.bincount(row[known] * parts + found[known], minlength=count * parts)
+    before, cost = owner[begin:end], work[begin:end]
+    placed = before >= 0
+    load -= np.bincount(before[placed], weights=cost[placed], minlength=parts)
+    room = np.maximum(1 - load / capacity, 0)
+    score = votes.reshape(count, parts) * room + 1e-3 * room  # without neighbours: the emptiest
+    owner[begin:end] = score.argmax(1)
+    load += np.bincount(owner[begin:end], weights=cost, minlength=parts)
 
 
 def _both_ways(edge_index: Tensor, num_nodes: int) -> sp.csr_matrix:

@@ -13,8 +13,9 @@ from torch_geometric.utils import scatter
 from deepgat.errors import unknown_name
 from deepgat.nn.edges import EdgeSampler, all_edges
 from deepgat.nn.losses import Loss, OutputLoss
+from deepgat.nn.norms import BatchNorm
 from deepgat.nn.stack import AttentionStack, LayerOutputs
-from deepgat.ops import Features, Neighbors
+from deepgat.ops import Features, Neighbors, dropout
 
 POOLS = ("mean", "sum", "max")
 
@@ -106,13 +107,13 @@ class GIN(nn.Module):
     def run(self, x: Features, edge_index: Tensor | Neighbors) -> LayerOutputs:
         if not isinstance(x, Tensor):
             raise TypeError("GIN reads dense features")
-        edges = edge_index.edge_index if isinstance(edge_index, Neighbors) else edge_index
+        edges = edge_index.square.edge_index if isinstance(edge_index, Neighbors) else edge_index
         edges = edges[:, edges[0] != edges[1]]
         states = [x]
         for conv in self.convs:
             states.append(conv(states[-1], edges))
         parts = [
-            nn.functional.dropout(head(state), self.dropout, self.training)
+            dropout(head(state), self.dropout, self.training)
             for head, state in zip(self.heads, states, strict=True)
         ]
         logits = torch.stack(parts).sum(0)
@@ -123,9 +124,9 @@ class GIN(nn.Module):
 def _perceptron(width: int, hidden: int) -> nn.Module:
     return nn.Sequential(
         nn.Linear(width, hidden),
-        nn.BatchNorm1d(hidden),
+        BatchNorm(hidden),
         nn.ReLU(),
         nn.Linear(hidden, hidden),
-        nn.BatchNorm1d(hidden),
+        BatchNorm(hidden),
         nn.ReLU(),
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -102,6 +105,35 @@ class Neighbors:
             symmetric=symmetric,
             log_weight=log_weight,
             features=features,
+        )
+
+    @staticmethod
+    def side_by_side(lists: Sequence[Neighbors]) -> Neighbors:
+        """Several graphs as one of as many components, their nodes numbered through; no sorting."""
+        nodes = [0, *accumulate(item.num_nodes for item in lists)]
+        edges = [0, *accumulate(item.num_edges for item in lists)]
+
+        def joined(name: str, shifts: Sequence[int] | None = None) -> Any:
+            items = [getattr(item, name) for item in lists]
+            if any(item is None for item in items):
+                return None
+            if shifts is not None:
+                items = [item + shift for item, shift in zip(items, shifts, strict=False)]
+            return torch.cat(items)
+
+        end = lists[0].ptr.new_tensor([edges[-1]])
+        return Neighbors.from_lists(
+            ptr=torch.cat([*(i.ptr[:-1] + e for i, e in zip(lists, edges, strict=False)), end]),
+            source=joined("source", nodes),
+            target=joined("target", nodes),
+            source_ptr=torch.cat(
+                [*(i.source_ptr[:-1] + e for i, e in zip(lists, edges, strict=False)), end]
+            ),
+            by_source=joined("by_source", edges),
+            target_by_source=joined("target_by_source", nodes),
+            symmetric=all(item.symmetric for item in lists),
+            log_weight=joined("log_weight"),
+            features=joined("features"),
         )
 
     def with_values(

@@ -9,17 +9,21 @@ from deepgat.data.own.convert import graph_from_networkx, graph_from_pandas, gra
 from deepgat.data.own.folder import looks_like_a_path, read_graph
 from deepgat.data.own.graph import OwnGraph, to_dataset
 from deepgat.data.own.options import ReadOptions
+from deepgat.data.own.streamed import StreamedGraph, can_stream, stream_graph
 from deepgat.data.own.structure import undirected_matrix
 from deepgat.data.splits import Split
 
 __all__ = [
     "OwnGraph",
     "ReadOptions",
+    "StreamedGraph",
+    "can_stream",
     "from_networkx",
     "from_pandas",
     "from_pyg",
     "looks_like_a_path",
     "read_graph",
+    "stream_graph",
     "to_dataset",
     "undirected_matrix",
 ]

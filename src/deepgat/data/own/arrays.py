@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +19,10 @@ MOST_UNPACKED = 2**30
 """An archive may always unpack to this many bytes,"""
 MOST_RATIO = 100
 """and to more only where that is at most so many times its own size."""
+Arrays: TypeAlias = Mapping[str, Callable[[], np.ndarray]]
+"""The arrays of a file by name, each read when it is called."""
+CHECKED = 2**20
+"""Numbers looked at together."""
 
 
 def read_npy(path: Path) -> np.ndarray:
@@ -27,7 +32,7 @@ def read_npy(path: Path) -> np.ndarray:
         return _guarded(shown(path), lambda: _array(file, size))
 
 
-def open_npz(path: Path) -> dict[str, Callable[[], np.ndarray]]:
+def open_npz(path: Path) -> Arrays:
     """The arrays of an .npz file by name, each read when it is called."""
     name = shown(path)
     with opened(path) as file:
@@ -99,8 +104,47 @@ def _guarded(name: str, read: Callable[[], np.ndarray]) -> np.ndarray:
         raise UserError(f"{name} cannot be read ({why}): save it again with numpy") from error
 
 
-def sparse_matrix(arrays: dict[str, Callable[[], np.ndarray]], part: str, name: str) -> Any:
-    """The CSR matrix in part_data, _indices, _indptr and _shape; every index is checked."""
+def map_npz(path: Path, scratch: Path) -> Arrays:
+    """As :func:`open_npz`, each array unpacked to a file in ``scratch`` and mapped into memory."""
+    arrays = open_npz(path)
+
+    def mapped(name: str) -> Callable[[], np.ndarray]:
+        def read() -> np.ndarray:
+            kept = scratch / f"{len(list(scratch.iterdir()))}.npy"
+            with (
+                zipfile.ZipFile(path) as archive,
+                archive.open(f"{name}.npy") as member,
+                kept.open("xb") as file,
+            ):
+                shutil.copyfileobj(member, file, 2**20)
+            return np.load(kept, mmap_mode="r", allow_pickle=False)
+
+        return lambda: _guarded(f"{shown(path)}, array {name!r}", read)
+
+    return {name: mapped(name) for name in arrays}
+
+
+class SparseParts(NamedTuple):
+    """A CSR matrix, checked; not one of its arrays is copied."""
+
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+    shape: tuple[int, int]
+
+    def rows(self, begin: int, end: int) -> Any:
+        """[end − begin, columns] double."""
+        first, last = int(self.indptr[begin]), int(self.indptr[end])
+        parts = (
+            self.data[first:last].astype(np.float64),
+            self.indices[first:last],
+            self.indptr[begin : end + 1] - first,
+        )
+        return sp.csr_matrix(parts, shape=(end - begin, self.shape[1]))
+
+
+def sparse_parts(arrays: Arrays, part: str, name: str) -> SparseParts:
+    """The arrays part_data, _indices, _indptr and _shape of a CSR matrix; all of it is checked."""
     keys = [f"{part}_{key}" for key in ("data", "indices", "indptr", "shape")]
     for key in keys:
         if key not in arrays:
@@ -121,7 +165,13 @@ def sparse_matrix(arrays: dict[str, Callable[[], np.ndarray]], part: str, name: 
     inside = not len(indices) or (indices.min() >= 0 and indices.max() < columns)
     if not fits or not inside or (np.diff(indptr) < 0).any():
         raise UserError(f"{name}: the indices of {part} do not fit its shape {rows} × {columns}")
-    values = data.astype(np.float64)
-    if not np.isfinite(values).all() or np.abs(values).max(initial=0) > 3.4e38:
-        raise UserError(f"{name}: {part}_data holds a number that is missing or too large")
-    return sp.csr_matrix((values, indices, indptr), shape=(rows, columns))
+    for begin in range(0, len(data), CHECKED):
+        check_finite(data[begin : begin + CHECKED], f"{name}: {part}_data")
+    return SparseParts(data, indices, indptr, (rows, columns))
+
+
+def check_finite(values: np.ndarray, name: str) -> None:
+    """Refuse numbers that a float32 cannot hold."""
+    numbers = values.astype(np.float64)
+    if not np.isfinite(numbers).all() or np.abs(numbers).max(initial=0) > 3.4e38:
+        raise UserError(f"{name} holds a number that is missing or too large")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,10 +30,13 @@ from deepgat.errors import UserError
 BUFFER = 2**24
 """Bytes read at a time; no row may be longer."""
 BEGINNING = 4096
+NEWLINE = ord("\n")
 BOM = b"\xef\xbb\xbf"
 WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 SIGNATURES = {b"PK\x03\x04": "a zip archive", b"PAR1": "a Parquet file", b"\x1f\x8b": "gzip"}
 MOST_COLUMNS = 200_000
+Tell: TypeAlias = Callable[[float], None]
+"""Is told the share of a job that is done."""
 
 
 class Wanted(NamedTuple):
@@ -118,6 +121,28 @@ def read_csv(path: Path, wanted: Mapping[str, Wanted]) -> Columns:
     return table
 
 
+def read_csv_pieces(
+    path: Path, wanted: Mapping[str, Wanted], tell: Tell | None = None
+) -> Iterator[Columns]:
+    """As :func:`read_csv`, a buffer's rows at a time, none of which is kept.
+
+    A column of no kind that holds a text in a piece is left out of that piece.
+    """
+    header = read_header(path)
+    plan = [wanted.get(name.lower(), Wanted(Kind.AUTO)) for name in header.names]
+    name, line = shown(path), 2
+
+    def fresh(at: int) -> Table:
+        nonlocal line
+        line = at
+        return new_table(plan, header.delimiter, False, at)
+
+    for table in _fed(path, fresh, header.start, line, tell):
+        _checked(table, path, header.names)
+        if table.rows():
+            yield _columns(table, plan, table.turned(), header.names, name, line, texts=False)
+
+
 def read_edge_list(path: Path, ends: Wanted) -> Columns:
     """Two ids and perhaps a weight per line, between blanks, tabs or commas; no header.
 
@@ -140,6 +165,20 @@ def _read(
     first_line: int = 2,
 ) -> Table:
     table = new_table(plan, delimiter, comments, first_line)
+    for _ in _fed(path, lambda line: table, start, first_line):
+        pass
+    return table
+
+
+def _fed(
+    path: Path,
+    table_at: Callable[[int], Table],
+    start: int,
+    first_line: int,
+    tell: Tell | None = None,
+) -> Iterator[Table]:
+    """Feeds a buffer after the other to ``table_at(line of its first row)``, which is given out."""
+    line = first_line
     with opened(path) as file:
         file.seek(start)
         room = bytearray(min(BUFFER, path.stat().st_size + 1))
@@ -147,12 +186,16 @@ def _read(
         while True:
             got = file.readinto(view[held:])  # type: ignore[attr-defined]
             last = not got
+            if tell is not None:
+                tell(file.tell() / path.stat().st_size)
+            table = table_at(line)
             taken = table.feed(view[: held + got], last)
+            yield table
             if last or table.mistake() is not None:
-                return table
+                return
+            line += int(np.count_nonzero(np.frombuffer(view[:taken], dtype=np.uint8) == NEWLINE))
             held += got - taken
             if held == len(room):
-                line = first_line + table.rows()
                 raise UserError(
                     f"{shown(path)}: the row at line {line} or after is longer than "
                     f"{BUFFER >> 20} MB, or a quote in it is not closed; repair the file"
@@ -173,6 +216,7 @@ def _columns(
     names: Sequence[str],
     name: str,
     first_line: int,
+    texts: bool = True,
 ) -> Columns:
     jumps = table.jumps()
 
@@ -190,8 +234,8 @@ def _columns(
             columns.append(Column(title, numbers=values))
         else:
             assert item.names is not None
-            texts = item.names.texts() if item.kind is Kind.TEXT else ()
-            columns.append(Column(title, codes=values, texts=texts))
+            known = item.names.texts() if texts and item.kind is Kind.TEXT else ()
+            columns.append(Column(title, codes=values, texts=known))
     return Columns(name, table.rows(), columns, place)
 
 

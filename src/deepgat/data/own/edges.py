@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,33 @@ def edges_of(
     table: Columns, source: np.ndarray, target: np.ndarray, nodes: int, options: ReadOptions
 ) -> Edges:
     """From the ends of the edges [e] as node numbers, and the other columns of their table."""
+    given = given_edges(table, source, target, options)
+    made = merged(
+        given.source, given.target, nodes, given.weight, given.features, given.names,
+        options.undirected,
+    )  # fmt: skip
+    columns = tuple(item.name.lower() for item in table.columns)
+    return replace(made, weightless=given.weightless, columns=columns)
+
+
+class Given(NamedTuple):
+    """Edges as a table has them; those of weight 0 are left out."""
+
+    source: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray | None = None
+    """[e] double."""
+    features: np.ndarray | None = None
+    """[e, k] float32."""
+    names: tuple[str, ...] = ()
+    """Of the features."""
+    weightless: int = 0
+
+
+def given_edges(
+    table: Columns, source: np.ndarray, target: np.ndarray, options: ReadOptions
+) -> Given:
+    """The edges of a table, or of a piece of one, checked."""
     special = {name.lower() for name in (options.source, options.target, options.weight)}
     special |= {name.lower() for name in listed(options.drop)}
     weight = table.find(options.weight)
@@ -60,9 +87,7 @@ def edges_of(
     parts = [finite_numbers(table, item)[kept] for item in others]
     features = np.stack(parts, axis=1).astype(np.float32) if parts else None
     names = tuple(item.name for item in others)
-    made = merged(source, target, nodes, weights, features, names, options.undirected)
-    columns = tuple(item.name.lower() for item in table.columns)
-    return replace(made, weightless=nothing, columns=columns)
+    return Given(source, target, weights, features, names, nothing)
 
 
 def merged(
@@ -79,43 +104,12 @@ def merged(
     With ``undirected`` a pair whose reverse is missing gets it, with the same weight and features.
     """
     given, loops = len(source), int((source == target).sum())
-    key = target.astype(np.int64) * nodes + source
-    plain = weight is None and features is None
-    if plain:
-        key.sort()
-        first = _firsts(key)
-        key = key[first]
-    else:
-        order = np.argsort(key, kind="stable")
-        key = key[order]
-        first = _firsts(key)
-        starts = np.flatnonzero(first)
-        counts = np.diff(np.append(starts, len(key)))
-        key = key[first]
-        if weight is not None and len(starts):
-            weight = np.add.reduceat(weight[order], starts)
-        if features is not None and len(starts):
-            summed = np.add.reduceat(features[order].astype(np.float64), starts, axis=0)
-            features = summed / counts[:, None]
-    duplicates = given - len(key)
     size = max(nodes, 1)
-    reverse = key % size * size + key // size
-    if plain:
-        both = np.concatenate([key, reverse])
-        both.sort()
-        both = both[_firsts(both)]
-        one_way = len(both) - len(key)
-        key = both if undirected else key
-    else:
-        missing = _not_among(reverse, key)
-        one_way = len(missing)
-        if undirected and one_way:
-            key = np.concatenate([key, reverse[missing]])
-            order = np.argsort(key, kind="stable")
-            key = key[order]
-            weight = None if weight is None else np.append(weight, weight[missing])[order]
-            if features is not None:
-                features = np.concatenate([features, features[missing]])[order]
+    direct = once(Pairs(target.astype(np.int64) * nodes + source, weight, features))
+    reverse = direct._replace(key=direct.key % size * size + direct.key // size)
+    both, one_way = with_reverse(direct, reverse)
+    duplicates = given - len(direct.key)
+    key, weight, features = both if undirected else direct
     index = np.empty((2, len(key)), dtype=np.int64)
     np.divmod(key, size, out=(index[1], index[0]))
     return Edges(
@@ -128,6 +122,60 @@ def merged(
         loops,
         one_way,
     )
+
+
+class Pairs(NamedTuple):
+    """Ordered pairs of nodes, target · n + source, with what belongs to each."""
+
+    key: np.ndarray
+    weight: np.ndarray | None = None
+    """[k] double."""
+    features: np.ndarray | None = None
+    """[k, f]."""
+
+
+def once(pairs: Pairs) -> Pairs:
+    """Every pair once, sorted: weights of a repeated pair added, features averaged."""
+    key, weight, features = pairs
+    if weight is None and features is None:
+        key = np.sort(key)
+        return Pairs(key[_firsts(key)])
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = _firsts(key)
+    starts = np.flatnonzero(first)
+    counts = np.diff(np.append(starts, len(key)))
+    if weight is not None and len(starts):
+        weight = np.add.reduceat(weight[order], starts)
+    if features is not None and len(starts):
+        summed = np.add.reduceat(features[order].astype(np.float64), starts, axis=0)
+        features = summed / counts[:, None]
+    return Pairs(key[first], weight, features)
+
+
+def with_reverse(direct: Pairs, reverse: Pairs) -> tuple[Pairs, int]:
+    """``direct``, which is sorted, with the pairs of ``reverse`` that it lacks; how many those are.
+
+    Both hold every pair once.
+    """
+    key, weight, features = direct
+    if weight is None and features is None:
+        both = np.concatenate([key, reverse.key])
+        both.sort()
+        both = both[_firsts(both)]
+        return Pairs(both), len(both) - len(key)
+    missing = _not_among(reverse.key, key)
+    if not len(missing):
+        return direct, 0
+    key = np.concatenate([key, reverse.key[missing]])
+    order = np.argsort(key, kind="stable")
+    if weight is not None:
+        assert reverse.weight is not None
+        weight = np.append(weight, reverse.weight[missing])[order]
+    if features is not None:
+        assert reverse.features is not None
+        features = np.concatenate([features, reverse.features[missing]])[order]
+    return Pairs(key[order], weight, features), len(missing)
 
 
 def _firsts(key: np.ndarray) -> np.ndarray:

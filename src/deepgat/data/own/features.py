@@ -48,9 +48,9 @@ def column_blocks(
         if item.name.lower() in words:
             blocks.append(_bag_of_words(table, item))
         elif item.numbers is not None:
-            blocks.append(_numbers(table, item, options))
+            blocks.append(number_block(table, item, options))
         else:
-            block, note = _categories(table, item)
+            block, note = category_block(table, item)
             blocks.append(block)
             notes += note
     return blocks, notes
@@ -87,7 +87,7 @@ def joined(blocks: Sequence[FeatureBlock], nodes: int) -> tuple[Tensor, tuple[st
     return torch.from_numpy(x), names
 
 
-def _numbers(table: Columns, column: Column, options: ReadOptions) -> FeatureBlock:
+def number_block(table: Columns, column: Column, options: ReadOptions) -> FeatureBlock:
     assert column.numbers is not None
     numbers = column.numbers
     wrong = np.flatnonzero(np.abs(numbers) > LARGEST)
@@ -133,7 +133,7 @@ def _scaled(numbers: np.ndarray, scale: str) -> np.ndarray:
     return (numbers - low) / width
 
 
-def _categories(table: Columns, column: Column) -> tuple[FeatureBlock, list[str]]:
+def category_block(table: Columns, column: Column) -> tuple[FeatureBlock, list[str]]:
     """One column of 0 and 1 per text, in alphabetical order; all 0 where the cell is empty."""
     assert column.codes is not None
     count = len(column.texts)

@@ -11,14 +11,10 @@ import numpy as np
 from deepgat.data.own.columns import Column, Columns
 from deepgat.data.own.delimited import Wanted, new_names, read_csv, read_edge_list, read_header
 from deepgat.data.own.edges import edges_of
-from deepgat.data.own.formats import (
-    read_feature_array,
-    read_networkx_file,
-    read_npz,
-    read_parquet,
-)
+from deepgat.data.own.formats import read_feature_array, read_networkx_file, read_parquet
 from deepgat.data.own.graph import OwnGraph, own_graph
 from deepgat.data.own.ids import ids_of
+from deepgat.data.own.npz import read_npz
 from deepgat.data.own.opening import kind_of, shown
 from deepgat.data.own.options import ReadOptions
 from deepgat.data.own.text import Kind, Names
@@ -55,7 +51,7 @@ def read_graph(path: PathLike, options: ReadOptions) -> OwnGraph:
 
 
 def _read_folder(folder: Path, options: ReadOptions) -> OwnGraph:
-    nodes_file, edges_file = _table(folder, "nodes"), _table(folder, "edges")
+    nodes_file, edges_file = table_file(folder, "nodes"), table_file(folder, "edges")
     nodes, names = _read_nodes(nodes_file, options)
     return _with_edges(folder, nodes, names, edges_file, options)
 
@@ -65,12 +61,12 @@ def _with_edges(
 ) -> OwnGraph:
     ends = Wanted(Kind.KNOWN_ID, names)
     table = _read_edges(edges_file, ends, options)
-    source, target = (_codes(table, name) for name in (options.source, options.target))
+    source, target = (codes_of(table, name) for name in (options.source, options.target))
     edges = edges_of(table, source, target, len(names), options)
     return own_graph(full_name(path), title_of(path), names.texts(), nodes, edges, options)
 
 
-def _table(folder: Path, stem: str) -> Path:
+def table_file(folder: Path, stem: str) -> Path:
     """nodes.csv or nodes.parquet."""
     found = [folder / f"{stem}{suffix}" for suffix in TABLES]
     found = [file for file in found if kind_of(file) or os.path.lexists(file)]
@@ -97,7 +93,7 @@ def _read_nodes(path: Path, options: ReadOptions) -> tuple[Columns, Names]:
         _require(table.name, [item.name for item in table.columns], options.id, "id")
         ids_of(table, options.id, names, new=True)
         return table, names
-    _require(shown(path), read_header(path).names, options.id, "id")
+    require_column(path, options.id, "id")
     return read_csv(path, special), names
 
 
@@ -127,6 +123,11 @@ def _read_edges(path: Path, ends: Wanted, options: ReadOptions) -> Columns:
     return table
 
 
+def require_column(path: Path, column: str, option: str) -> None:
+    """Refuse a CSV file whose first line lacks a column."""
+    _require(shown(path), read_header(path).names, column, option)
+
+
 def _require(file: str, header: list[str], column: str, option: str) -> None:
     if column.strip().lower() in (name.lower() for name in header):
         return
@@ -137,7 +138,7 @@ def _require(file: str, header: list[str], column: str, option: str) -> None:
     )
 
 
-def _codes(table: Columns, name: str) -> np.ndarray:
+def codes_of(table: Columns, name: str) -> np.ndarray:
     column = table.find(name)
     assert column is not None
     assert column.codes is not None
@@ -153,7 +154,7 @@ def _read_single_table(path: Path, options: ReadOptions) -> OwnGraph:
     else:
         nodes, names = _nodes_of(Path(options.nodes), options)
         table = _edge_table(path, Wanted(Kind.KNOWN_ID, names), options)
-    source, target = (_codes(table, name) for name in (options.source, options.target))
+    source, target = (codes_of(table, name) for name in (options.source, options.target))
     edges = edges_of(table, source, target, len(names), options)
     return own_graph(full_name(path), title_of(path), names.texts(), nodes, edges, options)
 

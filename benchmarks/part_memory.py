@@ -1,0 +1,152 @@
+"""Peak memory of every process of a team against its share of one process's.
+
+    python benchmarks/part_memory.py                 # 10 million edges, 1 million nodes, 4 parts
+    python benchmarks/part_memory.py --groups 64     # the same with groups that can be found
+
+A random hub-rich graph is written as .npz, divided by what ``deepgat partition`` runs, and trained
+on for an epoch (a step and an evaluation) by a team, each process holding its part, and by one
+process that has all of it. Peak memory is what a process held above its start, mapped files
+included; it is to be at most (own + halo) / n of what the one process held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch_geometric.data import Data
+
+from deepgat.bench.graphs import hub_rich
+from deepgat.bench.measure import measure_once
+from deepgat.data import NodeDataset, ReadOptions
+from deepgat.distributed import Team
+from deepgat.distributed.files import read_part
+from deepgat.distributed.streaming import write_streamed
+from deepgat.nn import build_model
+from deepgat.recipes import recipe
+from deepgat.train import fit
+
+FEATURES, CLASSES = 16, 8
+ACROSS = 0.05
+"""The share of edges that run between groups, where there are any."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=1_000_000)
+    parser.add_argument("--edges", type=int, default=10_000_000, help="undirected")
+    parser.add_argument("--groups", type=int, default=1, help="of nodes with few edges between")
+    parser.add_argument("--parts", type=int, default=4)
+    parser.add_argument("--method", default="stream")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--preset", default="deep")
+    parser.add_argument("--worker", type=Path, help="for the script's own processes")
+    options = parser.parse_args()
+    if options.worker is not None:
+        train(options.worker, options)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        compare(Path(folder), options)
+
+
+def compare(folder: Path, options: argparse.Namespace) -> None:
+    path = folder / "graph.npz"
+    write_graph(path, options.nodes, options.edges, options.groups)
+    for parts in (1, options.parts):
+        divide = partial(
+            write_streamed, folder / str(parts), path, ReadOptions(), None, parts, options.method
+        )
+        found = measure_once(divide)
+        print(f"divided in {parts} by {options.method}: {found.milliseconds / 1e3:.0f} s, "
+              f"{found.peak_megabytes:,.0f} MB")  # fmt: skip
+    script = [__file__, "--preset", options.preset, "--layers", str(options.layers), "--worker"]
+    (alone,) = rows_of([sys.executable, *script, str(folder / "1")])
+    torchrun = ["-m", "torch.distributed.run", "--standalone"]
+    torchrun += ["--nproc-per-node", str(options.parts)]
+    team = rows_of([sys.executable, *torchrun, *script, str(folder / str(options.parts))])
+    print(f"one process: {alone['nodes']:,} nodes, {alone['edges']:,} edges with both directions, "
+          f"{alone['peak']:,.0f} MB")  # fmt: skip
+    print("| rank | own | halo | edges in | peak, MB | allowed, MB | within |")
+    print("|---|---|---|---|---|---|---|")
+    for row in sorted(team, key=lambda item: item["rank"]):
+        allowed = (row["own"] + row["halo"]) / row["nodes"] * alone["peak"]
+        cells = [row["rank"], row["own"], row["halo"], row["edges"], row["peak"], allowed]
+        within = "yes" if row["peak"] <= allowed else "no"
+        print("| " + " | ".join(f"{cell:,.0f}" for cell in cells) + f" | {within} |")
+
+
+def write_graph(path: Path, nodes: int, edges: int, groups: int) -> None:
+    """Labels and features are random; numbers of nodes say nothing about groups."""
+    size, inner = nodes // groups, edges if groups == 1 else int(edges * (1 - ACROSS))
+    pieces = [
+        hub_rich(size, inner // groups, seed=group).edge_index + group * size
+        for group in range(groups)
+    ]
+    if groups > 1:
+        pieces.append(hub_rich(nodes, edges - inner, seed=groups).edge_index)
+    random = np.random.default_rng(0)
+    source, target = random.permutation(nodes)[torch.cat(pieces, 1).numpy()]
+    proper = source != target
+    ones = np.ones(int(proper.sum()), dtype=np.int8)
+    matrix = sp.csr_matrix((ones, (source[proper], target[proper])), shape=(nodes, nodes))
+    np.savez(
+        path,
+        adj_data=np.ones(matrix.nnz, dtype=np.int8),
+        adj_indices=matrix.indices,
+        adj_indptr=matrix.indptr,
+        adj_shape=np.array(matrix.shape),
+        attr_matrix=random.standard_normal((nodes, FEATURES), dtype=np.float32),
+        labels=random.integers(CLASSES, size=nodes),
+    )
+
+
+def train(folder: Path, options: argparse.Namespace) -> None:
+    """Print what one process held while it read its part, or all, and trained an epoch."""
+    team = Team.join("cpu") if Team.launched() else None
+    plan = recipe(options.preset, layers=options.layers, hidden=16)
+    training = replace(plan.training, epochs=1, device="cpu")
+    sizes: dict[str, Any] = {"rank": 0 if team is None else team.rank}
+
+    def work() -> None:
+        part = read_part(folder, sizes["rank"], 1 if team is None else team.size)
+        (graph,) = part.parts
+        sizes.update(own=graph.own, halo=graph.halo, nodes=graph.num_nodes)
+        sizes.update(edges=graph.edge_index.size(1))
+        torch.manual_seed(0)
+        model = build_model(plan.model, part.num_features, part.num_classes)
+        fit(model, part if team is not None else whole(part), training, team=team)
+
+    sizes["peak"] = measure_once(work).peak_megabytes
+    print(json.dumps(sizes), flush=True)
+    if team is not None:
+        team.wait()
+        team.leave()
+
+
+def whole(part: Any) -> NodeDataset:
+    """The only part of a graph as a dataset of one process."""
+    (graph,) = part.parts
+    masks = {f"{name}_mask": mask for name, mask in graph.masks.items()}
+    data = Data(x=graph.x, edge_index=graph.edge_index, y=graph.y, **masks)
+    return NodeDataset(
+        part.name, part.title, (data,), part.num_features, part.num_classes, False, part.split
+    )
+
+
+def rows_of(command: list[str]) -> list[dict[str, Any]]:
+    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return [json.loads(line) for line in found.splitlines() if line.startswith("{")]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Whole graphs for every process of a team: a step is that of one process with the same graphs."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from deepgat.crossval import GraphBatches, as_batch
+from deepgat.data import NodeDataset
+from deepgat.distributed import Team
+from deepgat.errors import UserError
+from deepgat.nn import build_model
+from deepgat.nn.graphs import GIN, GraphClassifier
+from deepgat.ops import Neighbors
+from deepgat.recipes import recipe
+from deepgat.train import evaluate, fit, fit_inputs, scores_of
+
+from together import CASES, DROPOUT, apart, odd_graph, together
+
+
+def several(count: int, kind: str) -> NodeDataset:
+    """Graphs of different sizes; some train, some validate, the last tests."""
+    graphs = []
+    for number in range(count):
+        graph = odd_graph(number, multi_label=kind == "labels").subgraph(
+            torch.arange(60 - 7 * number)
+        )
+        part = {count - 1: "test", count - 2: "val"}.get(number, "train")
+        for name in ("train", "val", "test"):
+            graph[f"{name}_mask"] = torch.full((graph.num_nodes,), name == part)
+        if kind == "values":
+            generator = torch.Generator().manual_seed(number)
+            graph.edge_weight = torch.rand(graph.num_edges, generator=generator).double() + 0.1
+            graph.edge_attr = torch.randn(graph.num_edges, 2, generator=generator).double()
+        graphs.append(graph)
+    return NodeDataset("many", "many", tuple(graphs), 7, 3, kind == "labels", "public")
+
+
+JOBS = [
+    *((name, "classes", 2) for name in ("paper", "authors", "authors-batch", "deep", "g2")),
+    *((name, "classes", 3) for name in ("dropedge", "pairnorm")),
+    ("authors", "labels", 3),
+    ("gat", "values", 2),
+    ("authors", "few", 2),  # one graph each to train, to validate and to test on
+]
+
+
+def train_nodes(team: Team | None, jobs: list[tuple[str, str, int]]) -> dict[str, Any]:
+    results = {}
+    for name, kind, batch in jobs:
+        data = several(3 if kind == "few" else 7, kind)
+        plan = recipe(dataset="digits", **CASES[name], **DROPOUT)
+        settings = replace(plan.model, label_hops=0) if kind == "labels" else plan.model
+        torch.manual_seed(0)
+        model = build_model(settings, 7, 3, data.multi_label, data.num_edge_features).double()
+        training = replace(
+            plan.training, epochs=3, monitor="train-loss", device="cpu", batch_graphs=batch
+        )
+        history = fit(model, data, training, team=team).history
+        scores = evaluate(model, data, "cpu", team)
+        results[f"{name} {kind} {batch}"] = _result(model, history, scores.logits, [
+            *scores.micro_f1.values(), *scores.loss.values()])  # fmt: skip
+    return results
+
+
+def _result(model: Any, history: Any, logits: list[torch.Tensor], scores: list[float]) -> dict:
+    return {
+        "history": torch.tensor([[e.loss, e.val_loss, e.val_f1] for e in history]),
+        "weights": {key: item.clone() for key, item in model.state_dict().items()},
+        "scores": torch.tensor(scores),
+        "logits": logits,
+    }
+
+
+def train_graphs(team: Team | None) -> dict[str, Any]:
+    """Classes of whole graphs, by GIN and by a stack with batch norm; a last batch of two."""
+    graphs = []
+    for number in range(16):
+        graph = odd_graph(number).subgraph(torch.arange(10 + number))
+        graphs.append(Data(x=graph.x, edge_index=graph.edge_index, y=torch.tensor([number % 3])))
+    results = {}
+    for name in ("gin", "authors-batch", "deep"):
+        torch.manual_seed(0)
+        plan = recipe(dataset="digits", **CASES["deep" if name == "gin" else name])
+        settings = replace(plan.model, label_hops=0)
+        body = GIN(7, 3, 2, 8) if name == "gin" else build_model(settings, 7, 3)
+        model = GraphClassifier(body, "sum").double()
+        training = replace(plan.training, epochs=3, monitor="train-loss", device="cpu")
+        device = torch.device("cpu")
+        inputs = GraphBatches(graphs[:10], graphs[10:13], 4, device, team, torch.float64)
+        history = fit_inputs(model, inputs, training, team=team).history
+        model.eval()
+        tested = as_batch(graphs[13:], device, team, torch.float64)
+        with torch.no_grad():
+            scores = scores_of([tested.run(model).logits], [tested], "val", team)
+        results[name] = _result(model, history, [torch.zeros(1)], scores.tolist())
+    return results
+
+
+def check(size: int) -> None:
+    for work, arguments in ((train_nodes, (JOBS,)), (train_graphs, ())):
+        alone, team = work(None, *arguments), together(size, work, *arguments)
+        for name, expected in alone.items():
+            assert apart(expected, [found[name] for found in team]) < 1e-10, name
+
+
+def test_two_processes_share_graphs_and_train_as_one():
+    check(2)
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_any_number_of_processes_shares_graphs(size):
+    check(size)
+
+
+def test_lists_side_by_side_are_those_of_the_graphs_side_by_side():
+    graphs = several(3, "values").graphs
+    lists, shifted, start = [], [], 0
+    for graph in graphs:
+        own = Neighbors.from_edge_index(graph.edge_index, graph.num_nodes)
+        lists.append(own.with_values(graph.edge_index, graph.edge_weight, graph.edge_attr))
+        shifted.append(graph.edge_index + start)
+        start += graph.num_nodes
+    found, edges = Neighbors.side_by_side(lists), torch.cat(shifted, 1)
+    weight = torch.cat([graph.edge_weight for graph in graphs])
+    attr = torch.cat([graph.edge_attr for graph in graphs])
+    expected = Neighbors.from_edge_index(edges, start).with_values(edges, weight, attr)
+    for name, item in vars(expected).items():
+        assert torch.equal(getattr(found, name), item) if name != "symmetric" else True, name
+    assert found.symmetric == expected.symmetric
+
+
+def test_one_step_takes_as_many_graphs_as_asked():
+    data = several(7, "classes")
+    torch.manual_seed(0)
+    plan = recipe(dataset="digits", **CASES["authors"])
+    model = build_model(plan.model, 7, 3).double()
+    steps = []
+    run = model.run
+    model.run = lambda x, *rest: (steps.append(x.size(0)), run(x, *rest))[1]
+    fit(model, data, replace(plan.training, epochs=1, device="cpu", batch_graphs=2))
+    trained = [graph.num_nodes for graph in data.graphs[:5]]
+    assert len(steps) == 3 + 1  # five graphs in three steps, and one to validate on
+    assert sum(steps[:3]) == sum(trained)
+
+
+def test_what_a_batch_does_not_take():
+    data = several(4, "classes")
+    sparse = replace(data, graphs=tuple(g.clone() for g in data.graphs))
+    for graph in sparse.graphs:
+        graph.x = graph.x.to_sparse_csr()
+    plan = recipe(dataset="digits", **CASES["authors"])
+    model = build_model(plan.model, 7, 3).double()
+    with pytest.raises(UserError, match="need dense"):
+        fit(model, sparse, replace(plan.training, epochs=1, device="cpu", batch_graphs=2))
+    with pytest.raises(UserError, match="batch_graphs is 0"):
+        replace(plan.training, batch_graphs=0)
