@@ -4,6 +4,7 @@ from deepgat.data.dataset import NodeDataset
 from deepgat.data.datasets import Listing, catalogue, is_path, load_graph
 from deepgat.data.labels import label_propagation, propagate_labels
 from deepgat.data.own import (
+    FeaturePlan,
     OwnGraph,
     ReadOptions,
     from_networkx,
@@ -17,6 +18,7 @@ from deepgat.data.synthetic import class_regular_graph, csbm_graph, digits_graph
 from deepgat.data.transforms import PropagateLabels, SplitNodes
 
 __all__ = [
+    "FeaturePlan",
     "Listing",
     "NodeDataset",
     "OwnGraph",

@@ -9,10 +9,12 @@ from deepgat.data.own.convert import graph_from_networkx, graph_from_pandas, gra
 from deepgat.data.own.folder import looks_like_a_path, read_graph
 from deepgat.data.own.graph import OwnGraph, to_dataset
 from deepgat.data.own.options import ReadOptions
+from deepgat.data.own.plan import FeaturePlan
 from deepgat.data.own.structure import undirected_matrix
 from deepgat.data.splits import Split
 
 __all__ = [
+    "FeaturePlan",
     "OwnGraph",
     "ReadOptions",
     "from_networkx",

@@ -87,7 +87,7 @@ def _table(folder: Path, stem: str) -> Path:
 
 def _read_nodes(path: Path, options: ReadOptions) -> tuple[Columns, Names]:
     names = new_names()
-    special = {
+    special = _planned_kinds(options) | {
         options.id.lower(): Wanted(Kind.NEW_ID, names),
         options.label.lower(): Wanted(Kind.TEXT, new_names()),
         options.part.lower(): Wanted(Kind.TEXT, new_names()),
@@ -99,6 +99,18 @@ def _read_nodes(path: Path, options: ReadOptions) -> tuple[Columns, Names]:
         return table, names
     _require(shown(path), read_header(path).names, options.id, "id")
     return read_csv(path, special), names
+
+
+def _planned_kinds(options: ReadOptions) -> dict[str, Wanted]:
+    """Columns are of the kind that they had in training, whatever the few cells look like."""
+    columns = () if options.plan is None else options.plan.columns
+    return {
+        item.name.lower(): (
+            Wanted(Kind.NUMBER) if item.kind == "number" else Wanted(Kind.TEXT, new_names())
+        )
+        for item in columns
+        if item.kind != "structure"
+    }
 
 
 def _read_edges(path: Path, ends: Wanted, options: ReadOptions) -> Columns:
