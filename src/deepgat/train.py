@@ -308,7 +308,8 @@ class _Epochs:
             with _autocast(self.precision, graph.y.device):
                 outputs = graph.run(self.model, segment=self.segment)
             logits = {layer: _full(values) for layer, values in outputs.layer_logits.items()}
-            loss = self.model.loss(logits, graph.y, graph.nodes["train"])
+            weight = () if graph.weight is None else (graph.weight,)
+            loss = self.model.loss(logits, graph.y, graph.nodes["train"], *weight)
             loss.backward()
         loss = loss.detach()
         if self.team is not None:  # what each process has is its share
