@@ -6,7 +6,7 @@ from typing import Any
 
 from deepgat.data.dataset import NodeDataset
 from deepgat.data.own.convert import graph_from_networkx, graph_from_pandas, graph_from_pyg
-from deepgat.data.own.folder import looks_like_a_path, read_graph
+from deepgat.data.own.folder import fingerprint, looks_like_a_path, read_graph
 from deepgat.data.own.graph import OwnGraph, to_dataset
 from deepgat.data.own.options import ReadOptions
 from deepgat.data.own.plan import FeaturePlan
@@ -17,6 +17,7 @@ __all__ = [
     "FeaturePlan",
     "OwnGraph",
     "ReadOptions",
+    "fingerprint",
     "from_networkx",
     "from_pandas",
     "from_pyg",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ from deepgat.data.own.formats import (
 )
 from deepgat.data.own.graph import OwnGraph, own_graph
 from deepgat.data.own.ids import ids_of
-from deepgat.data.own.opening import kind_of, shown
+from deepgat.data.own.opening import kind_of, opened, shown
 from deepgat.data.own.options import ReadOptions
 from deepgat.data.own.text import Kind, Names
 from deepgat.errors import UserError
@@ -52,6 +54,31 @@ def read_graph(path: PathLike, options: ReadOptions) -> OwnGraph:
     if reader is None:
         raise UserError(f"{shown(place)} is of a kind that is not known: expected {EXPECTED}")
     return reader(place, options)
+
+
+def fingerprint(path: PathLike, options: ReadOptions) -> str:
+    """16 hexadecimal digits of the bytes of a graph's files: other bytes, other digits."""
+    place = Path(path)
+    files = [place]
+    if kind_of(place) == "folder":
+        files = [_table(place, "nodes"), _table(place, "edges")]
+    elif not kind_of(place):
+        raise UserError(f"{shown(place)} is not there: expected {EXPECTED}")
+    if options.nodes:
+        files.append(Path(options.nodes))
+    whole = hashlib.sha256()
+    for file in files:
+        with opened(file) as content:
+            status = os.fstat(content.fileno())
+        whole.update(_digest(os.path.abspath(file), status.st_size, status.st_mtime_ns))
+    return whole.hexdigest()[:16]
+
+
+@lru_cache(maxsize=256)
+def _digest(path: str, size: int, changed: int) -> bytes:
+    """Once for every state of a file: many runs name the same one."""
+    with opened(Path(path)) as content:
+        return hashlib.file_digest(content, "sha256").digest()  # type: ignore[arg-type]
 
 
 def _read_folder(folder: Path, options: ReadOptions) -> OwnGraph:
