@@ -18,6 +18,7 @@ from deepgat.analysis.exits import ExitPolicy, choose_exits
 from deepgat.data import NodeDataset, load_graph
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, LayerOutputs
+from deepgat.nn.stack import Until
 from deepgat.recipes import recipe
 from deepgat.runs import ModelCard, Run, train_once
 from deepgat.saving import load_run, save_run
@@ -64,6 +65,8 @@ class Predictions:
     """[n, C]."""
     layers: Tensor | None = None
     """[n]: the layer whose prediction was taken, where prediction may stop early."""
+    computed: int | None = None
+    """How many layers were computed for that; all where some node was never sure."""
 
     @property
     def confidence(self) -> Tensor:
@@ -182,11 +185,16 @@ class Model:
             raise UserError("this model was read from a folder: score it with evaluate")
         return dict(self.run.evaluation.micro_f1)
 
-    def outputs(self, graph: NodeDataset | Data, with_attention: bool = False) -> LayerOutputs:
+    def outputs(
+        self,
+        graph: NodeDataset | Data,
+        with_attention: bool = False,
+        until: Until | None = None,
+    ) -> LayerOutputs:
         """All that every layer computes for one graph, on the CPU or wherever the model runs.
 
         Labels of the graph's training nodes (``train_mask``) are known to the model, others not;
-        a graph without labels or masks has none that are.
+        a graph without labels or masks has none that are. ``until`` may end the run early.
         """
         device = choose_device(self.card.training.device)
         self.network.to(device).eval()
@@ -195,6 +203,8 @@ class Model:
             raise UserError("the oracle must be shown every label: it cannot predict any")
         (inputs,) = prepare(self.network, data, device)
         with torch.no_grad():
+            if until is not None:
+                return inputs.run_until(self.network, until)
             return inputs.run(self.network, with_attention)
 
     def predict(
@@ -202,13 +212,14 @@ class Model:
     ) -> Predictions:
         """The class of every node of this graph or any other with the same features.
 
-        ``early_exit`` takes every node's prediction from the first layer that is sure enough.
+        ``early_exit`` takes every node's prediction from the first layer that is sure enough;
+        layers after the one where the last node became sure are not computed.
         """
-        outputs = self.outputs(graph)
+        outputs = self.outputs(graph, until=None if early_exit is None else early_exit.until())
         if early_exit is not None:
             layers = {layer: each.float().cpu() for layer, each in outputs.layer_logits.items()}
             shares, stopped = early_exit.apply(layers)
-            return Predictions(shares.argmax(1), shares, stopped)
+            return Predictions(shares.argmax(1), shares, stopped, len(outputs.hidden))
         logits = outputs.logits.float().cpu()
         shares = logits.sigmoid() if self.card.multi_label else logits.softmax(1)
         return Predictions(predicted_labels(logits, self.card.multi_label), shares)

@@ -15,6 +15,7 @@ from deepgat.distributed import GraphPart, LivePart, PartDataset, Team, part_of
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, LayerOutputs
 from deepgat.nn.graphs import GraphClassifier
+from deepgat.nn.stack import Until
 from deepgat.ops import (
     Columns,
     Features,
@@ -64,6 +65,11 @@ class GraphInputs:
             return model.run(
                 self.x, self.neighbors, self.label_features, labels, with_attention, segment
             )
+
+    def run_until(self, model: AttentionStack, until: Until) -> LayerOutputs:
+        """As :meth:`run`, of a whole graph, through no more layers than ``until`` asks for."""
+        labels = self.y if model.needs_labels else None
+        return model.run(self.x, self.neighbors, self.label_features, labels, until=until)
 
 
 class Inputs(Protocol):

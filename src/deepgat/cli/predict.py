@@ -139,7 +139,10 @@ def _tell(model: Model, data: NodeDataset, found: list[Predictions], out: str) -
         layers = torch.cat(stopped)
         used = layers[mask] if mask.any() else layers
         depth = model.network.num_layers
-        parts.append(f"{used.double().mean():.2f} of {depth} layers used on average")
+        computed = max(each.computed or depth for each in found)
+        parts.append(
+            f"{used.double().mean():.2f} of {depth} layers used on average, {computed} computed"
+        )
     known = any(bool(graph.train_mask.any()) for graph in data.graphs)
     if model.network.label_hops and not known:
         parts.append("no label of it is known, though the model was trained to read neighbours'")
