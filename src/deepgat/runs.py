@@ -74,8 +74,9 @@ class ModelCard:
 
     def reading_by_plan(self) -> dict[str, Any]:
         """Options with which ``load_graph`` makes the features of a graph as in training."""
-        plan = FeaturePlan.of(self.feature_plan) if self.feature_plan else None
-        return {**self.reading, "plan": plan} if plan else dict(self.reading)
+        if self.feature_plan is None or not self.feature_names:  # an old model, or the catalogue's
+            return dict(self.reading)
+        return {**self.reading, "plan": FeaturePlan.of(self.feature_plan)}
 
     def digest(self) -> str:
         """A fingerprint of all of it."""

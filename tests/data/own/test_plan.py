@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 import deepgat
@@ -169,3 +170,20 @@ def test_labels_of_several_classes_are_matched_by_name(tmp_path):
     other = fitted.data_for(str(write(tmp_path / "new", lines, "id,label,n")))
     assert other.class_names == ("a", "b", "c")
     assert other.graph.y[:2].tolist() == [[0, 1, 0], [0, 0, 1]]
+
+
+def test_ready_features_need_no_labels_either(tmp_path):
+    def write_npz(name, n, **more):
+        ring = np.roll(np.eye(n), 1, axis=0)
+        x = np.arange(2.0 * n).reshape(n, 2)
+        path = tmp_path / name
+        adjacency = sp.csr_matrix(ring)
+        parts = {f"adj_{key}": getattr(adjacency, key) for key in ("data", "indices", "indptr")}
+        np.savez(path, attr_matrix=x, adj_shape=np.array([n, n]), **parts, **more)
+        return path
+
+    data = load_graph(write_npz("all.npz", 20, labels=np.arange(20) % 2))
+    fitted = deepgat.fit(data, layers=1, training={"epochs": 1, "device": "cpu"})
+    other = fitted.data_for(str(write_npz("new.npz", 3)))
+    assert torch.equal(other.graph.x.to_dense(), data.graph.x.to_dense()[:3])
+    assert fitted.predict(other).labels.shape == (3,)
