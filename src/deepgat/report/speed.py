@@ -29,7 +29,7 @@ TITLES = {
     "files": "Reading a graph from nodes.csv and edges.csv",
 }
 COLUMNS = {
-    "graph": "graph", "edges": "edges", "layers": "layers", "heads": "heads", "way": "way",
+    "graph": "graph", "nodes": "nodes", "edges": "edges", "layers": "layers", "heads": "heads", "way": "way",
     "milliseconds": "ms", "peak_megabytes": "peak MB", "megabytes_per_layer": "MB per layer",
     "times_gatconv": "× GATConv", "times_plain": "× plain", "memory_times_plain": "memory × plain",
     "times_dense": "× dense", "gather_bound_milliseconds": "gather bound ms",
