@@ -26,10 +26,10 @@ TITLES = {
     "growth": "Growth with the edges, the heads and the layers",
     "depth": "A training step of many layers, activations kept or computed again",
     "large": "One training step on a large random graph with hubs",
-    "files": "Reading a graph from nodes.csv and edges.csv",
+    "files": "Reading a graph from nodes.csv and edges.csv, a node for every ten edges",
 }
 COLUMNS = {
-    "graph": "graph", "nodes": "nodes", "edges": "edges", "layers": "layers", "heads": "heads", "way": "way",
+    "graph": "graph", "edges": "edges", "layers": "layers", "heads": "heads", "way": "way",
     "milliseconds": "ms", "peak_megabytes": "peak MB", "megabytes_per_layer": "MB per layer",
     "times_gatconv": "× GATConv", "times_plain": "× plain", "memory_times_plain": "memory × plain",
     "times_dense": "× dense", "gather_bound_milliseconds": "gather bound ms",
