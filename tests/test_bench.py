@@ -99,6 +99,17 @@ def test_the_rivals_read_the_same_graph(tmp_path):
     assert networkx.edge_index.shape[1] in (mine.edge_index.shape[1], order.shape[1] + loops)
 
 
+def test_networkx_is_left_out_aloud_where_its_memory_is_not_there(monkeypatch):
+    pytest.importorskip("pandas")
+    from deepgat.bench import files
+
+    assert {row["way"] for row in files.files(quick=True)} >= {"deepgat", files.NETWORKX}
+    monkeypatch.setattr(files, "free_memory", lambda device: 1e6)
+    with pytest.warns(UserWarning, match="not measured at 20,000 edges"):
+        rows = list(files.files(quick=True))
+    assert {row["way"] for row in rows} == {"deepgat", "pandas by hand"}
+
+
 def test_rows_become_tables_and_a_figure(tmp_path):
     from deepgat.report.figures import save_figure
     from deepgat.report.speed import speed_figure, speed_tables

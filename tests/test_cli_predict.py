@@ -4,6 +4,7 @@ import csv
 import importlib
 import io
 import json
+import re
 import sys
 from dataclasses import replace
 
@@ -62,7 +63,6 @@ def test_another_graph_of_ones_own(run, tmp_path):  # noqa: F811
     assert run("train", first, "--out", model, "--epochs", 40, "--quiet").code == 0
     second = write_clubs(tmp_path / "second", ("chess", "archery", "rowing"), 60)
     result = run("predict", model, second, "--quiet")
-    assert "numbers of second are scaled by its own means" in result.err
     found = rows(result.out)
     assert [row["node"] for row in found] == [f"m{k}" for k in range(60)]
     assert {row["label"] for row in found} <= {"chess", "rowing"}
@@ -70,7 +70,7 @@ def test_another_graph_of_ones_own(run, tmp_path):  # noqa: F811
     (second / "nodes.csv").write_text(text.replace("mark", "sign", 1))
     result = run("predict", model, second)
     assert result.code == 2
-    assert "second lacks mark, unlike the graph that the model was trained on" in result.err
+    assert "nodes.csv has no column 'mark', which the model was trained with" in result.err
 
 
 def test_early_exit_tells_the_layers_used(run, folder, tmp_path):  # noqa: F811
@@ -78,7 +78,7 @@ def test_early_exit_tells_the_layers_used(run, folder, tmp_path):  # noqa: F811
     result = run("predict", folder, "--early-exit", "--tolerance", 0.3, "--reliability", figure)
     layers = [int(row["layer"]) for row in rows(result.out)]
     assert min(layers) < 3
-    assert "of 3 layers used on average" in result.err
+    assert re.search(r"of 3 layers used on average, [123] computed", result.err)
     assert "expected calibration error: as trained " in result.err
     assert imread(figure).std() > 0.01
 

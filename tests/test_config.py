@@ -95,7 +95,7 @@ def test_a_file_says_what_the_preset_does_not(tmp_path):
         ("preset = 3\n[data]\ndataset = 'cora'\n", "preset is 3: expected a text"),
         ("[date]\ndataset = 'cora'\n", "did you mean 'data'"),
         ("data = 'cora'\n", "expected a section, [data]"),
-        ("[data]\nname = 'cora'\n", "choose one of dataset, split"),
+        ("[data]\nname = 'cora'\n", "choose one of dataset, read, split"),
         ("[data]\ndataset = 7\n", "dataset in [data] is 7: expected a text"),
     ],
 )

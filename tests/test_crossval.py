@@ -3,6 +3,7 @@
 import importlib
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -130,7 +131,8 @@ def test_the_command(run, tmp_path):  # noqa: F811
     assert told["accuracy"] == pytest.approx(sum(f["test"] for f in told["folds"]) / 3)
     result = run("crossval", folder, *options, "--model", "gin")
     assert "accuracy " in result.out
-    assert "95% interval over 3 folds" in result.out
+    assert "mean and deviation over 3 folds" in result.out
+    assert told["deviation"] == pytest.approx(np.std([f["test"] for f in told["folds"]], ddof=1))
 
 
 @pytest.mark.parametrize(

@@ -139,3 +139,27 @@ def test_names():
 )
 def test_formulas_are_made_harmless(text, written):
     assert harmless(text) == written
+
+
+def test_layers_that_no_node_asks_for_are_not_computed(data, model):
+    """Nothing changes but the layers that are run; one unsure node asks for them all."""
+    from deepgat.analysis import ExitPolicy
+
+    depth = model.network.num_layers
+    every = model.outputs(data).layer_logits
+    temperatures = dict.fromkeys(every, 1.0)
+    sure = {layer: each.double().softmax(1).max(1).values for layer, each in every.items()}
+    for threshold, most in ((0.0, 1), (float(sure[0].min()), 1), (2.0, depth)):
+        policy = ExitPolicy(temperatures, threshold)
+        found = model.predict(data, policy)
+        assert found.computed == most
+        shares, stopped = policy.apply(every)
+        assert torch.equal(found.probabilities, shares)
+        assert torch.equal(found.layers, stopped)
+    lowest = torch.stack([sure[layer] for layer in (0, 1)]).max(0).values.min()
+    after = model.predict(data, ExitPolicy(temperatures, float(lowest)))
+    assert after.computed == 2  # the second layer makes prediction 1, with which all are sure
+    assert set(after.layers.tolist()) == {0, 1}
+    short = {0: every[0]}
+    with pytest.raises(UserError, match="the exits were chosen for"):
+        ExitPolicy(temperatures, 2.0).apply(short)

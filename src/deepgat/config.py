@@ -1,8 +1,9 @@
 """A run's settings in a TOML file, and the files that are shipped.
 
 A file names a ``preset``, whose recipe supplies what is left out, and has the sections ``[data]``
-(``dataset``, ``split``), ``[model]`` (fields of :class:`~deepgat.nn.ModelSettings`) and
-``[training]`` (fields of :class:`~deepgat.train.TrainSettings`)::
+(``dataset``, ``split``, and for a graph of one's own ``[data.read]``, as ``--read``), ``[model]``
+(fields of :class:`~deepgat.nn.ModelSettings`) and ``[training]`` (fields of
+:class:`~deepgat.train.TrainSettings`)::
 
     preset = "gcnii"
 
@@ -24,7 +25,7 @@ printed for the setting, its ``spread`` and its ``source``.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -34,7 +35,7 @@ from deepgat.errors import UserError, unknown_name
 from deepgat.recipes import Recipe, recipe
 
 FIELDS: Mapping[str, tuple[str, ...] | None] = {
-    "data": ("dataset", "split"),
+    "data": ("dataset", "split", "read"),
     "model": None,
     "training": None,
     "analysis": None,
@@ -65,6 +66,8 @@ class Config:
     about: str = ""
     """The comment at its head."""
     published: Published | None = None
+    read: Sequence[str] = ()
+    """How a graph of one's own is read, as in ``--read``."""
 
     def recipe(self) -> Recipe:
         """The model and its training."""
@@ -132,7 +135,7 @@ def _config(tables: Mapping[str, Any], text: str) -> Config:
             if allowed is not None and key not in allowed:
                 raise unknown_name(f"{name} setting", key, allowed)
     data = tables.get("data", {})
-    for key in FIELDS["data"] or ():
+    for key in ("dataset", "split"):
         if key in data and not isinstance(data[key], str):
             raise UserError(f"{key} in [data] is {data[key]!r}: expected a text")
     if "dataset" not in data:
@@ -146,7 +149,18 @@ def _config(tables: Mapping[str, Any], text: str) -> Config:
         tables.get("training", {}),
         " ".join(comments),
         _published(tables.get("published")),
+        read_texts(data.get("read", {})),
     )
+
+
+def read_texts(read: Any) -> list[str]:
+    """[data.read] as options of ``--read``: ["missing=mean"]; a list of them does too."""
+    if isinstance(read, Mapping) and all(isinstance(v, str | bool) for v in read.values()):
+        words = {True: "yes", False: "no"}
+        return [f"{k}={v if isinstance(v, str) else words[v]}" for k, v in read.items()]
+    if isinstance(read, list | tuple) and all(isinstance(item, str) for item in read):
+        return list(read)
+    raise UserError(f"data.read is {read!r}: expected a table of options and texts, [data.read]")
 
 
 def _published(table: Mapping[str, Any] | None) -> Published | None:

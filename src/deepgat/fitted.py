@@ -18,16 +18,15 @@ from deepgat.analysis.exits import ExitPolicy, choose_exits
 from deepgat.data import NodeDataset, load_graph
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, LayerOutputs
+from deepgat.nn.stack import Until
 from deepgat.recipes import recipe
 from deepgat.runs import ModelCard, Run, train_once
 from deepgat.saving import load_run, save_run
 from deepgat.train import Epoch, choose_device, prepare
 
 PARTS = ("train", "val", "test")
-OWN_SCALE = (
-    "columns of numbers of {} are scaled by its own means and deviations, not by those of the "
-    "training; read both graphs with scale=none to have them as they are"
-)
+DECIDED = frozenset(("text", "drop", "structure", "scale"))
+"""Options for reading that decide what the features are: the model's."""
 
 
 def fit(
@@ -66,6 +65,8 @@ class Predictions:
     """[n, C]."""
     layers: Tensor | None = None
     """[n]: the layer whose prediction was taken, where prediction may stop early."""
+    computed: int | None = None
+    """How many layers were computed for that; all where some node was never sure."""
 
     @property
     def confidence(self) -> Tensor:
@@ -125,18 +126,29 @@ class Model:
             return self.dataset
         return self.card.load_data()
 
-    def data_for(self, graph: str | None = None, split: str | None = None) -> NodeDataset:
+    def data_for(
+        self, graph: str | None = None, split: str | None = None, **reading: Any
+    ) -> NodeDataset:
         """A graph by its name or path, read as that of the training was; left out: that one.
 
-        A graph of one's own must have the features of the training's, by their names; its classes
-        are taken by name too, and what the model does not know is unlabelled.
+        The features of a graph of one's own are made as in training: its columns by name, numbers
+        scaled and gaps filled by the training's means, categories and words that the training had.
+        Its classes are taken by name too, and what the model does not know is unlabelled.
+        ``reading`` says how it is to be read otherwise than that of the training was.
         """
         card = self.card
+        for name in DECIDED.intersection(reading):
+            raise UserError(f"{name} was decided when the model was trained: leave it out")
         same = graph is None or graph == card.dataset or graph.lower() == card.dataset
-        if same and split is None:
+        if same and split is None and not reading:
             return self.training_data
         name = card.dataset if graph is None else graph
-        data = load_graph(name, split, **card.reading)
+        if not same and card.feature_names and card.feature_plan is None:
+            raise UserError(
+                "the model was saved before deepgat kept how columns become features: train it "
+                "again to predict for another graph"
+            )
+        data = load_graph(name, split, **(card.reading_by_plan() | reading))
         return data if same else self._renamed(data)
 
     def _renamed(self, data: NodeDataset) -> NodeDataset:
@@ -145,23 +157,22 @@ class Model:
         if names != known:
             missing = [name for name in known if name not in set(names)]
             more = [name for name in names if name not in set(known)]
-            told = "has its columns in another order"
-            if missing or more:
-                told = (
-                    f"lacks {', '.join(missing[:5])}" if missing else f"has {', '.join(more[:5])}"
-                )
+            told = f"lacks {', '.join(missing[:5])}" if missing else f"has {', '.join(more[:5])}"
             raise UserError(
                 f"{data.title} {told}, unlike the graph that the model was trained on: give it the "
-                "same columns, with the same categories"
+                "same features"
             )
-        if names and self.card.reading.get("scale") != "none":
-            data = replace(data, notes=(*data.notes, OWN_SCALE.format(data.title)))
         classes = tuple(self.card.class_names)
-        if data.class_names == classes or data.multi_label:
+        if data.class_names == classes:
             return data
         numbers = {name: k for k, name in enumerate(classes)}
         place = torch.tensor([numbers.get(name, -1) for name in data.class_names] + [-1])
         graph = data.graph.clone()
+        if data.multi_label:
+            here = (place[:-1] >= 0).nonzero().squeeze(1)
+            graph.y = torch.zeros(graph.num_nodes, len(classes))
+            graph.y[:, place[here]] = data.graph.y[:, here]
+            return replace(data, graphs=(graph,), class_names=classes)
         graph.y = place[graph.y]  # −1, unlabelled, is the last
         for part in PARTS:
             graph[f"{part}_mask"] = graph[f"{part}_mask"] & (graph.y >= 0)
@@ -174,11 +185,16 @@ class Model:
             raise UserError("this model was read from a folder: score it with evaluate")
         return dict(self.run.evaluation.micro_f1)
 
-    def outputs(self, graph: NodeDataset | Data, with_attention: bool = False) -> LayerOutputs:
+    def outputs(
+        self,
+        graph: NodeDataset | Data,
+        with_attention: bool = False,
+        until: Until | None = None,
+    ) -> LayerOutputs:
         """All that every layer computes for one graph, on the CPU or wherever the model runs.
 
         Labels of the graph's training nodes (``train_mask``) are known to the model, others not;
-        a graph without labels or masks has none that are.
+        a graph without labels or masks has none that are. ``until`` may end the run early.
         """
         device = choose_device(self.card.training.device)
         self.network.to(device).eval()
@@ -187,6 +203,8 @@ class Model:
             raise UserError("the oracle must be shown every label: it cannot predict any")
         (inputs,) = prepare(self.network, data, device)
         with torch.no_grad():
+            if until is not None:
+                return inputs.run_until(self.network, until)
             return inputs.run(self.network, with_attention)
 
     def predict(
@@ -194,13 +212,14 @@ class Model:
     ) -> Predictions:
         """The class of every node of this graph or any other with the same features.
 
-        ``early_exit`` takes every node's prediction from the first layer that is sure enough.
+        ``early_exit`` takes every node's prediction from the first layer that is sure enough;
+        layers after the one where the last node became sure are not computed.
         """
-        outputs = self.outputs(graph)
+        outputs = self.outputs(graph, until=None if early_exit is None else early_exit.until())
         if early_exit is not None:
             layers = {layer: each.float().cpu() for layer, each in outputs.layer_logits.items()}
             shares, stopped = early_exit.apply(layers)
-            return Predictions(shares.argmax(1), shares, stopped)
+            return Predictions(shares.argmax(1), shares, stopped, len(outputs.hidden))
         logits = outputs.logits.float().cpu()
         shares = logits.sigmoid() if self.card.multi_label else logits.softmax(1)
         return Predictions(predicted_labels(logits, self.card.multi_label), shares)
@@ -251,6 +270,11 @@ class Model:
             raise UserError(
                 f"the graph has {found.num_features} features per node but the model was trained "
                 f"with {card.num_features}: predict for a graph with the same features"
+            )
+        if data.num_edge_features != card.edge_features:
+            raise UserError(
+                f"the graph has {data.num_edge_features} features per edge but the model was "
+                f"trained with {card.edge_features}: give its edges the same columns"
             )
         multi = found.y.dim() == 2
         unusable = multi != card.multi_label or (

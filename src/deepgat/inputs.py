@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Protocol, TypeAlias
 
@@ -24,6 +24,7 @@ from deepgat.distributed import (
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, LayerOutputs
 from deepgat.nn.graphs import GraphClassifier
+from deepgat.nn.stack import Until
 from deepgat.ops import (
     Columns,
     Features,
@@ -35,6 +36,8 @@ from deepgat.ops import (
 )
 
 SPLITS = ("train", "val", "test")
+WEIGHT = "train_weight"
+"""Of a graph, [n] ≥ 0: how much each training node counts in the loss; left out: all alike."""
 
 Network: TypeAlias = AttentionStack | GraphClassifier
 """What the loop trains: a model of nodes, or of whole graphs."""
@@ -52,6 +55,8 @@ class GraphInputs:
     """The numbers of the nodes of each part: "train", "val", "test"."""
     counts: dict[str, int]
     """How many there are of each in the whole graph."""
+    weight: Tensor | None = field(default=None, kw_only=True)
+    """[k]: how much each training node counts in the loss, where not all count alike."""
 
     @property
     def part(self) -> Part | None:
@@ -69,6 +74,11 @@ class GraphInputs:
             return model.run(
                 self.x, self.neighbors, self.label_features, labels, with_attention, segment
             )
+
+    def run_until(self, model: AttentionStack, until: Until) -> LayerOutputs:
+        """As :meth:`run`, of a whole graph, through no more layers than ``until`` asks for."""
+        labels = self.y if model.needs_labels else None
+        return model.run(self.x, self.neighbors, self.label_features, labels, until=until)
 
 
 class Inputs(Protocol):
@@ -182,6 +192,8 @@ def prepare(
 ) -> list[GraphInputs]:
     """The inputs of every graph of the data for this model; done once, before any epoch."""
     if team is not None:
+        if isinstance(dataset, NodeDataset) and any(WEIGHT in each for each in dataset.graphs):
+            raise UserError(f"{WEIGHT} is for one process alone: leave it out, or train in one")
         return [_of_part(model, part, team) for part in part_of(dataset, team).parts]
     if isinstance(dataset, PartDataset):
         raise UserError(
@@ -205,6 +217,7 @@ def prepare(
                 y=graph.y.to(device),
                 nodes=_nodes(masks, device),
                 counts={name: int(mask.sum()) for name, mask in masks.items()},
+                weight=graph[WEIGHT][graph.train_mask].to(device) if WEIGHT in graph else None,
             )
         )
     return inputs

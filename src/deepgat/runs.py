@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from deepgat.data import NodeDataset, load_graph
+from deepgat.data import FeaturePlan, NodeDataset, load_graph
 from deepgat.disk import to_json
 from deepgat.distributed import PartDataset, Team
 from deepgat.errors import UserError
@@ -42,6 +42,8 @@ class ModelCard:
     """What its features are called."""
     reading: dict[str, Any] = field(default_factory=dict)
     """The options that it was read with."""
+    feature_plan: list[dict[str, Any]] | None = field(default_factory=list)
+    """How its features were made of columns; None in models that were saved before it was kept."""
 
     @staticmethod
     def of(dataset: NodeDataset | PartDataset, recipe: Recipe) -> ModelCard:
@@ -57,11 +59,12 @@ class ModelCard:
             list(dataset.class_names),
             list(dataset.feature_names),
             dict(dataset.reading),
+            [dict(item) for item in dataset.feature_plan],
         )
 
     def load_data(self) -> NodeDataset:
         """The data that the model was trained for; refused where its classes have changed."""
-        data = load_graph(self.dataset, self.split, **self.reading)
+        data = load_graph(self.dataset, self.split, **self.reading_by_plan())
         if list(data.class_names) != self.class_names:
             raise UserError(
                 f"{data.title} has the classes {_some(data.class_names)}, but the model was "
@@ -73,6 +76,12 @@ class ModelCard:
         """As plain values."""
         own = {"settings": self.settings.to_dict(), "training": self.training.to_dict()}
         return asdict(self) | own
+
+    def reading_by_plan(self) -> dict[str, Any]:
+        """Options with which ``load_graph`` makes the features of a graph as in training."""
+        if self.feature_plan is None or not self.feature_names:  # an old model, or the catalogue's
+            return dict(self.reading)
+        return {**self.reading, "plan": FeaturePlan.of(self.feature_plan)}
 
     def digest(self) -> str:
         """A fingerprint of all of it."""

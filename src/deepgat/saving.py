@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 
 from deepgat import disk
 from deepgat.analysis import predicted_labels
-from deepgat.data import NodeDataset
+from deepgat.data import FeaturePlan, NodeDataset
 from deepgat.disk import FolderKind, to_json, write_through, write_whole
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, ModelSettings
@@ -50,7 +50,9 @@ CARD_TYPES = {
     "feature_names": list,
     "reading": dict,
 }
-ADDED = {"edge_features": 0, "class_names": [], "feature_names": [], "reading": {}}
+ADDED = {
+    "edge_features": 0, "class_names": [], "feature_names": [], "reading": {}, "feature_plan": None,
+}  # fmt: skip
 """What models saved before there were graphs of one's own do not say."""
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""
@@ -198,6 +200,7 @@ def _read_description(folder: Path) -> tuple[ModelCard, str]:
         for name, kind in CARD_TYPES.items():
             if type(plain[name]) is not kind:
                 raise TypeError(f"{name} is {plain[name]!r}")
+        FeaturePlan.of(plain["feature_plan"] or [])  # which refuses what is none
         plain["settings"] = ModelSettings(**plain["settings"])
         plain["training"] = TrainSettings(**plain["training"])
         return ModelCard(**plain), found["weights_sha256"]

@@ -283,7 +283,8 @@ class _Epochs:
             with autocast(self.precision, graph.y.device):
                 outputs = graph.run(self.model, segment=self.segment)
             logits = {layer: full(values) for layer, values in outputs.layer_logits.items()}
-            loss = self.model.loss(logits, graph.y, graph.nodes["train"])
+            weight = () if graph.weight is None else (graph.weight,)
+            loss = self.model.loss(logits, graph.y, graph.nodes["train"], *weight)
             if self.teacher is not None:
                 loss = loss + self.teacher.loss(full(outputs.logits))
             loss.backward()

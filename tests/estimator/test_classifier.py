@@ -1,6 +1,8 @@
 """The scikit-learn estimator: its checks, its labels, and the same numbers as the command line."""
 
+import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,12 +14,20 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import deepgat
 from deepgat import DeepGATClassifier, UserError, load_graph, recipe, train_once
+from test_cli import run as command  # noqa: F401 - a fixture
 from tiny import tiny_dataset
 
 QUICK = {"epochs": 8, "random_state": 0, "device": "cpu"}
 
 NOT_FOR_US = {
     "check_classifiers_classes": "it has a class named -1, which here means unlabelled",
+    **dict.fromkeys(
+        (
+            "check_sample_weight_equivalence_on_dense_data",
+            "check_sample_weight_equivalence_on_sparse_data",
+        ),
+        "a row that is repeated is another node, and other nodes are drawn for validation",
+    ),
 }
 """Checks of scikit-learn that make no sense for a semi-supervised classifier, and why."""
 
@@ -59,6 +69,90 @@ def test_the_score_is_the_command_lines(name, monkeypatch):
         run.evaluation.logits[0].double().softmax(1),
     )
     assert classifier.history_["val_loss"] == [epoch.val_loss for epoch in run.fitted.history]
+
+
+@pytest.mark.data
+def test_the_score_on_cora_is_what_deepgat_train_writes(command, tmp_path):  # noqa: F811
+    options = ("--layers", 2, "--epochs", 20, "--seeds", 3, "--device", "cpu", "--quiet")
+    assert command("train", "cora", *options, "--out", tmp_path / "model").code == 0
+    written = json.loads((tmp_path / "model" / "metrics.json").read_text())
+    graph = load_graph("cora").graph
+    classifier = DeepGATClassifier(layers=2, epochs=20, random_state=3, device="cpu")
+    classifier.fit(graph.x, labels_of(graph), graph.edge_index, validation=graph.val_mask)
+    test = np.where(graph.test_mask, graph.y, -1)
+    assert classifier.score(graph.x, test, graph.edge_index) == written["micro_f1"]["test"]
+
+
+def test_edge_weights_are_those_of_the_training_loop(graph):
+    """Given beside the edges, as an adjacency's values, or held; a weight of 0 is no edge."""
+    weight = torch.rand(graph.edge_index.size(1)) + 0.5
+    weight[::7] = 0
+    y, there = labels_of(graph), weight > 0
+    classifier = DeepGATClassifier(**QUICK)
+    classifier.fit(graph.x, y, graph.edge_index, graph.val_mask, edge_weight=weight)
+    shares = classifier.predict_proba(graph.x)
+    plain = DeepGATClassifier(**QUICK).fit(graph.x, y, graph.edge_index, graph.val_mask)
+    assert not np.allclose(shares, plain.predict_proba(graph.x), atol=1e-3)
+    whole = graph.clone()
+    whole.edge_index, whole.edge_weight = graph.edge_index[:, there], weight[there]
+    data = replace(tiny_dataset(), graphs=(whole,))
+    by_hand = train_once(data, recipe(training={"epochs": 8, "device": "cpu"}), seed=0)
+    np.testing.assert_allclose(shares, by_hand.evaluation.logits[0].double().softmax(1), atol=1e-6)
+    matrix = sp.coo_matrix((weight.numpy(), graph.edge_index.numpy()), shape=(60, 60))
+    again = DeepGATClassifier(**QUICK).fit(graph.x, y, matrix, graph.val_mask)
+    np.testing.assert_allclose(again.predict_proba(graph.x), shares, atol=1e-6)
+    nodes = np.flatnonzero(y != -1)
+    for held in ((graph.x, graph.edge_index, weight), whole, data):
+        holder = DeepGATClassifier(graph=held, **QUICK)
+        holder.fit(nodes, y[nodes], validation=graph.val_mask.numpy()[nodes])
+        np.testing.assert_allclose(holder.predict_proba(nodes), shares[nodes], atol=1e-6)
+    same = classifier.predict_proba(graph.x, graph.edge_index, weight)
+    np.testing.assert_array_equal(same, shares)
+    assert classifier.score(graph.x, y, graph.edge_index, edge_weight=weight) > 0
+    with pytest.raises(UserError, match="the graph fitted had edge weights"):
+        classifier.predict(graph.x, graph.edge_index)
+    ones = classifier.predict_proba(graph.x, graph.edge_index, np.ones(len(weight)))
+    assert not np.allclose(ones, shares, atol=1e-3)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_sample_weights_weigh_the_loss(graph, several):
+    """Twice the weights are the same; 0 is unlabelled; a heavy node is the one that is learnt."""
+    y = labels_of(graph)
+    if several:
+        y = np.where(y[:, None] == -1, -1, np.stack([y == 0, y <= 1], 1))
+    rows = np.flatnonzero(graph.train_mask)
+    weight = np.ones(60)
+    call = {"edge_index": graph.edge_index, "validation": graph.val_mask}
+
+    def shares(y, weight):
+        made = DeepGATClassifier(**QUICK).fit(graph.x, y, sample_weight=weight, **call)
+        return made.predict_proba(graph.x)
+
+    plain = DeepGATClassifier(**QUICK).fit(graph.x, y, **call).predict_proba(graph.x)
+    np.testing.assert_allclose(shares(y, weight), plain, atol=1e-4)
+    weight[rows[0]] = 0
+    hidden = y.copy()
+    hidden[rows[0]] = -1
+    without = DeepGATClassifier(**QUICK).fit(graph.x, hidden, **call).predict_proba(graph.x)
+    np.testing.assert_allclose(shares(y, weight), without, atol=1e-4)
+    heavy = np.full(60, 1e-3)
+    heavy[rows[0]] = 1
+    found = shares(y, heavy)
+    np.testing.assert_allclose(shares(y, 2 * heavy), found, atol=1e-4)
+    assert not np.allclose(found, plain, atol=1e-2)
+
+
+def test_the_weighted_loss_is_the_weighted_mean_of_every_node():
+    from deepgat.nn import LayerwiseLoss, OutputAndLayersLoss, OutputLoss
+
+    logits = {layer: torch.randn(7, 3) for layer in range(3)}
+    nodes, weight = torch.tensor([1, 4, 6]), torch.tensor([1.0, 2.0, 5.0])
+    for y in (torch.arange(7) % 3, (torch.rand(7, 3) > 0.5).float()):
+        for loss in (OutputLoss(), LayerwiseLoss(0.4), OutputAndLayersLoss(0.4, 0.3)):
+            each = torch.stack([loss(logits, y, nodes[i : i + 1]) for i in range(3)])
+            expected = (weight * each).sum() / weight.sum()
+            torch.testing.assert_close(loss(logits, y, nodes, weight), expected)
 
 
 def test_unlabelled_texts_and_numbers_give_the_same(graph):
@@ -212,6 +306,14 @@ def test_ctrl_c_ends_a_search_too(graph, monkeypatch):
         ({"edge_index": sp.eye(5)}, "adjacency of the 60 nodes"),
         ({"validation": np.zeros(60, dtype=bool)}, "validation must name some labelled rows"),
         ({"validation": [70]}, "expected a mask"),
+        ({"edge_weight": [1.0]}, r"edge_weight has shape \[1\]"),
+        ({"edge_weight": "x"}, "edge_weight holds what is no number"),
+        ({"edge_weight": "negative"}, "edge_weight holds a number that is negative"),
+        ({"edge_weight": [1.0], "edge_index": None}, "edge_weight is given without edge_index"),
+        ({"edge_weight": [1.0], "edge_index": sp.eye(60)}, "leave edge_weight out"),
+        ({"sample_weight": np.ones(3)}, r"sample_weight has shape \[3\]"),
+        ({"sample_weight": np.full(60, np.nan)}, "sample_weight holds a number that is negative"),
+        ({"sample_weight": np.zeros(60)}, "zero for every labelled row"),
         ({"settings": {"nrm": 1}}, "unknown model setting 'nrm'"),
         ({"model": "oracle"}, "the oracle is shown every label"),
         ({"validation_fraction": 1.5}, "validation_fraction is 1.5"),
@@ -226,8 +328,11 @@ def test_mistakes_are_told_in_a_sentence(graph, change, sentence):
     if "graph" in change:
         call["edge_index"] = None
         change = {**change, "graph": graph if change["graph"] == "held" else change["graph"]}
-    call |= {key: change[key] for key in ("X", "y", "edge_index", "validation") if key in change}
-    made = {key: value for key, value in change.items() if key not in (*call, "validation")}
+    if isinstance(change.get("edge_weight"), str) and change["edge_weight"] == "negative":
+        change = {"edge_weight": -torch.ones(graph.edge_index.size(1))}
+    more = ("validation", "edge_weight", "sample_weight")
+    call |= {key: change[key] for key in (*call, *more) if key in change}
+    made = {key: value for key, value in change.items() if key not in call}
     with pytest.raises(UserError, match=sentence):
         DeepGATClassifier(**{**QUICK, **made}).fit(**call)
 

@@ -12,7 +12,7 @@ from deepgat.data.entries import ENTRIES
 from deepgat.errors import UserError
 from deepgat.experiments import AnalysisSpec, DataSpec, RunSpec, read_specs
 from deepgat.experiments.measures import MEASURES
-from deepgat.experiments.spec import KEEP, SECTIONS, signature_of, specs_from_toml
+from deepgat.experiments.spec import KEEP, OF_OWN_GRAPHS, SECTIONS, signature_of, specs_from_toml
 from deepgat.experiments.values import to_toml
 from deepgat.nn import ModelSettings
 from deepgat.nn.settings import LATER as MODEL_LATER
@@ -102,7 +102,8 @@ def test_every_field_is_written():
     plain = RunSpec(DataSpec("csbm")).to_dict()
     later = {"model": MODEL_LATER, "training": TRAINING_LATER}
     for section, kind in SECTIONS.items():
-        named = {item.name for item in fields(kind)} - {"device"} - {*later.get(section, ())}
+        named = {item.name for item in fields(kind)} - {"device", *OF_OWN_GRAPHS}
+        named -= {*later.get(section, ())}
         assert set(plain[section]) == named
     said = RunSpec(
         DataSpec("csbm"),
@@ -259,3 +260,97 @@ def test_a_preset_supplies_what_is_not_named():
     for found in specs_from_toml(paper):  # whose step depends on the depth
         usual = recipe("paper", dataset="cs", layers=found.model.layers)
         assert found.recipe == usual
+
+
+@pytest.fixture
+def club(tmp_path):
+    """A folder of one's own with a gap in a column of numbers."""
+    folder = tmp_path / "club"
+    folder.mkdir()
+    rows = [
+        f"m{k},{'chess' if k % 2 else 'rowing'},{'' if k == 3 else k},{k % 5}" for k in range(20)
+    ]
+    (folder / "nodes.csv").write_text("\n".join(["id,label,age,mark", *rows]))
+    ring = [f"m{k},m{(k + 1) % 20}" for k in range(20)]
+    (folder / "edges.csv").write_text("\n".join(["source,target", *ring]))
+    return folder
+
+
+def test_a_file_says_how_a_folder_is_read(club):
+    text = f'[data]\ndataset = "{club}/"\n[data.read]\nmissing = "mean"\nscale = "unit"\n'
+    (spec,) = specs_from_toml(text)
+    assert spec.data.read == ("missing=mean", "scale=unit")
+    assert RunSpec.from_toml(spec.to_toml()) == spec
+    assert RunSpec.from_dict(json.loads(json.dumps(spec.to_dict()))).signature == spec.signature
+    data = spec.data.load()
+    assert data.reading == {"missing": "mean", "scale": "unit"}
+    assert float(data.graph.x[:, 0].max()) == 1
+    swept = specs_from_toml(f"{text}[sweep]\ndata.read.scale = ['unit', 'none']")
+    assert [one.data.read for one in swept] == [
+        ("missing=mean", "scale=unit"),
+        ("missing=mean", "scale=none"),
+    ]
+    one_way = specs_from_toml(text + "undirected = false\n")[0].data
+    assert not one_way.undirected
+    assert one_way.load().graph.num_edges == 20
+
+
+def test_a_run_on_a_folder_is_of_its_content(club):
+    """The same path with other bytes is another run, and a run does not load other bytes."""
+    text = f'[data]\ndataset = "{club}"\nread = ["missing=mean"]\n'
+    (before,) = specs_from_toml(text)
+    nodes = club / "nodes.csv"
+    nodes.write_text(nodes.read_text().replace("m19,chess,19", "m19,chess,21"))
+    (after,) = specs_from_toml(text)
+    assert before.signature != after.signature
+    with pytest.raises(UserError, match="not those that the run was described with"):
+        before.data.load()
+    assert after.data.load().num_classes == 2
+    nodes.unlink()
+    assert RunSpec.from_dict(after.to_dict()) == after  # a record is read where no file is
+    with pytest.raises(UserError, match=r"has no nodes\.csv"):
+        specs_from_toml(text)
+
+
+def test_runs_of_the_catalogue_have_the_signatures_they_had():
+    """Fields that only graphs of one's own have are in nobody else's signature."""
+    spec = RunSpec(DataSpec("cora"), ModelSettings(), TrainSettings(), AnalysisSpec())
+    assert spec.to_dict()["data"] == {"dataset": "cora", "split": "public", "undirected": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('dataset = "cora"\n[data.read]\nscale = "unit"', "data.read is for a graph of your own"),
+        ('dataset = "CLUB"\n[data.read]\nscal = "unit"', "did you mean 'scale'"),
+        ('dataset = "CLUB"\n[data.read]\nscale = 3', "data.read is .*: expected a table"),
+        ('dataset = "CLUB"\nread = ["scale"]', "data.read has 'scale': expected NAME=VALUE"),
+        ('dataset = "CLUB/none"', "is not there: expected a folder"),
+    ],
+)
+def test_mistakes_in_reading_are_told(club, text, sentence):
+    with pytest.raises(UserError, match=sentence):
+        specs_from_toml("[data]\n" + text.replace("CLUB", str(club)))
+
+
+def test_both_commands_take_the_section(club, tmp_path, monkeypatch, capsys):
+    import sys
+
+    from deepgat.cli import main
+
+    file = tmp_path / "club.toml"
+    file.write_text(
+        f'[data]\ndataset = "{club}"\n[data.read]\nmissing = "zero"\n[training]\nepochs = 2\n'
+    )
+    for command in (
+        ["train", "--config", file, "--out", tmp_path / "model"],
+        ["run", file, "--store", tmp_path / "store", "--workers", 1],
+    ):
+        monkeypatch.setattr(
+            sys, "argv", ["deepgat", *map(str, command), "--device", "cpu", "--quiet"]
+        )
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        assert not exit_.value.code, capsys.readouterr().err
+    card = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert card["reading"] == {"missing": "zero"}

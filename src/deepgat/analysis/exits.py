@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -30,12 +30,33 @@ class ExitPolicy:
 
     def apply(self, layer_logits: Mapping[int, Tensor]) -> tuple[Tensor, Tensor]:
         """({l: [n, C]}) → probabilities [n, C], and the layer each node stopped at [n]."""
-        if layer_logits.keys() != self.temperatures.keys():
+        layers = sorted(self.temperatures)
+        given = sorted(layer_logits)
+        until = self.until()  # deeper layers may be left out where no node asks for them
+        enough = given == layers or (
+            given == layers[: len(given)] and any(until(each, layer_logits[each]) for each in given)
+        )
+        if not enough:
             raise UserError(
-                f"the network predicts at layers {sorted(layer_logits)}, but the exits were chosen "
-                f"for {sorted(self.temperatures)}: choose them for this network"
+                f"the network predicts at layers {given}, but the exits were chosen "
+                f"for {layers}: choose them for this network"
             )
         return _stopped(_shares(layer_logits, self.temperatures), self.threshold)
+
+    def until(self) -> Callable[[int, Tensor], bool]:
+        """(l, logits [n, C]) → whether every node has been sure by now; for l = 0, 1, … in turn.
+
+        Layers after that change no prediction, so they need not be computed.
+        """
+        sure: list[Tensor] = []
+
+        def seen(layer: int, logits: Tensor) -> bool:
+            shares = _shares({layer: logits.float().cpu()}, self.temperatures)[layer]
+            now = shares.max(1).values >= self.threshold
+            sure[:] = [now | sure[0] if sure else now]
+            return bool(sure[0].all())
+
+        return seen
 
 
 def choose_exits(

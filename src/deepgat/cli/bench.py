@@ -42,17 +42,19 @@ def bench(
     if out is not None and out.is_dir():
         raise UserError(f"{out} is a folder: --out expects the name of a JSON file")
     where = choose_device(device)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    record: dict[str, Any] = {"measured": datetime.now(UTC).isoformat(timespec="seconds")}
+    record |= {"machine": machine(where), "rows": rows}
     for name in names:
         measured = []
         for row in run_suites([name], Options(where, quick, compiled)):
             ERR.print(f"{name}: {row['graph']}, {row['way']}: {row['milliseconds']:.2f} ms")
             measured.append(row)
+            rows.append(row)
+            if out is not None:  # after every row: some take minutes, and Ctrl-C keeps them
+                _write(out, record)
         OUT.print(_table(name, measured))
-        rows += measured
     if out is not None:
-        record = {"measured": datetime.now(UTC).isoformat(timespec="seconds")}
-        _write(out, record | {"machine": machine(where), "rows": rows})
         OUT.print(f"Rows: {out}", soft_wrap=True)
 
 

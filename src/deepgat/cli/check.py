@@ -53,7 +53,7 @@ def _read(graph: str, read: list[str] | None) -> OwnGraph:
     options = parse_reading(read)
     if is_path(graph):
         return read_graph(graph, ReadOptions.of(options))
-    data = load_graph(graph, **options)  # type: ignore[arg-type]
+    data = load_graph(graph, **options)
     found = graph_from_pyg(data.graph, ReadOptions(undirected=False))
     return OwnGraph(**{**vars(found), "title": data.title})
 

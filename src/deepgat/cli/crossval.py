@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from statistics import stdev
 from typing import Annotated, Any
 
 import typer
@@ -119,6 +120,7 @@ def _record(name: str, model: str, layers: int, pool: str, done: list[Fold]) -> 
         "layers": layers,
         "pool": pool,
         "accuracy": mean,
+        "deviation": stdev([fold.test for fold in done]) if len(done) > 1 else None,
         "half_width": half_width,
         "folds": [asdict(fold) for fold in done],
     }
@@ -132,8 +134,9 @@ def _print(title: str, done: list[Fold]) -> None:
     OUT.print(plain_table(title, ["fold", "test", "val", "best epoch", "time"], rows))
     test, half = confidence_interval([fold.test for fold in done])
     val, _ = confidence_interval([fold.val for fold in done])
+    spread = f" ± {percent(stdev([fold.test for fold in done]))}" if len(done) > 1 else ""
     OUT.print(
-        f"accuracy {percent(test)} ±{100 * half:.1f} % (95% interval over {len(done)} folds); "
-        f"validation {percent(val)} %",
+        f"accuracy {percent(test)}{spread} % (mean and deviation over {len(done)} folds; 95% "
+        f"interval of the mean ±{100 * half:.1f}); validation {percent(val)} %",
         soft_wrap=True,
     )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from deepgat.cli.own import ReadOption, parse_reading
 from deepgat.cli.parsing import check_picture, parse_numbers
 from deepgat.cli.show import OUT, plain_table
 from deepgat.errors import UserError
@@ -31,6 +32,7 @@ def inspect(
         str | None, typer.Option(help="Which layers to show, e.g. 1,2,8; left out: a selection.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Draw a picture here (.png, .pdf).")] = None,
+    read: ReadOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """One node: the class that every layer gives it, and whom it listens to in every layer.
@@ -41,7 +43,7 @@ def inspect(
         raise UserError(f"--top {top}: expected 1 or more")
     check_picture(out)
     model = Model.load(folder)
-    data = model.data_for(graph)
+    data = model.data_for(graph, **parse_reading(read))
     names = Names.of(data)
     found = model.explain(names.find(node, data.graph.num_nodes), data)
     depth = len(found.attention)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -22,7 +22,7 @@ ReadOption = Annotated[
 ]
 
 
-def parse_reading(texts: Sequence[str] | None) -> dict[str, str | bool]:
+def parse_reading(texts: Sequence[str] | None) -> dict[str, Any]:
     """["missing=mean", "undirected=no"] → options for reading a graph; unknown ones are refused."""
     given = {}
     for text in texts or ():
@@ -30,14 +30,15 @@ def parse_reading(texts: Sequence[str] | None) -> dict[str, str | bool]:
         if not equals:
             raise UserError(f"--read {text!r}: expected NAME=VALUE, for example missing=mean")
         given[name.strip().replace("-", "_")] = value.strip()
-    return ReadOptions.of(given).changes()
+    chosen = ReadOptions.of(given)
+    return {name: getattr(chosen, name) for name in given}
 
 
 def load_data(
     name: str, split: str | None, read: Sequence[str] | None, tell: bool = True
 ) -> NodeDataset:
     """A dataset by name or path; what was done to it while reading is told."""
-    data = load_graph(name, split, **parse_reading(read))  # type: ignore[arg-type]
+    data = load_graph(name, split, **parse_reading(read))
     if tell:
         tell_notes(data)
     return data

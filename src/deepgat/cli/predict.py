@@ -12,7 +12,7 @@ import typer
 from torch import Tensor
 
 from deepgat.analysis import Reliability, micro_f1, reliability
-from deepgat.cli.own import tell_notes
+from deepgat.cli.own import ReadOption, parse_reading, tell_notes
 from deepgat.cli.parsing import check_picture
 from deepgat.cli.show import ERR, percent
 from deepgat.data import NodeDataset
@@ -51,6 +51,7 @@ def predict(
             help="Draw confidence against accuracy, before and after calibration.",
         ),
     ] = None,
+    read: ReadOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No summary.")] = False,
 ) -> None:
     """Predict the class of every node, of this graph or another: node, label, confidence.
@@ -62,12 +63,12 @@ def predict(
     _check_target(out)
     check_picture(reliability_figure)
     model = Model.load(folder)
-    data = model.data_for(graph, split)
-    if data is not model.training_data:
+    data = model.data_for(graph, split, **parse_reading(read))
+    if graph is not None or split is not None or read:
         tell_notes(data)
     policy = model.exit_policy(tolerance) if early_exit or reliability_figure else None
     found = [model.predict(each, policy if early_exit else None) for each in data.graphs]
-    text = _csv(data, found, Names.of(data), Names.of(model.training_data) if graph else None)
+    text = _csv(found, Names(data.node_ids, model.card.class_names))
     if out == "-":
         typer.echo(text, nl=False)
     else:
@@ -91,8 +92,7 @@ def _check_target(out: str) -> None:
         raise UserError(f"--out {out} is a folder: expected the name of a CSV file, or -")
 
 
-def _csv(data: NodeDataset, found: list[Predictions], names: Names, trained: Names | None) -> str:
-    classes = names if trained is None or not trained.classes else trained
+def _csv(found: list[Predictions], names: Names) -> str:
     several = len(found) > 1
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -105,7 +105,7 @@ def _csv(data: NodeDataset, found: list[Predictions], names: Names, trained: Nam
             row = [str(number)] if several else []
             row += [
                 harmless(names.node(node)),
-                harmless(_label(label, classes)),
+                harmless(_label(label, names)),
                 f"{sure[node]:.6g}",
             ]
             if each.layers is not None:
@@ -139,7 +139,10 @@ def _tell(model: Model, data: NodeDataset, found: list[Predictions], out: str) -
         layers = torch.cat(stopped)
         used = layers[mask] if mask.any() else layers
         depth = model.network.num_layers
-        parts.append(f"{used.double().mean():.2f} of {depth} layers used on average")
+        computed = max(each.computed or depth for each in found)
+        parts.append(
+            f"{used.double().mean():.2f} of {depth} layers used on average, {computed} computed"
+        )
     known = any(bool(graph.train_mask.any()) for graph in data.graphs)
     if model.network.label_hops and not known:
         parts.append("no label of it is known, though the model was trained to read neighbours'")

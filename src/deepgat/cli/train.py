@@ -161,6 +161,8 @@ def train(
         sys.exit(launch.launch(processes, sys.argv[1:]))
     all_seeds = parse_seeds(seeds)
     file = None if config is None else read_config(config)
+    if file is not None and dataset in (None, file.dataset):
+        read = [*file.read, *(read or ())]
     dataset, split = _data_of(file, dataset, split)
     folder = Path(dataset) if is_partition(dataset) else None
     if folder is not None:

@@ -4,8 +4,10 @@ from deepgat.data.dataset import NodeDataset
 from deepgat.data.datasets import Listing, catalogue, is_path, load_graph
 from deepgat.data.labels import label_propagation, propagate_labels
 from deepgat.data.own import (
+    FeaturePlan,
     OwnGraph,
     ReadOptions,
+    fingerprint,
     from_networkx,
     from_pandas,
     from_pyg,
@@ -17,6 +19,7 @@ from deepgat.data.synthetic import class_regular_graph, csbm_graph, digits_graph
 from deepgat.data.transforms import PropagateLabels, SplitNodes
 
 __all__ = [
+    "FeaturePlan",
     "Listing",
     "NodeDataset",
     "OwnGraph",
@@ -28,6 +31,7 @@ __all__ = [
     "class_regular_graph",
     "csbm_graph",
     "digits_graph",
+    "fingerprint",
     "from_networkx",
     "from_pandas",
     "from_pyg",

@@ -1,6 +1,6 @@
 """What every model is trained on: labelled graphs whose masks say what each node is for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,8 @@ class NodeDataset:
     feature_names: tuple[str, ...] = field(default=(), repr=False)
     reading: Mapping[str, Any] = field(default_factory=dict)
     """The options it was read with, where they are not the usual ones."""
+    feature_plan: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
+    """How its features were made of columns, as plain values; empty where they came ready."""
     notes: tuple[str, ...] = field(default=(), repr=False)
     """What was done to the graph when it was read, a sentence each."""
 

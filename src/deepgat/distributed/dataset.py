@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ LABEL_HOPS = 3
 """Hops of propagated labels that a part keeps; the most that a preset uses."""
 SHARED = (
     "name", "title", "num_features", "num_classes", "multi_label", "split",
-    "class_names", "feature_names", "reading",
+    "class_names", "feature_names", "reading", "feature_plan",
 )  # fmt: skip
 """What a dataset and its parts say alike."""
 
@@ -47,6 +47,7 @@ class PartDataset:
     class_names: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = field(default=(), repr=False)
     reading: Mapping[str, Any] = field(default_factory=dict)
+    feature_plan: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
 
     @property
     def num_edge_features(self) -> int:

@@ -104,6 +104,7 @@ def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
                 f"{folder} has partition format {found['format']} but this deepgat reads format "
                 f"{FORMAT}: partition the graph again"
             )
+        found = {"feature_plan": []} | found  # which older folders lack
         found |= {name: tuple(found[name]) for name in ("class_names", "feature_names")}
         return {name: found[name] for name in ("parts", "graphs", *SHARED)}
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:

@@ -21,12 +21,14 @@ from deepgat.estimator.inputs import (
     Labels,
     as_scipy,
     as_tensor,
-    read_edges,
+    non_negative,
     read_graph,
     read_labels,
     read_nodes,
+    read_weighted_edges,
     validation_rows,
 )
+from deepgat.inputs import WEIGHT
 from deepgat.recipes import Recipe, recipe
 from deepgat.runs import Run, train_once
 from deepgat.train import evaluate
@@ -48,7 +50,8 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         layers, hidden, heads, dropout: L, D, H and the share dropped; None: the preset's.
         settings: any other model settings, ``{"norm": "layer"}``.
         lr, weight_decay, epochs, patience, monitor: of the training; None: the preset's.
-        graph: (X, edge_index), a PyG graph, or what ``load_graph`` returns. Shared by clones.
+        graph: (X, edge_index) or (X, edge_index, edge_weight), a PyG graph, or what
+            ``load_graph`` returns. Shared by clones.
         validation_fraction: share of the labelled nodes kept for early stopping, by class, where
             ``fit`` is not told which.
         random_state: a whole number seeds weights, dropout and the validation nodes, like
@@ -104,7 +107,13 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         self.device = device
 
     def fit(
-        self, X: Any, y: Any, edge_index: Any = None, validation: Any = None
+        self,
+        X: Any,
+        y: Any,
+        edge_index: Any = None,
+        validation: Any = None,
+        edge_weight: Any = None,
+        sample_weight: Any = None,
     ) -> DeepGATClassifier:
         """Train on the labelled nodes.
 
@@ -117,20 +126,31 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
                 no edges.
             validation: mask [n], or numbers, of the rows for early stopping, in place of
                 ``validation_fraction`` of them.
+            edge_weight: [e] ≥ 0, what the attention makes of each edge is multiplied by; the
+                values of a sparse adjacency are its weights.
+            sample_weight: [n] (or [k]) ≥ 0, how much each labelled row counts in the training
+                loss; a row that weighs 0 is unlabelled. Validation rows count alike.
         """
         if y is None:
             raise UserError(
                 "DeepGATClassifier requires y to be passed, but the target y is None: give the "
                 "labels, with -1 for unlabelled nodes"
             )
-        graph, rows = self._graph_of(X, edge_index, fitting=True)
+        graph, rows = self._graph_of(X, edge_index, edge_weight, fitting=True)
         labels = read_labels(y)
         count = len(rows) if rows is not None else graph.num_nodes
         if len(labels.known) != count:
             raise UserError(f"y has {len(labels.known)} rows but X has {count}: expected one each")
+        weight = None
+        if sample_weight is not None:
+            weight = torch.from_numpy(non_negative("sample_weight", sample_weight, count, "row"))
+            labels = labels.only(weight > 0)
         seed = self._seed()
         held = validation_rows(labels, validation, self.validation_fraction, seed)
         dataset = _dataset(graph, labels, rows, held)
+        if weight is not None:
+            dataset.graph[WEIGHT] = torch.zeros(graph.num_nodes)
+            dataset.graph[WEIGHT][slice(None) if rows is None else rows] = weight.float()
         run = train_once(dataset, self._recipe(), seed)
         self.classes_ = labels.classes
         self.n_features_in_ = graph.num_features
@@ -139,23 +159,30 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
             raise KeyboardInterrupt
         return self
 
-    def predict(self, X: Any, edge_index: Any = None) -> np.ndarray:
+    def predict(self, X: Any, edge_index: Any = None, edge_weight: Any = None) -> np.ndarray:
         """The class of every row [n], or 0/1 [n, C] after a fit on an indicator matrix.
 
         The labels that ``fit`` trained on are known where the graph is the one fitted; another
         graph has none.
         """
-        logits = self._logits(X, edge_index)
+        logits = self._logits(X, edge_index, edge_weight)
         if self._multi_label:
             return (logits > 0).numpy().astype(np.int64)
         return self.classes_[logits.argmax(1).numpy()]
 
-    def predict_proba(self, X: Any, edge_index: Any = None) -> np.ndarray:
+    def predict_proba(self, X: Any, edge_index: Any = None, edge_weight: Any = None) -> np.ndarray:
         """[n, C]: the probability of every class of ``classes_``, or of every label by itself."""
-        logits = self._logits(X, edge_index).double()
+        logits = self._logits(X, edge_index, edge_weight).double()
         return (logits.sigmoid() if self._multi_label else logits.softmax(1)).numpy()
 
-    def score(self, X: Any, y: Any, edge_index: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        edge_index: Any = None,
+        sample_weight: Any = None,
+        edge_weight: Any = None,
+    ) -> float:
         """Accuracy on the rows that y labels; those with −1, NaN or None are left out.
 
         For an indicator matrix a row counts when all of it is right, as everywhere in
@@ -164,7 +191,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         labels = read_labels(y)
         known = labels.known.numpy()
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        predicted = self.predict(X, edge_index)[known]
+        predicted = self.predict(X, edge_index, edge_weight)[known]
         true = labels.codes[labels.known].numpy()
         true = true if labels.multi_label else labels.classes[true]
         return float(accuracy_score(true, predicted, sample_weight=weight))
@@ -189,10 +216,10 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
             else self.classes_[logits.argmax(1).numpy()]
         )
 
-    def _logits(self, X: Any, edge_index: Any) -> Tensor:
+    def _logits(self, X: Any, edge_index: Any, edge_weight: Any) -> Tensor:
         """[rows, C] on the CPU."""
         check_is_fitted(self, "run_")
-        graph, rows = self._graph_of(X, edge_index, fitting=False)
+        graph, rows = self._graph_of(X, edge_index, edge_weight, fitting=False)
         known = self._fitted_on.graph
         if _same_graph(graph, known):
             logits = self.run_.evaluation.logits[0]
@@ -201,6 +228,11 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
                 raise UserError(
                     "X is not the graph fitted, which had edges: pass edge_index too (an empty "
                     "[2, 0] array for a graph without edges)"
+                )
+            if known.edge_weight is not None and graph.edge_weight is None and edge_weight is None:
+                raise UserError(
+                    "the graph fitted had edge weights: pass edge_weight too (ones, if all edges "
+                    "of this graph weigh the same)"
                 )
             if graph.num_features != self.n_features_in_:
                 raise UserError(
@@ -211,8 +243,15 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
             logits = evaluate(self.run_.model, dataset, self.device).logits[0]
         return logits if rows is None else logits[rows]
 
-    def _graph_of(self, X: Any, edge_index: Any, fitting: bool) -> tuple[Data, Tensor | None]:
+    def _graph_of(
+        self, X: Any, edge_index: Any, edge_weight: Any, fitting: bool
+    ) -> tuple[Data, Tensor | None]:
         """The graph, and the rows of it that X names where the estimator holds it."""
+        if edge_weight is not None and edge_index is None:
+            raise UserError(
+                "edge_weight is given without edge_index: give both, or an estimator that holds "
+                "graph=(X, edge_index, edge_weight)"
+            )
         if self.graph is not None and edge_index is None:
             graph = read_graph(self.graph)
             return graph, read_nodes(X, graph.num_nodes)
@@ -224,10 +263,12 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
             dtype=np.float32,
             ensure_min_samples=1,
         )
-        edges = read_edges(edge_index, x.shape[0])
+        graph = read_weighted_edges(edge_index, edge_weight, x.shape[0])
         if edge_index is None and not fitting and self._fitted_on.graph.num_nodes == x.shape[0]:
-            edges = self._fitted_on.graph.edge_index  # compared as a whole before it is used
-        return Data(x=as_tensor(x), edge_index=edges), None
+            known = self._fitted_on.graph  # compared as a whole before it is used
+            graph = Data(edge_index=known.edge_index, **_edge_values(known))
+        graph.x = as_tensor(x)
+        return graph, None
 
     def _recipe(self) -> Recipe:
         training = {
@@ -296,6 +337,7 @@ def _dataset(graph: Data, labels: Labels, rows: Tensor | None, held: Tensor) -> 
         x=graph.x,
         edge_index=graph.edge_index,
         y=y,
+        **_edge_values(graph),
         **{f"{name}_mask": mask for name, mask in masks.items()},
     )
     return NodeDataset(
@@ -310,7 +352,14 @@ def _same_graph(a: Data, b: Data) -> bool:
         and a.x.layout == b.x.layout
         and torch.equal(a.edge_index, b.edge_index)
         and all(map(torch.equal, _parts(a.x), _parts(b.x)))
+        and _edge_values(a).keys() == _edge_values(b).keys()
+        and all(torch.equal(a[name], value) for name, value in _edge_values(b).items())
     )
+
+
+def _edge_values(graph: Data) -> dict[str, Tensor]:
+    """What its edges have, of weights and features."""
+    return {name: graph[name] for name in ("edge_weight", "edge_attr") if name in graph}
 
 
 def _parts(x: Tensor) -> tuple[Tensor, ...]:

@@ -36,6 +36,17 @@ class Labels:
     def multi_label(self) -> bool:
         return self.codes.dim() == 2
 
+    def only(self, rows: Tensor) -> Labels:
+        """The same classes, with the labels of some rows [n] bool alone."""
+        known = self.known & rows
+        if not known.any():
+            raise UserError(
+                "sample_weight is zero for every labelled row: at least one must weigh more"
+            )
+        codes = self.codes.clone()
+        codes[~known] = 0 if self.multi_label else UNLABELLED
+        return Labels(self.classes, codes, known)
+
 
 def read_labels(y: Any) -> Labels:
     """Labels of nodes: −1, NaN or None mean "unlabelled"; a row of −1 or NaN in a matrix."""
@@ -112,6 +123,43 @@ def as_tensor(x: Any) -> Tensor:
     return csr_from_scipy(x) if sp.issparse(x) else torch.from_numpy(x.astype(np.float32))
 
 
+def read_weighted_edges(edge_index: Any, edge_weight: Any, num_nodes: int) -> Data:
+    """A graph's ``edge_index`` [2, e] and, where the edges do not all weigh 1, ``edge_weight`` [e].
+
+    The values of a sparse adjacency are its weights; an edge of weight 0 is none.
+    """
+    edges = read_edges(edge_index, num_nodes)
+    if sp.issparse(edge_index):
+        if edge_weight is not None:
+            raise UserError(
+                "edge_weight is given, but edge_index is a sparse adjacency, whose values are the "
+                "weights: leave edge_weight out"
+            )
+        edge_weight = edge_index.tocoo().data
+    if edge_weight is None:
+        return Data(edge_index=edges)
+    weight = non_negative("edge_weight", edge_weight, edges.size(1), "edge")
+    if (weight == 1).all():
+        return Data(edge_index=edges)
+    there = torch.from_numpy(weight > 0)
+    return Data(edge_index=edges[:, there], edge_weight=torch.from_numpy(weight).float()[there])
+
+
+def non_negative(name: str, given: Any, count: int, of: str) -> np.ndarray:
+    """Weights [count] ≥ 0."""
+    try:
+        weight = np.asarray(as_scipy(given), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name} holds what is no number: expected one per {of}") from error
+    if weight.shape != (count,):
+        raise UserError(
+            f"{name} has shape {list(weight.shape)}: expected one number per {of}, {count} in all"
+        )
+    if not np.isfinite(weight).all() or (weight < 0).any():
+        raise UserError(f"{name} holds a number that is negative or not finite: expected 0 or more")
+    return weight
+
+
 def read_edges(edge_index: Any, num_nodes: int) -> Tensor:
     """[2, e] int64 from PyG's form, from a square scipy adjacency (row: source), or no edges."""
     if edge_index is None:
@@ -144,20 +192,29 @@ def read_edges(edge_index: Any, num_nodes: int) -> Tensor:
 
 
 def read_graph(graph: Any) -> Data:
-    """The ``graph`` parameter: a PyG graph, a dataset of one, or (X, edge_index)."""
+    """The ``graph`` parameter: a PyG graph, a dataset of one, or (X, edge_index[, edge_weight]).
+
+    The features of edges are those of a dataset alone, whose form is known.
+    """
+    features = None
     if isinstance(graph, NodeDataset):
         graph = graph.graph
+        features = graph.edge_attr
     if isinstance(graph, Data):
         if graph.x is None:
             raise UserError("graph has no features: set its x")
-        graph = (graph.x, graph.edge_index)
-    if not isinstance(graph, tuple | list) or len(graph) != 2:
+        graph = (graph.x, graph.edge_index, graph.edge_weight)
+    if not isinstance(graph, tuple | list) or len(graph) not in (2, 3):
         raise UserError(
-            f"graph is a {type(graph).__name__}: expected (X, edge_index), a PyG graph or what "
-            "load_graph returns"
+            f"graph is a {type(graph).__name__}: expected (X, edge_index), (X, edge_index, "
+            "edge_weight), a PyG graph or what load_graph returns"
         )
     x = check_array(as_scipy(graph[0]), accept_sparse="csr", dtype=np.float32, input_name="graph X")
-    return Data(x=as_tensor(x), edge_index=read_edges(graph[1], x.shape[0]))
+    made = read_weighted_edges(graph[1], graph[2] if len(graph) == 3 else None, x.shape[0])
+    made.x = as_tensor(x)
+    if features is not None:  # of every edge: none of a dataset weighs 0
+        made.edge_attr = features
+    return made
 
 
 def read_nodes(X: Any, num_nodes: int) -> Tensor:

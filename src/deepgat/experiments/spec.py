@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from deepgat.config import read_settings
-from deepgat.data import NodeDataset, load_graph, parse_split
+from deepgat.config import read_settings, read_texts
+from deepgat.data import NodeDataset, ReadOptions, fingerprint, is_path, load_graph, parse_split
 from deepgat.data.entries import find_entry
 from deepgat.errors import UserError, unknown_name
 from deepgat.experiments.measures import MEASURES
@@ -32,6 +33,8 @@ is not how things were before it: every run is then another run, and none is tak
 
 SIGNATURE_DIGITS = 16
 KEEP = ("none", "last", "all")
+OF_OWN_GRAPHS = ("read", "content")
+"""Fields of [data] that are written, and signed, for graphs of one's own alone."""
 NOT_PART = {"training": ("device",)}
 """Fields of the sections that do not belong to the run itself."""
 PRESET, SWEEP, PUBLISHED = "preset", "sweep", "published"
@@ -47,15 +50,55 @@ class DataSpec:
     split: str = ""
     """As :func:`deepgat.data.parse_split` reads it; left empty, the dataset's default."""
     undirected: bool = True
+    read: tuple[str, ...] = ()
+    """Of a graph of one's own: the options for reading it, "missing=mean", as in ``--read``. A file
+    may have them as a section, [data.read]."""
+    content: str = ""
+    """Of a graph of one's own: a fingerprint of its files, taken when the run is described, since
+    they and not their name decide the numbers."""
 
     def __post_init__(self) -> None:
+        if is_path(self.dataset):
+            self._describe_own()
+            return
+        for name in OF_OWN_GRAPHS:
+            if getattr(self, name):
+                raise UserError(
+                    f"data.{name} is for a graph of your own, and {self.dataset} is a dataset of "
+                    "the catalogue: leave it out"
+                )
         entry = find_entry(self.dataset)
         split = str(parse_split(self.split or entry.default_split))
         object.__setattr__(self, "dataset", entry.key)
         object.__setattr__(self, "split", split)
 
+    def _describe_own(self) -> None:
+        options = ReadOptions.of(_options(self.read))
+        changes = {k: v for k, v in options.changes().items() if k != "undirected"}
+        read = tuple(sorted(f"{name}={value}" for name, value in changes.items()))
+        object.__setattr__(self, "undirected", self.undirected and options.undirected)
+        object.__setattr__(self, "dataset", os.path.abspath(self.dataset))
+        object.__setattr__(self, "split", str(parse_split(self.split)) if self.split else "")
+        object.__setattr__(self, "read", read)
+        if not self.content:
+            object.__setattr__(self, "content", fingerprint(self.dataset, options))
+
     def load(self) -> NodeDataset:
-        return load_graph(self.dataset, self.split, undirected=self.undirected)
+        options: dict[str, Any] = {**_options(self.read)}
+        if self.content and self.content != fingerprint(self.dataset, ReadOptions.of(options)):
+            raise UserError(
+                f"the files of {self.dataset} are not those that the run was described with: "
+                "describe it anew, without data.content"
+            )
+        return load_graph(self.dataset, self.split or None, undirected=self.undirected, **options)
+
+
+def _options(texts: Sequence[str]) -> dict[str, str]:
+    """ "missing=mean" → its name and its value."""
+    for text in texts:
+        if "=" not in text:
+            raise UserError(f"data.read has {text!r}: expected NAME=VALUE, such as missing=mean")
+    return {name.strip(): value.strip() for name, _, value in (t.partition("=") for t in texts)}
 
 
 @dataclass(frozen=True)
@@ -120,6 +163,11 @@ class RunSpec:
         for section, names in NOT_PART.items():
             for name in names:
                 del plain[section][name]
+        for name in OF_OWN_GRAPHS:
+            if not plain["data"][name]:  # as before there were graphs of one's own
+                del plain["data"][name]
+        if self.data.read:
+            plain["data"]["read"] = list(self.data.read)
         plain["analysis"]["measures"] = list(self.analysis.measures)
         return plain
 
@@ -130,8 +178,9 @@ class RunSpec:
         parts: dict[str, Any] = {
             section: from_table(SECTIONS[section], table, section)
             for section, table in tables.items()
+            if section != "data"
         }
-        return RunSpec(**parts)
+        return RunSpec(_data(tables["data"]), **parts)
 
     def to_toml(self) -> str:
         """All of the run, as a file for ``deepgat run``; nothing is left to a recipe."""
@@ -196,7 +245,11 @@ def specs_from_toml(text: str) -> list[RunSpec]:
     for point in _sweep_points(sweep):
         whole = {name: dict(table) for name, table in tables.items()}
         for (section, name), value in point.items():
-            whole.setdefault(section, {})[name] = value
+            if section == "data" and name.startswith("read."):
+                data = whole.setdefault("data", {})
+                data["read"] = [*read_texts(data.get("read", {})), f"{name[5:]}={value}"]
+            else:
+                whole.setdefault(section, {})[name] = value
         spec = RunSpec.from_dict(whole) if preset == NO_PRESET else _from_recipe(whole, preset)
         found[spec] = None  # once each, in order
     return list(found)
@@ -233,7 +286,7 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 def _from_recipe(tables: Mapping[str, Any], preset: str | None) -> RunSpec:
     """The run of a file: what its tables leave out is the recipe's."""
     _refuse_strangers(tables)
-    data = from_table(DataSpec, tables["data"], "data")
+    data = _data(tables["data"])
     usual = recipe(
         **({} if preset is None else {"preset": preset}),
         dataset=data.dataset,
@@ -242,6 +295,13 @@ def _from_recipe(tables: Mapping[str, Any], preset: str | None) -> RunSpec:
     )
     analysis = from_table(AnalysisSpec, tables.get("analysis", {}), "analysis")
     return RunSpec(data, usual.model, usual.training, analysis)
+
+
+def _data(table: Any) -> DataSpec:
+    """[data], whose options for reading may be a table of their own."""
+    if isinstance(table, Mapping) and "read" in table:
+        table = {**table, "read": read_texts(table["read"])}
+    return from_table(DataSpec, table, "data")
 
 
 def _refuse_strangers(tables: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from deepgat.config import read_texts
 from deepgat.data import NodeDataset
 from deepgat.errors import UserError
 from deepgat.experiments.values import to_toml
@@ -273,8 +274,9 @@ def as_config(found: Found, dataset: NodeDataset, preset: str) -> str:
     """The best settings as a file for ``deepgat train --config``; nothing in it is left open."""
     training = found.recipe.training.to_dict()
     own = {key: training[key] for key in training if key not in ("seed", "device", "checkpoint")}
+    read = {"read": read_texts(dataset.reading)} if dataset.reading else {}
     tables = {
-        "data": {"dataset": dataset.name, "split": dataset.split},
+        "data": {"dataset": dataset.name, "split": dataset.split, **read},
         "model": asdict(found.recipe.model),
         "training": own,
     }

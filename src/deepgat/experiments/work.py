@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -55,12 +54,13 @@ def make_run(
         trained = _trained(run, dataset, spec.analysis.attention != "none")
         measures = {name: MEASURES[name](trained) for name in spec.analysis.measures}
         arrays |= _kept(trained, spec.analysis)
+    plain = spec.to_dict()
     record = {
         "signature": spec.signature,
         "results_version": RESULTS_VERSION,
         **run.record(),
-        "data": asdict(spec.data),
-        "analysis": spec.to_dict()["analysis"],
+        "data": plain["data"],
+        "analysis": plain["analysis"],
         "measures": measures,
         "wall_seconds": round(time.perf_counter() - start, 3),
         "peak_memory": memory.describe(),

@@ -35,13 +35,23 @@ def classification_loss(logits: Tensor, y: Tensor, reduction: str = "mean") -> T
 
 
 def layer_losses(
-    layer_logits: Mapping[int, Tensor], layers: Sequence[int], y: Tensor, nodes: Tensor
+    layer_logits: Mapping[int, Tensor],
+    layers: Sequence[int],
+    y: Tensor,
+    nodes: Tensor,
+    weight: Tensor | None = None,
 ) -> Tensor:
-    """:func:`classification_loss` of every layer on the nodes [k], all at once: [K]."""
+    """:func:`classification_loss` of every layer on the nodes [k], all at once: [K].
+
+    With ``weight`` [k] the mean over nodes is Σ_v w_v CE_v / Σ_v w_v, of a graph that is whole.
+    """
     logits = torch.stack([layer_logits[layer].index_select(0, nodes) for layer in layers])
     true = y.index_select(0, nodes)
     true = true.expand(len(layers), *true.shape)
     each = classification_loss(logits.flatten(0, 1), true.flatten(0, 1), reduction="none")
+    if weight is not None:
+        per_node = each.view(len(layers), len(nodes), -1).mean(2)
+        return per_node @ (weight / weight.sum()).to(per_node.dtype)
     return node_mean_share(each.view(len(layers), each.numel() // len(layers)), 1)
 
 
@@ -51,8 +61,14 @@ class Loss(Protocol):
     Where the graph is divided among processes, this one's share of it: they add up to the loss.
     """
 
-    def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, nodes: Tensor) -> Tensor:
-        """``nodes``: [k], their numbers."""
+    def __call__(
+        self,
+        layer_logits: Mapping[int, Tensor],
+        y: Tensor,
+        nodes: Tensor,
+        weight: Tensor | None = None,
+    ) -> Tensor:
+        """``nodes``: [k], their numbers; ``weight``: [k], how much each of them counts."""
         ...
 
 
@@ -60,10 +76,16 @@ class Loss(Protocol):
 class OutputLoss:
     """CE(ŷ^L on V'): the output alone, for models whose layers do not predict."""
 
-    def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, nodes: Tensor) -> Tensor:
+    def __call__(
+        self,
+        layer_logits: Mapping[int, Tensor],
+        y: Tensor,
+        nodes: Tensor,
+        weight: Tensor | None = None,
+    ) -> Tensor:
         last = max(layer_logits)
-        if current_part() is not None:
-            return layer_losses(layer_logits, [last], y, nodes)[0]
+        if current_part() is not None or weight is not None:
+            return layer_losses(layer_logits, [last], y, nodes, weight)[0]
         logits = layer_logits[last].index_select(0, nodes)
         return classification_loss(logits, y.index_select(0, nodes))
 
@@ -79,9 +101,15 @@ class LayerwiseLoss:
     delta: float
     first_layer: int = 1
 
-    def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, nodes: Tensor) -> Tensor:
+    def __call__(
+        self,
+        layer_logits: Mapping[int, Tensor],
+        y: Tensor,
+        nodes: Tensor,
+        weight: Tensor | None = None,
+    ) -> Tensor:
         layers = [layer for layer in sorted(layer_logits) if layer >= self.first_layer]
-        terms = layer_losses(layer_logits, layers, y, nodes)
+        terms = layer_losses(layer_logits, layers, y, nodes, weight)
         return (layer_weights(layers, self.delta, terms) * terms).sum()
 
 
@@ -95,10 +123,16 @@ class OutputAndLayersLoss:
     delta: float
     weight: float
 
-    def __call__(self, layer_logits: Mapping[int, Tensor], y: Tensor, nodes: Tensor) -> Tensor:
+    def __call__(
+        self,
+        layer_logits: Mapping[int, Tensor],
+        y: Tensor,
+        nodes: Tensor,
+        weight: Tensor | None = None,
+    ) -> Tensor:
         layers = sorted(layer_logits)
         if not self.weight or len(layers) == 1:
-            return OutputLoss()(layer_logits, y, nodes)
-        terms = layer_losses(layer_logits, layers, y, nodes)
+            return OutputLoss()(layer_logits, y, nodes, weight)
+        terms = layer_losses(layer_logits, layers, y, nodes, weight)
         gammas = layer_weights(layers[:-1], self.delta, terms)
         return terms[-1] + self.weight * (gammas / gammas.sum() * terms[:-1]).sum()

@@ -29,6 +29,8 @@ from deepgat.nn.scores import ClassScore, Score, ScoreFactory
 from deepgat.nn.updates import LayerInputs, Plain, Update, UpdateFactory
 from deepgat.ops import Features, Neighbors, Normalization
 
+Until: TypeAlias = Callable[[int, Tensor], bool]
+"""(l, the logits [n, C] of layer l) → whether that is enough."""
 NormFactory: TypeAlias = Callable[[int], nn.Module]
 """Output width → the normalisation of one layer."""
 
@@ -281,11 +283,15 @@ class AttentionStack(nn.Module):
         labels: Tensor | None = None,
         with_attention: bool = False,
         segment: int = 0,
+        until: Until | None = None,
     ) -> LayerOutputs:
         """As :meth:`forward`, returning what every layer computed.
 
         ``segment`` > 0 forgets what happens inside every so many layers and computes it again
         in the backward pass; :mod:`deepgat.nn.checkpoint`.
+
+        ``until`` is shown every prediction that layers make and may end the run: the last one it
+        saw is the output then. Prediction l is made in layer l + 1, the last one that is computed.
         """
         h: Features = self.features(x)
         neighbors = self.neighborhood(ops.as_neighbors(edge_index, h.size(0)))
@@ -294,7 +300,7 @@ class AttentionStack(nn.Module):
             h = given.initial = self.encoder(h)
         if self.readout.looks_back:
             segment = min(segment, 1)
-        length = segment or self.num_layers
+        length = 1 if until is not None else segment or self.num_layers
         layer_logits: dict[int, Tensor] = {}
         hidden: list[Tensor] = []
         attention: list[Attention] = []
@@ -306,6 +312,9 @@ class AttentionStack(nn.Module):
             hidden += states
             layer_logits |= predictions
             attention += weights
+            if until is not None and any(until(*item) for item in predictions.items()):
+                last = layer_logits[max(layer_logits)]
+                return LayerOutputs(last, layer_logits, hidden, attention, given.initial)
         logits = self.readout(hidden, given.initial)
         layer_logits[self.num_layers] = logits
         return LayerOutputs(logits, layer_logits, hidden, attention, given.initial, max(segment, 1))

@@ -6,18 +6,21 @@ from typing import Any
 
 from deepgat.data.dataset import NodeDataset
 from deepgat.data.own.convert import graph_from_networkx, graph_from_pandas, graph_from_pyg
-from deepgat.data.own.folder import looks_like_a_path, read_graph
+from deepgat.data.own.folder import fingerprint, looks_like_a_path, read_graph
 from deepgat.data.own.graph import OwnGraph, to_dataset
 from deepgat.data.own.options import ReadOptions
+from deepgat.data.own.plan import FeaturePlan
 from deepgat.data.own.streamed import StreamedGraph, can_stream, stream_graph
 from deepgat.data.own.structure import undirected_matrix
 from deepgat.data.splits import Split
 
 __all__ = [
+    "FeaturePlan",
     "OwnGraph",
     "ReadOptions",
     "StreamedGraph",
     "can_stream",
+    "fingerprint",
     "from_networkx",
     "from_pandas",
     "from_pyg",

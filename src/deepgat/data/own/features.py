@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from deepgat.data.features import csr_from_scipy
 from deepgat.data.own.columns import Column, Columns
 from deepgat.data.own.options import ReadOptions, listed
+from deepgat.data.own.plan import ColumnPlan, FeaturePlan
 from deepgat.data.own.structure import STRUCTURES, undirected_matrix
 from deepgat.errors import UserError
 
@@ -26,47 +27,86 @@ LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, eq=False)
 class FeatureBlock:
-    """Some columns of x, and where they came from."""
+    """Some columns of x, and how they were made."""
 
-    column: str
-    kind: str
-    """ "number", "category", "words" or "structure"."""
-    names: tuple[str, ...]
+    plan: ColumnPlan
     values: Any
     """[n, len(names)], a NumPy array or a sparse matrix."""
+
+    @property
+    def column(self) -> str:
+        return self.plan.name
+
+    @property
+    def kind(self) -> str:
+        return self.plan.kind
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.plan.names
 
 
 def column_blocks(
     table: Columns, columns: Sequence[Column], options: ReadOptions
 ) -> tuple[list[FeatureBlock], list[str]]:
-    """Each column as features, and what there is to say about them."""
-    words = {name.lower() for name in listed(options.text)}
-    for name in sorted(words - {item.name.lower() for item in columns}):
-        raise UserError(f"{table.name} has no column {name!r} to read as text: see its first line")
-    blocks, notes = [], []
-    for item in columns:
-        if item.name.lower() in words:
-            blocks.append(_bag_of_words(table, item))
-        elif item.numbers is not None:
-            blocks.append(number_block(table, item, options))
-        else:
-            block, note = category_block(table, item)
-            blocks.append(block)
-            notes += note
+    """Each column as features, and what there is to say about them.
+
+    How is learnt from the columns themselves, or, for a graph that a model was not trained on,
+    what ``options.plan`` says; it must find all its columns, and leaves others out.
+    """
+    if options.plan is not None:
+        pairs, notes = _planned(table, columns, options.plan)
+    else:
+        words = {name.lower() for name in listed(options.text)}
+        for name in sorted(words - {item.name.lower() for item in columns}):
+            raise UserError(
+                f"{table.name} has no column {name!r} to read as text: see its first line"
+            )
+        pairs, notes = [(_learnt(table, item, words, options), item) for item in columns], []
+    blocks = []
+    for plan, item in pairs:
+        block, note = _applied(table, item, plan, options)
+        blocks.append(block)
+        notes += note
     return blocks, notes
+
+
+def column_block(
+    table: Columns, column: Column, options: ReadOptions
+) -> tuple[FeatureBlock, list[str]]:
+    """One column of numbers or categories as features, and what there is to say about it."""
+    return _applied(table, column, _learnt(table, column, set(), options), options)
+
+
+def _applied(
+    table: Columns, column: Column, plan: ColumnPlan, options: ReadOptions
+) -> tuple[FeatureBlock, list[str]]:
+    values, notes = APPLY[plan.kind](table, column, plan, options)
+    return FeatureBlock(plan, values), notes
 
 
 def structure_blocks(
     edge_index: np.ndarray, nodes: int, options: ReadOptions
 ) -> list[FeatureBlock]:
-    """The structural features that were asked for."""
-    blocks = []
+    """The structural features that were asked for, or that the plan has."""
     matrix = undirected_matrix(edge_index, nodes) if listed(options.structure) else None
+    found: dict[str, np.ndarray] = {}
     for name in listed(options.structure):
-        for title, values in STRUCTURES[name](matrix).items():
-            scaled = _scaled(values, options.scale)
-            blocks.append(FeatureBlock(title, "structure", (title,), scaled[:, None]))
-    return blocks
+        found |= STRUCTURES[name](matrix)
+    if options.plan is None:
+        plans = [
+            ColumnPlan.of_numbers(title, "structure", values, options.scale)
+            for title, values in found.items()
+        ]
+    else:  # a small graph has fewer eigenvectors: the others are 0
+        plans = [plan for plan in options.plan.columns if plan.kind == "structure"]
+    nothing = np.zeros(nodes)
+    return [
+        FeatureBlock(
+            plan, (plan.scaled(found[plan.name]) if plan.name in found else nothing)[:, None]
+        )
+        for plan in plans
+    ]
 
 
 def joined(blocks: Sequence[FeatureBlock], nodes: int) -> tuple[Tensor, tuple[str, ...]]:
@@ -87,55 +127,79 @@ def joined(blocks: Sequence[FeatureBlock], nodes: int) -> tuple[Tensor, tuple[st
     return torch.from_numpy(x), names
 
 
-def number_block(table: Columns, column: Column, options: ReadOptions) -> FeatureBlock:
-    assert column.numbers is not None
-    numbers = column.numbers
-    wrong = np.flatnonzero(np.abs(numbers) > LARGEST)
-    if len(wrong):
+def _planned(
+    table: Columns, columns: Sequence[Column], plan: FeaturePlan
+) -> tuple[list[tuple[ColumnPlan, Column]], list[str]]:
+    """The columns of a plan, in its order."""
+    here = {item.name.lower(): item for item in columns}
+    wanted = [item for item in plan.columns if item.kind != "structure"]
+    missing = [item.name for item in wanted if item.name.lower() not in here]
+    if missing:
         raise UserError(
-            f"{table.at(int(wrong[0]), column.name)}: {numbers[wrong[0]]:g} is too large; expected "
-            f"a number up to 3e38, or leave the column out with drop={column.name}"
+            f"{table.name} has no column {_some(missing)}, which the model was trained with: add "
+            f"{'it' if len(missing) == 1 else 'them'}"
         )
+    known = {item.name.lower() for item in wanted}
+    more = [item.name for item in columns if item.name.lower() not in known]
+    note = f"{table.name}: the model was not trained with {_some(more)}, which is left out"
+    return [(item, here[item.name.lower()]) for item in wanted], [note] if more else []
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "")
+
+
+def _learnt(table: Columns, column: Column, words: set[str], options: ReadOptions) -> ColumnPlan:
+    if column.name.lower() in words:
+        return _learn_words(table, column)
+    if column.numbers is None:
+        return _learn_categories(table, column)
+    numbers = _checked_numbers(table, column)
     gaps = np.isnan(numbers)
     if gaps.all() and len(gaps):
         raise UserError(
             f"{table.name}, column {column.name!r}: every number is missing; leave the column out "
             f"with drop={column.name}"
         )
-    if gaps.any():
-        if options.missing == "refuse":
-            raise UserError(
-                f"{table.at(int(gaps.argmax()), column.name)}: the number is missing; fill it in, "
-                f"or read with missing=mean, missing=zero or drop={column.name}"
-            )
-        if options.missing == "mean":
-            numbers = np.where(gaps, numbers[~gaps].mean(), numbers)
-    scaled = _scaled(numbers, options.scale)
-    scaled = np.where(np.isnan(scaled), 0.0, scaled)
-    return FeatureBlock(column.name, "number", (column.name,), scaled[:, None])
+    fill = options.missing == "mean"
+    return ColumnPlan.of_numbers(column.name, "number", numbers, options.scale, fill)
 
 
-def _scaled(numbers: np.ndarray, scale: str) -> np.ndarray:
-    """Mean 0 and deviation 1, or 0 … 1, gaps not counted; a constant column becomes 0.
-
-    A column of 0 and 1 alone says yes or no, and stays.
-    """
-    if scale == "none" or not len(numbers) or np.isin(numbers, (0, 1)).all():
-        return numbers
-    largest = np.nanmax(np.abs(numbers)) or 1.0
-    numbers = numbers / largest  # so that squares of large numbers do not overflow
-    if scale == "unit":
-        low, width = np.nanmin(numbers), np.nanmax(numbers) - np.nanmin(numbers)
-    else:
-        low, width = np.nanmean(numbers), np.nanstd(numbers)
-    if width < 1e-12:
-        return np.where(np.isnan(numbers), numbers, 0.0)
-    return (numbers - low) / width
+def _checked_numbers(table: Columns, column: Column) -> np.ndarray:
+    numbers = column.numbers
+    if numbers is None:
+        raise UserError(
+            f"{table.name}, column {column.name!r}: there are texts, but the model was trained "
+            "with numbers; write numbers"
+        )
+    wrong = np.flatnonzero(np.abs(numbers) > LARGEST)
+    if len(wrong):
+        raise UserError(
+            f"{table.at(int(wrong[0]), column.name)}: {numbers[wrong[0]]:g} is too large; expected "
+            f"a number up to 3e38, or leave the column out with drop={column.name}"
+        )
+    return numbers
 
 
-def category_block(table: Columns, column: Column) -> tuple[FeatureBlock, list[str]]:
-    """One column of 0 and 1 per text, in alphabetical order; all 0 where the cell is empty."""
-    assert column.codes is not None
+def _numbers(
+    table: Columns, column: Column, plan: ColumnPlan, options: ReadOptions
+) -> tuple[np.ndarray, list[str]]:
+    numbers = _checked_numbers(table, column)
+    gaps = np.isnan(numbers)
+    if gaps.any() and options.missing == "refuse":
+        others = f", missing=zero or drop={column.name}" if options.plan is None else ""
+        raise UserError(
+            f"{table.at(int(gaps.argmax()), column.name)}: the number is missing; fill it in, or "
+            f"read with missing=mean{others or ', which is that of the training'}"
+        )
+    if options.missing == "mean":
+        numbers = np.where(gaps, plan.mean, numbers)
+    scaled = plan.scaled(numbers)
+    return np.where(np.isnan(scaled), 0.0, scaled)[:, None], []
+
+
+def _learn_categories(table: Columns, column: Column) -> ColumnPlan:
+    """A feature per text, in alphabetical order."""
     count = len(column.texts)
     if count > max(2, min(MOST_CATEGORIES, table.rows // 2)):
         raise UserError(
@@ -143,34 +207,65 @@ def category_block(table: Columns, column: Column) -> tuple[FeatureBlock, list[s
             f"categories; read it as words with text={column.name}, or leave it out with "
             f"drop={column.name}"
         )
-    order = sorted(range(count), key=lambda i: column.texts[i])
-    rank = np.empty(count + 1, dtype=np.int64)
-    rank[order] = np.arange(count)
-    rows = np.flatnonzero(column.codes >= 0)
-    ones = np.ones(len(rows), dtype=np.float32)
-    places = (rows, rank[column.codes[rows]])
-    values = sp.csr_matrix((ones, places), shape=(len(column.codes), count))
-    names = tuple(f"{column.name}={column.texts[i]}" for i in order)
-    empty = len(column.codes) - len(rows)
-    note = f"{table.name}, column {column.name!r}: {empty:,} empty cells are no category at all"
-    return FeatureBlock(column.name, "category", names, values), [note] if empty else []
+    return ColumnPlan(column.name, "category", tuple(sorted(column.texts)))
 
 
-def _bag_of_words(table: Columns, column: Column) -> FeatureBlock:
-    """How often each word is in a text, the 10,000 most frequent words of two letters or more."""
-    from sklearn.feature_extraction.text import CountVectorizer  # importing it takes a second
-
+def _categories(
+    table: Columns, column: Column, plan: ColumnPlan, options: ReadOptions
+) -> tuple[Any, list[str]]:
+    """A 1 in the feature of the text; all 0 where the cell is empty, or its text not known."""
     column = column.as_texts()
     assert column.codes is not None
-    counter = CountVectorizer(max_features=MOST_WORDS, dtype=np.float32)
+    place = {text: number for number, text in enumerate(plan.terms)}
+    rank = np.array([*(place.get(text, -1) for text in column.texts), -1], dtype=np.int64)
+    found = rank[column.codes]
+    rows = np.flatnonzero(found >= 0)
+    ones = np.ones(len(rows), dtype=np.float32)
+    values = sp.csr_matrix((ones, (rows, found[rows])), shape=(len(found), len(plan.terms)))
+    empty = int((column.codes < 0).sum())
+    strange = len(found) - len(rows) - empty
+    where = f"{table.name}, column {column.name!r}"
+    notes = [f"{where}: {empty:,} empty cells are no category at all"] if empty else []
+    if strange:
+        texts = _some([text for text in column.texts if text not in place])
+        notes.append(
+            f"{where}: {strange:,} cells are of no category that the model was trained with "
+            f"({texts}), and are no category at all"
+        )
+    return values, notes
+
+
+def _learn_words(table: Columns, column: Column) -> ColumnPlan:
+    """The 10,000 most frequent words of two letters or more."""
+    from sklearn.feature_extraction.text import CountVectorizer  # importing it takes a second
+
+    counter = CountVectorizer(max_features=MOST_WORDS)
     try:
-        counts = counter.fit_transform(column.texts)
+        counter.fit(column.as_texts().texts)
     except ValueError:  # its word for "no words at all"
         raise UserError(
             f"{table.name}, column {column.name!r}: there are no words of two letters or more to "
             f"read as text; leave it out with drop={column.name}"
         ) from None
-    rows = sp.vstack([counts, sp.csr_matrix((1, counts.shape[1]), dtype=np.float32)]).tocsr()
-    codes = np.where(column.codes < 0, len(column.texts), column.codes)
-    names = tuple(f"{column.name}:{word}" for word in counter.get_feature_names_out())
-    return FeatureBlock(column.name, "words", names, rows[codes])
+    return ColumnPlan(column.name, "words", tuple(counter.get_feature_names_out().tolist()))
+
+
+def _words(
+    table: Columns, column: Column, plan: ColumnPlan, options: ReadOptions
+) -> tuple[Any, list[str]]:
+    """How often each word of the plan is in a text."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    column = column.as_texts()
+    assert column.codes is not None
+    counter = CountVectorizer(vocabulary=plan.terms, dtype=np.float32)
+    counts = counter.transform([*column.texts, ""])  # the last is an empty cell's
+    return counts.tocsr()[column.codes], []
+
+
+APPLY: Mapping[str, Callable[[Columns, Column, ColumnPlan, ReadOptions], tuple[Any, list[str]]]] = {
+    "number": _numbers,
+    "category": _categories,
+    "words": _words,
+}
+"""What a kind of column becomes: values [n, ·], and what there is to say about them."""

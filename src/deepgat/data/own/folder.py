@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from deepgat.data.own.formats import read_feature_array, read_networkx_file, rea
 from deepgat.data.own.graph import OwnGraph, own_graph
 from deepgat.data.own.ids import ids_of
 from deepgat.data.own.npz import read_npz
-from deepgat.data.own.opening import kind_of, shown
+from deepgat.data.own.opening import kind_of, opened, shown
 from deepgat.data.own.options import ReadOptions
 from deepgat.data.own.text import Kind, Names
 from deepgat.errors import UserError
@@ -48,6 +50,31 @@ def read_graph(path: PathLike, options: ReadOptions) -> OwnGraph:
     if reader is None:
         raise UserError(f"{shown(place)} is of a kind that is not known: expected {EXPECTED}")
     return reader(place, options)
+
+
+def fingerprint(path: PathLike, options: ReadOptions) -> str:
+    """16 hexadecimal digits of the bytes of a graph's files: other bytes, other digits."""
+    place = Path(path)
+    files = [place]
+    if kind_of(place) == "folder":
+        files = [table_file(place, "nodes"), table_file(place, "edges")]
+    elif not kind_of(place):
+        raise UserError(f"{shown(place)} is not there: expected {EXPECTED}")
+    if options.nodes:
+        files.append(Path(options.nodes))
+    whole = hashlib.sha256()
+    for file in files:
+        with opened(file) as content:
+            status = os.fstat(content.fileno())
+        whole.update(_digest(os.path.abspath(file), status.st_size, status.st_mtime_ns))
+    return whole.hexdigest()[:16]
+
+
+@lru_cache(maxsize=256)
+def _digest(path: str, size: int, changed: int) -> bytes:
+    """Once for every state of a file: many runs name the same one."""
+    with opened(Path(path)) as content:
+        return hashlib.file_digest(content, "sha256").digest()  # type: ignore[arg-type]
 
 
 def _read_folder(folder: Path, options: ReadOptions) -> OwnGraph:
@@ -83,7 +110,7 @@ def table_file(folder: Path, stem: str) -> Path:
 
 def _read_nodes(path: Path, options: ReadOptions) -> tuple[Columns, Names]:
     names = new_names()
-    special = {
+    special = _planned_kinds(options) | {
         options.id.lower(): Wanted(Kind.NEW_ID, names),
         options.label.lower(): Wanted(Kind.TEXT, new_names()),
         options.part.lower(): Wanted(Kind.TEXT, new_names()),
@@ -95,6 +122,18 @@ def _read_nodes(path: Path, options: ReadOptions) -> tuple[Columns, Names]:
         return table, names
     require_column(path, options.id, "id")
     return read_csv(path, special), names
+
+
+def _planned_kinds(options: ReadOptions) -> dict[str, Wanted]:
+    """Columns are of the kind that they had in training, whatever the few cells look like."""
+    columns = () if options.plan is None else options.plan.columns
+    return {
+        item.name.lower(): (
+            Wanted(Kind.NUMBER) if item.kind == "number" else Wanted(Kind.TEXT, new_names())
+        )
+        for item in columns
+        if item.kind != "structure"
+    }
 
 
 def _read_edges(path: Path, ends: Wanted, options: ReadOptions) -> Columns:

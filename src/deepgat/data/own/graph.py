@@ -16,6 +16,7 @@ from deepgat.data.own.columns import Column, Columns
 from deepgat.data.own.edges import Edges
 from deepgat.data.own.features import FeatureBlock, column_blocks, joined, structure_blocks
 from deepgat.data.own.options import ReadOptions, listed
+from deepgat.data.own.plan import FeaturePlan
 from deepgat.data.splits import Split, draw_masks, parse_split
 from deepgat.data.transforms import MASKS, require_nodes
 from deepgat.errors import UserError, unknown_name
@@ -94,7 +95,8 @@ def own_graph(
     dropped = {item.lower() for item in listed(options.drop)}
     known = {*(item.name.lower() for item in nodes.columns), *edges.columns}
     for item in sorted(dropped - known):
-        raise unknown_name("column to drop", item, known)
+        if options.plan is None:  # what a model was trained without may be missing
+            raise unknown_name("column to drop", item, known)
     kept = [item for item in nodes.columns if item.name.lower() not in dropped]
     nodes = replace(nodes, columns=kept)
     y, class_names, labelled = _labels(nodes, options.label)
@@ -124,8 +126,13 @@ def own_graph(
 
 
 def to_dataset(graph: OwnGraph, split: str | Split | None = None) -> NodeDataset:
-    """The graph with a split: its own, or one that is drawn; the default says so in its notes."""
-    if not graph.class_names:
+    """The graph with a split: its own, or one that is drawn; the default says so in its notes.
+
+    A graph that was read by the plan of a model may be without labels, or with too few of them for
+    a split: then no node of it is in any part.
+    """
+    lenient = split is None and graph.options.plan is not None
+    if not graph.class_names and not lenient:
         raise UserError(
             f"{graph.title} has no labels: add a column {graph.options.label!r} to its nodes, or "
             "name the column with label=…"
@@ -136,6 +143,11 @@ def to_dataset(graph: OwnGraph, split: str | Split | None = None) -> NodeDataset
             "features with structure=degree,pagerank,spectral"
         )
     notes = list(graph.notes)
+    if lenient and not graph.class_names:
+        split = "public"
+        graph = replace(graph, masks=torch.zeros(len(MASKS), len(graph.ids), dtype=torch.bool))
+    elif lenient:
+        graph = replace(graph, options=replace(graph.options, rare="unlabel"))
     if split is None:
         split = "public" if graph.masks is not None else DEFAULT_SPLIT
         if graph.masks is None:
@@ -165,7 +177,8 @@ def to_dataset(graph: OwnGraph, split: str | Split | None = None) -> NodeDataset
             masks = torch.stack(draw_masks(wanted, labels))
     for key, mask in zip(MASKS, masks, strict=True):
         data[key] = mask
-    require_nodes([data], wanted, graph.title)
+    if not lenient:
+        require_nodes([data], wanted, graph.title)
     return NodeDataset(
         name=graph.name,
         title=graph.title,
@@ -178,6 +191,7 @@ def to_dataset(graph: OwnGraph, split: str | Split | None = None) -> NodeDataset
         class_names=graph.class_names,
         feature_names=graph.feature_names,
         reading=graph.options.changes(),
+        feature_plan=FeaturePlan(tuple(block.plan for block in graph.blocks)).plain(),
         notes=tuple(notes),
     )
 

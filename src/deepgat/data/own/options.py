@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from deepgat.data.own.plan import FeaturePlan
 from deepgat.data.own.structure import STRUCTURES
 from deepgat.errors import UserError, unknown_name
 
@@ -50,6 +51,10 @@ class ReadOptions:
     nodes: str = ""
     """For an edge list: the file of its nodes (CSV, Parquet, or features in .npy)."""
 
+    plan: FeaturePlan | None = field(default=None, repr=False)
+    """How a model's training made features of columns, to have the same for another graph. It
+    decides ``text``, ``structure``, ``scale`` and ``drop``, and is no option that is written."""
+
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
@@ -61,20 +66,28 @@ class ReadOptions:
     @staticmethod
     def of(given: Mapping[str, Any]) -> ReadOptions:
         """From keywords or texts; an unknown name is refused with the nearest one."""
-        kinds = {item.name: type(item.default) for item in fields(ReadOptions)}
+        kinds = {name: type(value) for name, value in _usual().items()}
         values: dict[str, Any] = {}
         for name, value in given.items():
-            if name not in kinds:
+            if name == "plan" and isinstance(value, FeaturePlan | None):
+                values[name] = value
+            elif name in kinds:
+                values[name] = _typed(name, value, kinds[name])
+            else:
                 raise unknown_name("option for reading a graph", name, kinds)
-            values[name] = _typed(name, value, kinds[name])
         if values.get("nodes"):  # a model finds it again from anywhere
             values["nodes"] = os.path.abspath(values["nodes"])
         return ReadOptions(**values)
 
     def changes(self) -> dict[str, Any]:
         """What differs from the defaults, as plain values: enough to read the same graph again."""
-        usual = asdict(ReadOptions())
-        return {name: value for name, value in asdict(self).items() if value != usual[name]}
+        found = {name: (getattr(self, name), usual) for name, usual in _usual().items()}
+        return {name: value for name, (value, usual) in found.items() if value != usual}
+
+
+def _usual() -> dict[str, Any]:
+    """The options that can be written, as they are when nothing is said."""
+    return {item.name: item.default for item in fields(ReadOptions) if item.name != "plan"}
 
 
 def listed(text: str) -> list[str]:

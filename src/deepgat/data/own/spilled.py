@@ -13,9 +13,10 @@ import scipy.sparse as sp
 from deepgat.data.features import canonical_rows
 from deepgat.data.own.columns import Column, Columns
 from deepgat.data.own.delimited import Tell, Wanted, new_names, read_csv_pieces, read_header
-from deepgat.data.own.features import SPARSE_BELOW, category_block, number_block
+from deepgat.data.own.features import SPARSE_BELOW, column_block
 from deepgat.data.own.opening import shown
 from deepgat.data.own.options import ReadOptions, listed
+from deepgat.data.own.plan import ColumnPlan, FeaturePlan
 from deepgat.data.own.text import Kind, Names
 
 
@@ -125,28 +126,28 @@ class FeatureFile:
         self.categories: list[int] = []
         """Per column of the table: how many categories, 0 for a number."""
         self.notes: list[str] = []
-        names: list[str] = []
+        plans: list[ColumnPlan] = []
         filled = 0
         with path.open("wb") as file:
             for number, name in enumerate(nodes.others, start=1):
                 column = nodes.column(name)
+                block, notes = column_block(nodes.table, column, options)
+                self.notes += notes
+                plans.append(block.plan)
                 if column.numbers is not None:
-                    block = number_block(nodes.table, column, options)
                     filled += int(np.count_nonzero(block.values))
                     block.values[:, 0].astype(np.float32).tofile(file)
                     self.categories.append(0)
                 else:
-                    block, note = category_block(nodes.table, column)
-                    self.notes += note
                     filled += block.values.nnz
                     rank = np.full(self.n, -1, dtype=np.int32)
                     rank[np.diff(block.values.indptr) > 0] = block.values.indices
                     rank.tofile(file)
                     self.categories.append(len(block.names))
-                names += block.names
                 tell(number / len(nodes.others))
-        self.names = tuple(names)
-        self.sparse = filled < SPARSE_BELOW * self.n * len(names)
+        self.plan = FeaturePlan(tuple(plans))
+        self.names = tuple(name for plan in plans for name in plan.names)
+        self.sparse = filled < SPARSE_BELOW * self.n * len(self.names)
 
     def rows(self, begin: int, end: int) -> Any:
         """x[begin:end] float32, dense or CSR."""

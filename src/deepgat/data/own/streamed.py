@@ -113,6 +113,7 @@ def _read_folder(
         notes=x.notes,
     )
     dataset = to_dataset(replace(graph, feature_names=x.names), split)
+    dataset = replace(dataset, feature_plan=x.plan.plain())
     return StreamedGraph(dataset, edges, x.rows, x.sparse)
 
 

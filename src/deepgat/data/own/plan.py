@@ -1,0 +1,116 @@
+"""What was made of each column in training, kept so that another graph gets the very same features.
+
+A plan is plain values: it is saved with a model as JSON.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from deepgat.errors import UserError
+
+KINDS = ("number", "category", "words", "structure")
+JOINS = {"category": "=", "words": ":"}
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """One column of a table, or one structural feature, and how it becomes features.
+
+    A number a becomes (a / ``unit`` − ``low``) / ``width``, and 0 where the width is 0; a missing
+    one is ``mean`` before that. Of a column of texts each of the ``terms`` is a feature.
+    """
+
+    name: str
+    kind: str
+    """One of "number", "category", "words" and "structure"."""
+    terms: tuple[str, ...] = ()
+    """The categories or words, in the order of the features."""
+    unit: float = 1.0
+    low: float = 0.0
+    width: float = 1.0
+    mean: float = 0.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its features are called."""
+        if self.kind not in JOINS:
+            return (self.name,)
+        return tuple(f"{self.name}{JOINS[self.kind]}{term}" for term in self.terms)
+
+    @staticmethod
+    def of_numbers(
+        name: str, kind: str, numbers: np.ndarray, scale: str, fill: bool = False
+    ) -> ColumnPlan:
+        """Mean 0 and deviation 1, or 0 … 1 ("unit"); gaps do not count, or as the mean (``fill``).
+
+        A column of 0 and 1 alone says yes or no, and stays; a constant one becomes 0.
+        """
+        gaps = np.isnan(numbers)
+        if gaps.all():
+            return ColumnPlan(name, kind)
+        mean = float(numbers[~gaps].mean())
+        numbers = np.where(gaps, mean, numbers) if fill else numbers
+        if scale == "none" or np.isin(numbers, (0, 1)).all():
+            return ColumnPlan(name, kind, mean=mean)
+        numbers = numbers[~np.isnan(numbers)]
+        largest = float(np.abs(numbers).max()) or 1.0
+        numbers = numbers / largest  # so that squares of large numbers do not overflow
+        if scale == "unit":
+            low, width = float(numbers.min()), float(numbers.max() - numbers.min())
+        else:
+            low, width = float(numbers.mean()), float(numbers.std())
+        return ColumnPlan(name, kind, (), largest, low, 0.0 if width < 1e-12 else width, mean)
+
+    def scaled(self, numbers: np.ndarray) -> np.ndarray:
+        """[n] as the features of the training; gaps stay gaps."""
+        if not self.width:
+            return np.where(np.isnan(numbers), numbers, 0.0)
+        return (numbers / self.unit - self.low) / self.width
+
+
+@dataclass(frozen=True)
+class FeaturePlan:
+    """The plans of all columns, in the order of the features."""
+
+    columns: tuple[ColumnPlan, ...] = ()
+
+    def plain(self) -> list[dict[str, Any]]:
+        """For JSON; what is as usual is left out."""
+        usual = asdict(ColumnPlan("", ""))
+        return [
+            {
+                key: list(value) if isinstance(value, tuple) else value
+                for key, value in asdict(item).items()
+                if value != usual[key]
+            }
+            for item in self.columns
+        ]
+
+    @staticmethod
+    def of(plain: Sequence[Mapping[str, Any]]) -> FeaturePlan:
+        """From the plain values; :class:`UserError` for anything else."""
+        return FeaturePlan(tuple(_column(item) for item in plain))
+
+
+def _column(item: Mapping[str, Any]) -> ColumnPlan:
+    known = {entry.name for entry in fields(ColumnPlan)}
+    if not isinstance(item, Mapping) or not {"name", "kind"} <= item.keys() <= known:
+        raise UserError(f"{str(item)[:40]} is no plan of a column: train the model again")
+    numbers = [item[key] for key in ("unit", "low", "width", "mean") if key in item]
+    terms = item.get("terms", ())
+    sound = (
+        isinstance(item["name"], str)
+        and item["kind"] in KINDS
+        and all(type(value) is float and math.isfinite(value) for value in numbers)
+        and isinstance(terms, list | tuple)
+        and all(isinstance(term, str) for term in terms)
+    )
+    if not sound:
+        raise UserError(f"the plan of the column {item['name']!r} is damaged: train again")
+    return ColumnPlan(**{**item, "terms": tuple(terms)})
