@@ -19,7 +19,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from deepgat.errors import UserError
-from deepgat.experiments.spec import NOT_PART, SECTIONS, SIGNATURE_DIGITS, RunSpec, signature_of
+from deepgat.experiments.spec import SECTIONS, SIGNATURE_DIGITS, RunSpec, leave_out, signature_of
 from deepgat.saving import to_json, write_through
 
 Record: TypeAlias = dict[str, Any]
@@ -109,9 +109,7 @@ def read_arrays(folder: Path, record: Mapping[str, Any]) -> dict[str, Tensor]:
 def spec_values(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The spec of a record as plain values, exactly as it was signed."""
     values = {section: dict(record[section]) for section in SECTIONS}
-    for section, names in NOT_PART.items():
-        for name in names:
-            values[section].pop(name, None)
+    leave_out(values)
     return values
 
 

@@ -119,13 +119,7 @@ class RunSpec:
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """The whole spec as plain values, section by section."""
         plain = asdict(self)
-        for section, names in NOT_PART.items():
-            for name in names:
-                del plain[section][name]
-        for section, usual in LATER.items():
-            for name, value in usual.items():
-                if plain[section][name] == value:
-                    del plain[section][name]
+        leave_out(plain)
         plain["analysis"]["measures"] = list(self.analysis.measures)
         return plain
 
@@ -158,6 +152,17 @@ SECTIONS: Mapping[str, type] = {
     "training": TrainSettings,
     "analysis": AnalysisSpec,
 }
+
+
+def leave_out(plain: dict[str, dict[str, Any]]) -> None:
+    """Take away, in place, what is no part of a run's name."""
+    for section, names in NOT_PART.items():
+        for name in names:
+            plain[section].pop(name, None)
+    for section, usual in LATER.items():
+        for name, value in usual.items():
+            if plain[section].get(name) == value:
+                del plain[section][name]
 
 
 def signature_of(plain: Mapping[str, Any], results_version: int = RESULTS_VERSION) -> str:
