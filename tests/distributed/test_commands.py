@@ -98,7 +98,7 @@ def test_partition_writes_a_folder_that_wants_as_many_processes(run, tmp_path):
     assert "expected 1 or more" in err
     code, _, err = run("train", "digits", "--batch", 0)
     assert code == 2
-    assert "batch is 0: expected 1 or more" in err
+    assert "batch_graphs is 0: expected 1 or more" in err
     code, _, err = run("train", "digits", "--save-every", 5)
     assert code == 2
     assert "--save-every needs --out" in err
