@@ -222,8 +222,13 @@ def test_reproduce_prints_and_writes_tables_with_the_published_numbers(run):
         assert again.out.replace("again", "reproduction") == result.out
         assert again.err == ""
     assert not Path("deepgat-runs").exists()  # nothing was run
-    more = run(*arguments, "--seeds", "0-2", "--records", out / "records.jsonl")
+    more = run(*arguments, "--seeds", "0-2", "--records", out / "records.jsonl", "--out", "more")
     assert "8 of 24 runs are not in" in more.err
+    known = ("--seeds", "0-2", "--known", out / "records.jsonl", "--out", "more")
+    made = run(*arguments, *known)
+    assert "8 runs, 0 of them already in the store" in made.err
+    assert len((Path("more") / "records.jsonl").read_text().splitlines()) == 24
+    assert_sentence(run(*arguments, *known, "--records", "elsewhere"), "choose one")
 
 
 def test_records_of_another_plan(run):

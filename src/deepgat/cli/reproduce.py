@@ -98,6 +98,12 @@ def reproduce(
             help="Show these records (.jsonl, .jsonl.gz, or a store) instead; nothing is run."
         ),
     ] = None,
+    known: Annotated[
+        Path | None,
+        typer.Option(
+            help="Records that were made elsewhere (as for --records): only what they lack is run."
+        ),
+    ] = None,
     workers: WorkersOption = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     retry_failed: RetryOption = False,
@@ -122,13 +128,19 @@ def reproduce(
         "seeds": None if seeds is None else parse_numbers(seeds, "--seeds"),
         "splits": splits,
     }
+    if records is not None and known is not None:
+        raise UserError("--records runs nothing and --known runs what is missing: choose one")
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file: --out expects a folder")
 
     def obtain(specs: list[RunSpec]) -> Outcome:
         if records is not None:
             return _known(specs, records)
-        return run_with_view(specs, Store(store), workers, device, retry_failed, quiet, ray)
+        found = {} if known is None else _among(specs, known)
+        missing = [spec for spec in specs if spec.signature not in found]
+        outcome = run_with_view(missing, Store(store), workers, device, retry_failed, quiet, ray)
+        outcome.records |= found
+        return outcome
 
     if systems is not None and (target not in TARGETS or target == peers.PUBLICATIONS):
         raise UserError(f"--systems is for the targets peers and study: leave it out for {target}")
@@ -163,13 +175,18 @@ def _reproduce_paper(
 
 def _known(specs: list[RunSpec], source: Path) -> Outcome:
     """The runs of the plan that are among some records."""
-    wanted = {spec.signature for spec in specs}
-    outcome = Outcome({r["signature"]: r for r in read_records(source) if r["signature"] in wanted})
-    if specs and not outcome.records:
+    found = _among(specs, source)
+    if specs and not found:
         raise UserError(f"{source} has no run of this plan: see deepgat store ls --store for its")
-    if missing := len(wanted) - len(outcome.records):
-        ERR.print(f"{missing} of {len(wanted)} runs are not in {source}", markup=False)
-    return outcome
+    count = len({spec.signature for spec in specs})
+    if missing := count - len(found):
+        ERR.print(f"{missing} of {count} runs are not in {source}", markup=False)
+    return Outcome(found)
+
+
+def _among(specs: list[RunSpec], source: Path) -> dict[str, Record]:
+    wanted = {spec.signature for spec in specs}
+    return {r["signature"]: r for r in read_records(source) if r["signature"] in wanted}
 
 
 def _show(name: str, plan: Plan, outcome: Outcome, out: Path, source: Path) -> None:
