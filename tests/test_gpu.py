@@ -235,6 +235,26 @@ def test_a_recorded_step_gives_the_bits_of_an_eager_one(preset):
     assert all(torch.equal(weights[name], same_weights[name]) for name in weights)
 
 
+def test_steps_on_several_graphs_are_recorded_each():
+    """The bits of steps that are not, in whatever order the graphs come."""
+    data = load_graph("csbm")
+    graphs = [copy.copy(data.graph) for _ in range(3)]
+    for number, graph in enumerate(graphs):
+        graph.x = graph.x + 0.1 * number
+    data = replace(data, graphs=tuple(graphs))
+    made = recipe("authors", layers=3, training={"epochs": 9, "device": "cuda"})
+    found = []
+    for recorded in (True, False):
+        model = ModelCard.of(data, made).build()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # "cannot be recorded"
+            result = fit(model, data, made.training, cuda_graphs=recorded)
+        found.append((result, model.state_dict()))
+    (one, weights), (two, same_weights) = found
+    assert one.history == two.history
+    assert all(torch.equal(weights[name], same_weights[name]) for name in weights)
+
+
 @pytest.mark.parametrize("preset", ALL_PRESETS)
 def test_training_on_bags_of_words_is_recorded(preset):
     """Nothing in a step or in its validation waits for the GPU, whatever the body."""

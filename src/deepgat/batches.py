@@ -146,7 +146,7 @@ class SampledInputs:
     As :class:`deepgat.inputs.Inputs`: a step per batch, and validation on whole graphs.
     """
 
-    fixed = False
+    repeated: Sequence[GraphInputs] = ()
 
     def __init__(
         self,

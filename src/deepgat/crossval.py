@@ -74,7 +74,7 @@ def as_batch(
 class GraphBatches:
     """Mini-batches of graphs, drawn anew every epoch."""
 
-    fixed = False
+    repeated: Sequence[GraphInputs] = ()
 
     def __init__(
         self,

@@ -88,8 +88,9 @@ class Inputs(Protocol):
     """
 
     validation: Sequence[GraphInputs]
-    fixed: bool
-    """Whether every epoch has the same single graph, so that a step may be recorded."""
+    repeated: Sequence[GraphInputs]
+    """Where every epoch takes one step on each of the same graphs, these: their steps may be
+    recorded. Empty where steps are drawn anew."""
     most_nodes: int
 
     def training(self) -> Iterable[GraphInputs]: ...
@@ -111,7 +112,7 @@ class FixedInputs:
         self.batch, self.team = batch, team
         validation = [graph for graph in graphs if graph.counts["val"]]
         self.validation: Sequence[GraphInputs] = whole_share(validation, team)
-        self.fixed = len(graphs) == 1
+        self.repeated: Sequence[GraphInputs] = self.graphs if batch == 1 and team is None else ()
         sizes = sorted((graph.neighbors.square.num_nodes for graph in graphs), reverse=True)
         self.most_nodes = sum(sizes[: -(-batch // (1 if team is None else team.size))])
 

@@ -47,7 +47,8 @@ class Teacher:
         if not settings.self_training:
             return None
         graph = inputs.validation[0]
-        if not isinstance(model, AttentionStack) or not inputs.fixed or graph.y.dim() > 1:
+        alone = len(inputs.repeated) == 1 and inputs.repeated[0] is graph
+        if not isinstance(model, AttentionStack) or not alone or graph.y.dim() > 1:
             raise UserError(
                 "self_training takes one graph with one class per node, seen whole in every step: "
                 "set self_training=0"

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -237,25 +238,24 @@ class _Epochs:
             cuda_graphs
             and team is None
             and device.type == "cuda"
-            and inputs.fixed
+            and bool(inputs.repeated)
             and model.edge_sampler is all_edges
             and not self.segment
+            and _fit_together(model, inputs.repeated, free)
         )
         self.val_graphs = inputs.validation
         self.optimizer = _optimizer(model, settings)
         self.teacher = Teacher.wanted(model, inputs, settings, self.team)
-        only = list(inputs.training()) if inputs.fixed else []
-        self.step = Recorded(lambda: self._step(only[0]), record)
+        self.steps = {
+            id(graph): Recorded(partial(self._step, graph), record) for graph in inputs.repeated
+        }
         self.validate = Recorded(self._validate, record)
 
     def __call__(self, number: int) -> tuple[float, float, float]:
         """(mean training loss, validation loss, validation micro-F1)."""
         self.model.train()
-        if self.inputs.fixed:
-            total, steps = self._checked(*self.step(), number), 1
-        else:
-            losses = [self._checked(*self._step(graph), number) for graph in self.inputs.training()]
-            total, steps = sum(losses), len(losses)
+        losses = [self._checked(*self._take(graph), number) for graph in self.inputs.training()]
+        total, steps = sum(losses), len(losses)
         self.model.eval()
         val_loss, val_f1 = self.validate().tolist()
         if not math.isfinite(val_loss):
@@ -273,8 +273,14 @@ class _Epochs:
             self.teacher.restore(state)
 
     def release(self) -> None:
-        self.step.release()
+        for step in self.steps.values():
+            step.release()
         self.validate.release()
+
+    def _take(self, graph: GraphInputs) -> tuple[Tensor, LayerOutputs]:
+        """A step on one graph: replayed, where it was recorded."""
+        recorded = self.steps.get(id(graph))
+        return self._step(graph) if recorded is None else recorded()
 
     def _step(self, graph: GraphInputs) -> tuple[Tensor, LayerOutputs]:
         graph = graph.sampled(self.model)
@@ -319,6 +325,13 @@ class _Epochs:
             found = (graph.run(self.model) for graph in self.val_graphs)
             odd = (outputs for outputs in found if not _all_finite(outputs.logits, self.team))
             return next(odd, None) or self.val_graphs[0].run(self.model)
+
+
+def _fit_together(model: Network, graphs: Sequence[GraphInputs], free: float) -> bool:
+    """Whether recordings of a step on each of the graphs, which all keep their memory, fit."""
+    nodes = sum(graph.neighbors.square.num_nodes for graph in graphs)
+    needed = model.layer_bytes(nodes)
+    return len(graphs) == 1 or chosen("auto", model.num_layers, *needed, free) == "none"
 
 
 def _all_finite(x: Tensor, team: Team | None) -> bool:
