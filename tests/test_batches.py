@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from deepgat.batches import ClusterSampler, NeighborSampler, SampledInputs, in_chunks
 from deepgat.cli import app
 from deepgat.errors import UserError
+from deepgat.fitted import Model
 from deepgat.nn import model_settings
 from deepgat.ops import Neighbors, SparseMatrix, use_backend
 from deepgat.progress import Progress
@@ -287,3 +288,36 @@ def test_the_command():
 def test_mistakes_on_the_command_line(given, sentence):
     with pytest.raises(UserError, match=sentence):
         raise command(*given).exception
+
+
+def test_a_last_seed_alone_joins_the_batch_before():
+    lists = Neighbors.from_edge_index(torch.empty(2, 0, dtype=torch.long), 9)
+    sampler = NeighborSampler(lists, torch.arange(9), 4, [2], 9)
+    assert sorted(len(start) for start in sampler.draw()) == [4, 5]
+    batch = sampler.batch(sampler.draw()[-1])
+    assert batch.nodes.numel() <= sampler.most_nodes
+    made = plan(**NEIGHBOURS | {"batch_seeds": 1})
+    normed = replace(made.model, norm="batch")
+    with pytest.raises(UserError, match="batch_seeds is 1, and a batch norm"):
+        train_once(tiny_dataset(), Recipe(normed, made.training))
+
+
+def test_weights_of_training_nodes_are_refused_rather_than_dropped():
+    data = tiny_dataset()
+    data.graph["train_weight"] = torch.ones(data.graph.num_nodes)
+    with pytest.raises(UserError, match="train_weight is for steps on the whole graph"):
+        train_once(data, plan(**CLUSTERS))
+
+
+def test_a_divergence_claims_nothing_about_layers_that_were_not_kept():
+    with pytest.raises(UserError, match=r"the validation loss became \S+ at epoch \d+;"):
+        train_once(tiny_dataset(), plan(lr=1e25, **CLUSTERS | {"batch_clusters": 6}))
+
+
+@both
+def test_a_model_predicts_in_chunks_as_it_was_evaluated(kind):
+    data = tiny_dataset()
+    run = train_once(data, plan(**KINDS[kind]))
+    outputs = Model(run.model, run.card).outputs(data)
+    torch.testing.assert_close(outputs.logits, run.evaluation.logits[0], atol=1e-6, rtol=1e-6)
+    assert not outputs.hidden

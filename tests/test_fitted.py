@@ -1,5 +1,7 @@
 """A trained model in use: fit, predict, explain, save and load."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -163,3 +165,13 @@ def test_layers_that_no_node_asks_for_are_not_computed(data, model):
     short = {0: every[0]}
     with pytest.raises(UserError, match="the exits were chosen for"):
         ExitPolicy(temperatures, 2.0).apply(short)
+
+
+def test_edges_need_weights_where_the_training_had_some(data):
+    weighted = data.graph.clone()
+    weighted.edge_weight = torch.rand(weighted.num_edges) + 0.5
+    found = deepgat.fit(replace(data, graphs=(weighted,)), layers=2, training=QUICK)
+    assert found.card.edge_weights
+    with pytest.raises(UserError, match="trained with weights of the edges"):
+        found.predict(data)
+    assert len(found.predict(weighted).labels) == weighted.num_nodes

@@ -24,9 +24,11 @@ import torch
 from torch import Tensor
 
 from deepgat.distributed import owners
+from deepgat.errors import UserError
 from deepgat.inputs import GraphInputs, Network
 from deepgat.nn import AttentionStack, LayerOutputs
 from deepgat.nn.layerwise import Chunks
+from deepgat.nn.norms import BatchNorm
 from deepgat.ops import Columns, Neighbors, draws, take_rows
 from deepgat.ops.sampling import Places, reach, sublists
 from deepgat.training import TrainSettings
@@ -113,11 +115,16 @@ class NeighborSampler:
     ) -> None:
         self.neighbors, self.train, self.per_batch = neighbors, train, per_batch
         self.fan_outs, self.limit = fan_outs, most_nodes
-        self.most_nodes = min(max(most_nodes, per_batch), neighbors.num_nodes)
+        self.most_nodes = min(max(most_nodes, per_batch + 1), neighbors.num_nodes)
         self.places = Places.among(neighbors.num_nodes)
 
     def draw(self) -> list[Tensor]:
-        return list(self.train[torch.randperm(self.train.numel())].split(self.per_batch))
+        order = self.train[torch.randperm(self.train.numel())]
+        if order.numel() > self.per_batch > 1 and order.numel() % self.per_batch == 1:
+            # a batch norm has nothing to say of one node: the last seed joins those before it
+            *most, before = order[:-1].split(self.per_batch)
+            return [*most, torch.cat([before, order[-1:]])]
+        return list(order.split(self.per_batch))
 
     def batch(self, start: Tensor) -> Batch:
         seed = int(draws.new_seed(torch.device("cpu")))
@@ -156,6 +163,12 @@ class SampledInputs:
         device: torch.device,
     ) -> None:
         self.device = device
+        normed = any(isinstance(module, BatchNorm) for module in model.modules())
+        if settings.batches == "neighbours" and settings.batch_seeds == 1 and normed:
+            raise UserError(
+                "batch_seeds is 1, and a batch norm has nothing to say of a node alone: set 2 or "
+                "more, or choose another normalisation"
+            )
         self.samplers = [
             (graph, sampler_of(settings, graph, model.num_layers))
             for graph in graphs

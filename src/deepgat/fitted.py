@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from deepgat.analysis import predicted_labels
 from deepgat.analysis.exits import ExitPolicy, choose_exits
+from deepgat.batches import in_chunks
 from deepgat.data import NodeDataset, load_graph
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, LayerOutputs
@@ -139,17 +140,18 @@ class Model:
         card = self.card
         for name in DECIDED.intersection(reading):
             raise UserError(f"{name} was decided when the model was trained: leave it out")
-        same = graph is None or graph == card.dataset or graph.lower() == card.dataset
+        same = graph is None or card.dataset in (graph, graph.lower(), os.path.abspath(graph))
         if same and split is None and not reading:
             return self.training_data
         name = card.dataset if graph is None else graph
+        split = card.split if same and split is None else split
         if not same and card.feature_names and card.feature_plan is None:
             raise UserError(
                 "the model was saved before deepgat kept how columns become features: train it "
                 "again to predict for another graph"
             )
         data = load_graph(name, split, **(card.reading_by_plan() | reading))
-        return data if same else self._renamed(data)
+        return self._renamed(data) if card.feature_names else data
 
     def _renamed(self, data: NodeDataset) -> NodeDataset:
         """Another graph of one's own, its classes numbered as the model's."""
@@ -194,14 +196,19 @@ class Model:
         """All that every layer computes for one graph, on the CPU or wherever the model runs.
 
         Labels of the graph's training nodes (``train_mask``) are known to the model, others not;
-        a graph without labels or masks has none that are. ``until`` may end the run early.
+        a graph without labels or masks has none that are. ``until`` may end the run early. A model
+        that was trained with mini-batches gives its logits alone, layer by layer in chunks, unless
+        the attention or an early end is asked for.
         """
         device = choose_device(self.card.training.device)
         self.network.to(device).eval()
         data = self._fitting(graph)
         if self.network.needs_labels and bool((data.graph.y < 0).any()):
             raise UserError("the oracle must be shown every label: it cannot predict any")
-        (inputs,) = prepare(self.network, data, device)
+        chunk = 0 if with_attention or until is not None else self.card.training.chunk
+        (inputs,) = prepare(self.network, data, torch.device("cpu") if chunk else device)
+        if chunk:
+            inputs = in_chunks(self.network, inputs, chunk, device)
         with torch.no_grad():
             if until is not None:
                 return inputs.run_until(self.network, until)
@@ -275,6 +282,11 @@ class Model:
             raise UserError(
                 f"the graph has {data.num_edge_features} features per edge but the model was "
                 f"trained with {card.edge_features}: give its edges the same columns"
+            )
+        if card.edge_weights and found.edge_weight is None:
+            raise UserError(
+                "the model was trained with weights of the edges: give these some too (1 each, if "
+                "all weigh the same)"
             )
         multi = found.y.dim() == 2
         unusable = multi != card.multi_label or (

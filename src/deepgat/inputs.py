@@ -32,6 +32,7 @@ from deepgat.ops import (
     Part,
     PartNeighbors,
     as_features,
+    take_rows,
     use_part,
 )
 
@@ -160,10 +161,11 @@ def whole_share(graphs: Sequence[GraphInputs], team: Team | None) -> list[GraphI
 def empty_like(graph: GraphInputs) -> GraphInputs:
     """A graph without nodes."""
     device = graph.y.device
+    assert not isinstance(graph.x, Columns)
     lists = Neighbors.from_edge_index(torch.empty(2, 0, dtype=torch.long, device=device), 0)
     weight, features = graph.neighbors.log_weight, graph.neighbors.features
     return GraphInputs(
-        x=_dense(graph.x)[:0],
+        x=take_rows(graph.x, graph.nodes["train"][:0]),
         neighbors=replace(
             lists,
             log_weight=None if weight is None else weight[:0],

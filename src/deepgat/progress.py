@@ -93,8 +93,8 @@ class Progress:
             tensors |= {f"optimizer.{index}.{name}": item for name, item in state.items()}
         tensors |= {f"more.{name}": item for name, item in more.items()}
         tensors["random.cpu"] = torch.get_rng_state()
-        if torch.cuda.is_initialized():
-            tensors["random.cuda"] = torch.cuda.get_rng_state()
+        if (device := _device(model)).type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(device)
         whole = {name: item.detach().cpu().contiguous().clone() for name, item in tensors.items()}
         description = {
             "format": FORMAT,
@@ -132,8 +132,8 @@ class Progress:
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": state, "param_groups": groups})
         torch.set_rng_state(tensors["random.cpu"])
-        if "random.cuda" in tensors and torch.cuda.is_available():
-            torch.cuda.set_rng_state(tensors["random.cuda"])
+        if "random.cuda" in tensors and (device := _device(model)).type == "cuda":
+            torch.cuda.set_rng_state(tensors["random.cuda"], device)
         return history, seconds, _under("more.", tensors)
 
     def remove(self) -> None:
@@ -152,6 +152,10 @@ def monitored(epoch: Epoch | None, monitor: str) -> float:
     if epoch is None:
         return math.inf
     return {"val-loss": epoch.val_loss, "val-f1": -epoch.val_f1, "train-loss": epoch.loss}[monitor]
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(iter(model.state_dict().values())).device
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -42,6 +42,8 @@ class ModelCard:
     """What its features are called."""
     reading: dict[str, Any] = field(default_factory=dict)
     """The options that it was read with."""
+    edge_weights: bool = False
+    """Whether its edges have weights."""
     feature_plan: list[dict[str, Any]] | None = field(default_factory=list)
     """How its features were made of columns; None in models that were saved before it was kept."""
 
@@ -59,6 +61,7 @@ class ModelCard:
             list(dataset.class_names),
             list(dataset.feature_names),
             dict(dataset.reading),
+            dataset.has_edge_weights,
             [dict(item) for item in dataset.feature_plan],
         )
 
@@ -157,8 +160,8 @@ def train_once(
         progress = replace(progress, key=card.digest(), writes=writes)
     fitted = fit(model, dataset, recipe.training, on_epoch, team=team, progress=progress)
     training = recipe.training
-    chunk = 0 if training.batches == "none" else training.most_nodes
-    return Run(card, model, fitted, evaluate(model, dataset, training.device, team, chunk))
+    scores = evaluate(model, dataset, training.device, team, training.chunk)
+    return Run(card, model, fitted, scores)
 
 
 def _some(names: Sequence[str]) -> str:

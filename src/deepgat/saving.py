@@ -46,12 +46,14 @@ CARD_TYPES = {
     "num_classes": int,
     "multi_label": bool,
     "edge_features": int,
+    "edge_weights": bool,
     "class_names": list,
     "feature_names": list,
     "reading": dict,
 }
 ADDED = {
-    "edge_features": 0, "class_names": [], "feature_names": [], "reading": {}, "feature_plan": None,
+    "edge_features": 0, "edge_weights": False, "class_names": [], "feature_names": [],
+    "reading": {}, "feature_plan": None,
 }  # fmt: skip
 """What models saved before there were graphs of one's own do not say."""
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
@@ -196,6 +198,8 @@ def _read_description(folder: Path) -> tuple[ModelCard, str]:
         )
     try:
         found = ADDED | found
+        if found["feature_plan"] is None and not found["feature_names"]:
+            found["feature_plan"] = []  # the catalogue's features come ready
         plain = {field.name: found[field.name] for field in fields(ModelCard)}
         for name, kind in CARD_TYPES.items():
             if type(plain[name]) is not kind:

@@ -37,7 +37,8 @@ def evaluate(
 ) -> Evaluation:
     """Score the model on the training, validation and test nodes of the data.
 
-    In a team the logits are those of all nodes in the first process, and none elsewhere. With
+    In a team that divides graphs the logits are those of all nodes in the first process, and none
+    elsewhere. With
     ``chunk`` they are computed layer by layer, so many nodes at a time: the same logits, and
     memory that does not grow with the depth (:mod:`deepgat.nn.layerwise`).
     """

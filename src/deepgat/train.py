@@ -17,10 +17,11 @@ from deepgat.devices import autocast, choose_device, own_random_numbers
 from deepgat.distributed import PartDataset, Team
 from deepgat.distributed.interrupts import stop_asked
 from deepgat.errors import UserError
-from deepgat.inputs import FixedInputs, GraphInputs, Inputs, Network, prepare
+from deepgat.inputs import WEIGHT, FixedInputs, GraphInputs, Inputs, Network, prepare
 from deepgat.nn import AttentionStack, LayerOutputs
 from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
 from deepgat.nn.edges import all_edges
+from deepgat.nn.norms import PairNorm
 from deepgat.ops import use_heads, use_part
 from deepgat.progress import Epoch, Progress, Weights, best_of, monitored
 from deepgat.replay import Recorded
@@ -94,6 +95,8 @@ def fit(
     elif team is None:
         graphs = prepare(model, dataset, torch.device("cpu"))
         _require_nodes(dataset, graphs)
+        if any(graph.weight is not None for graph in graphs):
+            raise UserError(f"{WEIGHT} is for steps on the whole graph: set batches=none")
         inputs = SampledInputs(model, graphs, settings, device)
     else:
         raise UserError(
@@ -111,13 +114,22 @@ def _whole_steps(
     team: Team | None,
 ) -> FixedInputs:
     """Graphs, or this process's parts of them, each seen whole in a step."""
-    several = isinstance(dataset, NodeDataset) and len(dataset.graphs) > 1
+    whole = dataset.graphs if isinstance(dataset, NodeDataset) else ()
+    several = len(whole) > 1
     count = settings.batch_graphs
     if count > 1 and isinstance(dataset, PartDataset) and len(dataset.parts) > 1:
         raise UserError(
             f"batch_graphs is {count}, but {dataset.title} is divided already: train on the "
             "graphs themselves, or set batch_graphs to 1"
         )
+    if count > 1 and several:
+        if any(WEIGHT in graph for graph in whole):
+            raise UserError(f"{WEIGHT} is for one graph a step: set batch_graphs to 1")
+        if any(isinstance(module, PairNorm) for module in model.modules()):
+            raise UserError(
+                "PairNorm takes its means over all nodes of a step, so it would mix the graphs of "
+                "one: set batch_graphs to 1, or choose another normalisation"
+            )
     sharing = team if several and count > 1 else None  # whole graphs of every step
     graphs = prepare(model, dataset, device, team if sharing is None else None)
     _require_nodes(dataset, graphs)
@@ -135,6 +147,8 @@ def fit_inputs(
 ) -> FitResult:
     """As :func:`fit`, for inputs that are on the device of the model already."""
     device = inputs.validation[0].y.device
+    if progress is not None and team is not None:  # one file, by one process
+        progress = replace(progress, writes=progress.writes and team.rank == 0)
     epoch_of = _Epochs(model, inputs, settings, cuda_graphs, team)
     best_weights, spare = Weights(model), Weights(model)
     stopped, start = "epochs", time.perf_counter()
@@ -352,7 +366,8 @@ def _diverged(outputs: LayerOutputs, epoch: int, what: str, team: Team | None) -
             break
     else:
         where = "every layer's output is finite, the loss itself is not"
+    found = f": {where}" if outputs.hidden else ""  # evaluated in chunks, no layer's is kept
     return UserError(
-        f"{what} at epoch {epoch}: {where}; "
+        f"{what} at epoch {epoch}{found}; "
         "lower the learning rate, or add a normalisation (norm=layer)"
     )

@@ -98,6 +98,11 @@ class TrainSettings:
                 f"fan_out is {self.fan_out!r}: expected a number of neighbours above 0, or one per "
                 "layer, as in 15,10,5"
             )
+        if self.batches != "none" and self.batch_graphs > 1:
+            raise UserError(
+                "batch_graphs joins whole graphs and batches takes parts of one: leave one of them "
+                "out"
+            )
         if not self.lr > 0:
             raise UserError(f"lr is {self.lr}: expected a number above 0")
         if not 0 <= self.confidence < 1:
@@ -120,6 +125,11 @@ class TrainSettings:
                 "layers: expected one number for all layers, or one for each"
             )
         return numbers
+
+    @property
+    def chunk(self) -> int:
+        """Nodes at a time in evaluation, where the graph was too large for a step; else 0: all."""
+        return 0 if self.batches == "none" else self.most_nodes
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values; what is new and at its default is left out.

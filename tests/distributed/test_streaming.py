@@ -188,3 +188,19 @@ def test_the_command_streams_tables_and_says_how(tmp_path, capsys, monkeypatch):
     assert "in 2 parts by stream" in " ".join(told.out.split())
     assert "comes without a split" in " ".join(told.err.split())
     assert (tmp_path / "out" / "partition.json").exists()
+
+
+@pytest.mark.parametrize("edges", ["n0,n1\n", "", "n0,n1,0\n"])
+def test_stretches_without_edges(edges, tmp_path):
+    """Most nodes are alone, or all of them, or the only edge weighs nothing."""
+    path = write_csv(tmp_path / "graph", "size")
+    header = "source,target,weight" if edges.count(",") == 2 else "source,target"
+    (path / "edges.csv").write_text(f"{header}\n{edges}")
+    compare(path, tmp_path, {}, parts=2)
+
+
+def test_no_nodes_at_all(tmp_path):
+    path = write_csv(tmp_path / "graph", "size")
+    (path / "nodes.csv").write_text("id,label,size\n")
+    with pytest.raises(UserError, match=r"nodes\.csv has no nodes: expected at least one"):
+        write_streamed(tmp_path / "disk", path, ReadOptions(), None, 2, "stream")

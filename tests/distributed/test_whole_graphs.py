@@ -40,7 +40,7 @@ def several(count: int, kind: str) -> NodeDataset:
 
 JOBS = [
     *((name, "classes", 2) for name in ("paper", "authors", "authors-batch", "deep", "g2")),
-    *((name, "classes", 3) for name in ("dropedge", "pairnorm")),
+    ("dropedge", "classes", 3),
     ("authors", "labels", 3),
     ("gat", "values", 2),
     ("authors", "few", 2),  # one graph each to train, to validate and to test on
@@ -158,3 +158,29 @@ def test_what_a_batch_does_not_take():
         fit(model, sparse, replace(plan.training, epochs=1, device="cpu", batch_graphs=2))
     with pytest.raises(UserError, match="batch_graphs is 0"):
         replace(plan.training, batch_graphs=0)
+    pairs = build_model(recipe(dataset="digits", **CASES["pairnorm"]).model, 7, 3).double()
+    settings = replace(plan.training, epochs=1, device="cpu", batch_graphs=2)
+    with pytest.raises(UserError, match="PairNorm takes its means over all nodes of a step"):
+        fit(pairs, data, settings)
+    weighted = replace(data, graphs=tuple(g.clone() for g in data.graphs))
+    weighted.graphs[0]["train_weight"] = torch.ones(weighted.graphs[0].num_nodes)
+    with pytest.raises(UserError, match="train_weight is for one graph a step"):
+        fit(model, weighted, settings)
+    with pytest.raises(UserError, match="batch_graphs joins whole graphs"):
+        replace(settings, batches="clusters")
+
+
+def test_graphs_without_weights_beside_one_with_weights():
+    """Their edges weigh 1."""
+    one, two = (several(2, kind).graphs[0] for kind in ("values", "classes"))
+    lists = [
+        Neighbors.from_edge_index(g.edge_index, g.num_nodes).with_values(
+            g.edge_index, g.edge_weight, g.edge_attr
+        )
+        for g in (one, two)
+    ]
+    found = Neighbors.side_by_side(lists)
+    first = lists[0].num_edges
+    assert torch.equal(found.log_weight[:first], lists[0].log_weight)
+    assert not found.log_weight[first:].any()
+    assert not found.features[first:].any()

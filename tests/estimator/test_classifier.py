@@ -349,3 +349,24 @@ def test_the_package_does_not_import_scikit_learn_for_nothing():
     code = "import sys, deepgat; sys.exit('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert deepgat.DeepGATClassifier is DeepGATClassifier
+
+
+@pytest.mark.parametrize("factor", [3e38, 1e-60, 1.0])
+def test_sample_weights_of_any_size_say_the_same(graph, factor):
+    y = labels_of(graph)
+    call = {"edge_index": graph.edge_index, "validation": graph.val_mask}
+    plain = DeepGATClassifier(**QUICK).fit(graph.x, y, **call).predict_proba(graph.x)
+    weight = np.full(60, factor)
+    found = DeepGATClassifier(**QUICK).fit(graph.x, y, sample_weight=weight, **call)
+    np.testing.assert_allclose(found.predict_proba(graph.x), plain, atol=1e-4)
+
+
+def test_a_sparse_adjacency_of_ones_is_told_its_weights(graph):
+    n = graph.num_nodes
+    source, target = graph.edge_index.numpy()
+    weight = 1 + np.arange(len(source)) % 3
+    adjacency = sp.csr_matrix((weight.astype(float), (source, target)), shape=(n, n))
+    made = DeepGATClassifier(**QUICK).fit(graph.x, labels_of(graph), edge_index=adjacency)
+    ones = sp.csr_matrix((np.ones(len(source)), (source, target)), shape=(n, n))
+    ones.data[:] = 1.0
+    assert len(made.predict(graph.x, ones)) == n

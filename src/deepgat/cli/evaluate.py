@@ -25,7 +25,7 @@ def evaluate(
     for model_folder in _model_folders(folder):
         model, card = load_run(model_folder)
         dataset = card.load_data()
-        evaluation = score(model, dataset, device)
+        evaluation = score(model, dataset, device, chunk=card.training.chunk)
         rows.append((str(model_folder), evaluation.micro_f1))
         if json:
             record = {

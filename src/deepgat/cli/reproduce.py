@@ -148,8 +148,8 @@ def reproduce(
         grid["systems"] = None if systems is None else systems.split(";")
         specs, outcome = reproduce_peers(target, grid, obtain, out)
     else:
-        source = store if records is None else records
-        specs, outcome = _reproduce_paper(target, make_plan(protocol, **grid), obtain, out, source)
+        sources = [store if records is None else records, *([] if known is None else [known])]
+        specs, outcome = _reproduce_paper(target, make_plan(protocol, **grid), obtain, out, sources)
     if specs:
         write_records(out / RECORDS, outcome.records.values())
     OUT.print(f"tables, figures and records: {out}", soft_wrap=True)
@@ -157,7 +157,11 @@ def reproduce(
 
 
 def _reproduce_paper(
-    target: str, plan: Plan, obtain: Callable[[list[RunSpec]], Outcome], out: Path, source: Path
+    target: str,
+    plan: Plan,
+    obtain: Callable[[list[RunSpec]], Outcome],
+    out: Path,
+    sources: list[Path],
 ) -> tuple[list[RunSpec], Outcome]:
     names = target_names(target)
     if not plan.datasets and any(name in TRAINED for name in names):
@@ -168,7 +172,7 @@ def _reproduce_paper(
     specs = target_specs(target, plan)
     outcome = obtain(specs) if specs else Outcome()
     for name in names:
-        _show(name, plan, outcome, out, source)
+        _show(name, plan, outcome, out, sources)
     write_whole(out / "plan.json", to_json(plan_values(plan), indent=1))
     return specs, outcome
 
@@ -189,8 +193,8 @@ def _among(specs: list[RunSpec], source: Path) -> dict[str, Record]:
     return {r["signature"]: r for r in read_records(source) if r["signature"] in wanted}
 
 
-def _show(name: str, plan: Plan, outcome: Outcome, out: Path, source: Path) -> None:
-    """Print a target's tables and write its files; ``source``: a store, or a file of records."""
+def _show(name: str, plan: Plan, outcome: Outcome, out: Path, sources: list[Path]) -> None:
+    """Print a target's tables and write its files; ``sources``: stores, or files of records."""
     from deepgat.report import targets  # here: it loads a plotting library
 
     if name == "table1":
@@ -198,9 +202,11 @@ def _show(name: str, plan: Plan, outcome: Outcome, out: Path, source: Path) -> N
     elif name == "lemmas":
         page = targets.lemma_page(list(check_lemmas(plan.quick)))
     elif name == "attention-kl":
-        drifts = _drifts(_records_of(name, plan, outcome), source, plan.protocol)
+        found = _records_of(name, plan, outcome)
+        drifts = [drift for place in sources for drift in _drifts(found, place, plan.protocol)]
         if not drifts:
-            ERR.print(f"attention-kl: {source} has no attention of these runs", markup=False)
+            where = " and ".join(map(str, sources))
+            ERR.print(f"attention-kl: no attention of these runs in {where}", markup=False)
             return
         write_drifts(drifts_beside(out / RECORDS), drifts)
         page = targets.attention_page(drifts, plan.protocol)

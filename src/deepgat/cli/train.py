@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -89,7 +90,7 @@ def train(
     patience: Annotated[
         int | None, typer.Option(help="Epochs without improvement before stopping.")
     ] = None,
-    batch: Annotated[
+    batch_graphs: Annotated[
         int | None,
         typer.Option(
             help="Graphs per step, where there are several; with --processes each gets whole ones."
@@ -188,7 +189,7 @@ def train(
         "epochs": epochs,
         "patience": patience,
         "monitor": monitor,
-        "batch_graphs": batch,
+        "batch_graphs": batch_graphs,
         "device": device,
         "precision": precision,
     }
@@ -267,6 +268,8 @@ class _Keeping(NamedTuple):
         if folder is None or (self.every is None and not in_team):
             return None
         path = folder.with_name(f"{folder.name}.progress")
+        if in_team and not self.resume and int(os.environ.get("RANK", 0)) == 0:
+            path.unlink(missing_ok=True)  # or a team that is started again would go on from it
         every = _EVERY if self.every is None else self.every
         return Progress(path, every, key="", resume=self.resume)
 

@@ -47,6 +47,10 @@ class NodeDataset:
     """What was done to the graph when it was read, a sentence each."""
 
     @property
+    def has_edge_weights(self) -> bool:
+        return any(graph.edge_weight is not None for graph in self.graphs)
+
+    @property
     def num_edge_features(self) -> int:
         """Width of ``edge_attr``, 0 without it."""
         edge_attr = self.graphs[0].edge_attr

@@ -50,6 +50,10 @@ class PartDataset:
     feature_plan: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
 
     @property
+    def has_edge_weights(self) -> bool:
+        return any(part.edge_weight is not None for part in self.parts)
+
+    @property
     def num_edge_features(self) -> int:
         """Width of ``edge_attr``, 0 without it."""
         edge_attr = self.parts[0].edge_attr

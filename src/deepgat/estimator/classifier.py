@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
@@ -145,6 +146,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         if sample_weight is not None:
             weight = torch.from_numpy(non_negative("sample_weight", sample_weight, count, "row"))
             labels = labels.only(weight > 0)
+            weight = weight / max(weight.max().item(), np.finfo(float).tiny)  # in single precision
         seed = self._seed()
         held = validation_rows(labels, validation, self.validation_fraction, seed)
         dataset = _dataset(graph, labels, rows, held)
@@ -229,7 +231,8 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
                     "X is not the graph fitted, which had edges: pass edge_index too (an empty "
                     "[2, 0] array for a graph without edges)"
                 )
-            if known.edge_weight is not None and graph.edge_weight is None and edge_weight is None:
+            told = edge_weight is not None or sp.issparse(edge_index)  # whose values are weights
+            if known.edge_weight is not None and graph.edge_weight is None and not told:
                 raise UserError(
                     "the graph fitted had edge weights: pass edge_weight too (ones, if all edges "
                     "of this graph weigh the same)"

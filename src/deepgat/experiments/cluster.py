@@ -6,6 +6,7 @@ worker that dies lets go of its claim with its process, so its run is simply tri
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +74,8 @@ class RaySession(Session):
             done: list[Any] = []
             if making:
                 done, _ = ray.wait(list(making), timeout=SECONDS_BETWEEN_LOOKS)
+            elif self.elsewhere:
+                time.sleep(SECONDS_BETWEEN_LOOKS)
             for reference in done:
                 spec = making.pop(reference)
                 self.running = list(making.values())

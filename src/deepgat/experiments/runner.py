@@ -135,7 +135,8 @@ def run_all(
             outcome.failed[spec.signature] = failures[spec.signature]["error"]
         else:
             missing.append(spec)
-    count = min(workers or (CLUSTER_WORKERS if ray else default_workers(device)), len(missing) or 1)
+    usual = default_workers(device) if ray in (None, "local") else CLUSTER_WORKERS
+    count = min(workers or usual, len(missing) or 1)
     tell(Planned(ordered, dict(outcome.records), dict(outcome.failed), count))
     given = (store, missing, earlier, count, device, perform, tell, outcome)
     if missing and ray is not None:

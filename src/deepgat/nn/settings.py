@@ -260,6 +260,10 @@ class ModelSettings:
                     raise UserError(f"{name} needs an encoder to make h⁰: set encoder=linear")
             if not self.projection:
                 raise UserError("projection=no needs an encoder before it: set encoder=linear")
+        if self.compatibility != "same-class" and self.model != "deepgat":
+            raise UserError(
+                f"compatibility is for class attention, and {self.model} has none: leave it out"
+            )
         if self.class_head == "shared" and self.readout != "linear":
             raise UserError("class_head=shared is the readout's linear map: set readout=linear")
 

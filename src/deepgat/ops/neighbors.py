@@ -115,8 +115,13 @@ class Neighbors:
 
         def joined(name: str, shifts: Sequence[int] | None = None) -> Any:
             items = [getattr(item, name) for item in lists]
-            if any(item is None for item in items):
+            given = next((item for item in items if item is not None), None)
+            if given is None:
                 return None
+            items = [  # log 1, and no features
+                given.new_zeros(each.num_edges, given.size(1)) if item is None else item
+                for each, item in zip(lists, items, strict=True)
+            ]
             if shifts is not None:
                 items = [item + shift for item, shift in zip(items, shifts, strict=False)]
             return torch.cat(items)

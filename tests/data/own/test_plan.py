@@ -187,3 +187,19 @@ def test_ready_features_need_no_labels_either(tmp_path):
     other = fitted.data_for(str(write_npz("new.npz", 3)))
     assert torch.equal(other.graph.x.to_dense(), data.graph.x.to_dense()[:3])
     assert fitted.predict(other).labels.shape == (3,)
+
+
+def test_the_graph_of_the_training_keeps_its_split_however_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = load_graph(write(tmp_path / "g", rows(range(40))), "fractions:0.3/0.2:7", text="motto")
+    fitted = deepgat.fit(data, layers=2, training={"epochs": 2, "device": "cpu"})
+    known = Model.load(fitted.save(tmp_path / "kept"))
+    for graph, reading in (
+        (None, {"missing": "mean"}),
+        ("g", {}),
+        ("./g", {}),
+        ("g", {"missing": "zero"}),
+    ):
+        found = known.data_for(graph, **reading)
+        assert found.split == data.split
+        assert torch.equal(found.graph.test_mask, data.graph.test_mask)

@@ -121,7 +121,7 @@ class EdgeBuckets:
         proper = target + begin != source
         self.near_degree[begin:end] = np.bincount(target[proper], minlength=end - begin)
         self._keep(number, "near", source[proper].astype(np.int32))
-        path.unlink()
+        path.unlink(missing_ok=True)  # a stretch without edges has none
 
     def lists(self) -> Iterator[Lists]:
         """All edges, a stretch of targets at a time."""

@@ -98,6 +98,8 @@ def _read_folder(
     require_column(files["nodes"], options.id, "id")
     nodes = NodeTable(files["nodes"], options, scratch, lambda share: told("reading nodes", share))
     n = len(nodes.names)
+    if not n:
+        raise UserError(f"{shown(files['nodes'])} has no nodes: expected at least one")
     edges = _csv_edges(files["edges"], nodes, options, scratch, told, _stretch(n, stretch))
     _merge(edges, told)
     x = FeatureFile(nodes, options, scratch / "x", lambda share: told("making features", share))
