@@ -17,15 +17,15 @@ from deepgat.analysis import predicted_labels
 from deepgat.analysis.exits import ExitPolicy, choose_exits
 from deepgat.batches import in_chunks
 from deepgat.data import NodeDataset, load_graph
+from deepgat.data.transforms import SPLITS
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, LayerOutputs
-from deepgat.nn.stack import Until
+from deepgat.nn.outputs import Until
 from deepgat.recipes import recipe
 from deepgat.runs import ModelCard, Run, train_once
 from deepgat.saving import load_run, save_run
 from deepgat.train import Epoch, choose_device, prepare
 
-PARTS = ("train", "val", "test")
 DECIDED = frozenset(("text", "drop", "structure", "scale"))
 """Options for reading that decide what the features are: the model's."""
 
@@ -176,7 +176,7 @@ class Model:
             graph.y[:, place[here]] = data.graph.y[:, here]
             return replace(data, graphs=(graph,), class_names=classes)
         graph.y = place[graph.y]  # −1, unlabelled, is the last
-        for part in PARTS:
+        for part in SPLITS:
             graph[f"{part}_mask"] = graph[f"{part}_mask"] & (graph.y >= 0)
         return replace(data, graphs=(graph,), class_names=classes)
 
@@ -316,7 +316,7 @@ def as_dataset(graph: NodeDataset | Data | str, num_classes: int | None = None) 
     whole = graph.clone()
     if whole.y is None:
         whole.y = torch.full((graph.num_nodes,), -1)
-    for part in PARTS:
+    for part in SPLITS:
         if f"{part}_mask" not in whole:
             whole[f"{part}_mask"] = torch.zeros(graph.num_nodes, dtype=torch.bool)
     multi = whole.y.dim() == 2
@@ -332,7 +332,7 @@ def _without_labels(graph: Data, num_classes: int, multi_label: bool) -> Data:
     bare = graph.clone()
     n = graph.num_nodes
     bare.y = torch.zeros(n, num_classes) if multi_label else torch.full((n,), -1)
-    for part in PARTS:
+    for part in SPLITS:
         bare[f"{part}_mask"] = torch.zeros(n, dtype=torch.bool)
     return bare
 

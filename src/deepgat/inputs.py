@@ -12,6 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from deepgat.data import NodeDataset, PropagateLabels
+from deepgat.data.transforms import SPLITS
 from deepgat.distributed import (
     GraphPart,
     LivePart,
@@ -24,7 +25,7 @@ from deepgat.distributed import (
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, LayerOutputs
 from deepgat.nn.graphs import GraphClassifier
-from deepgat.nn.stack import Until
+from deepgat.nn.outputs import Until
 from deepgat.ops import (
     Columns,
     Features,
@@ -36,7 +37,6 @@ from deepgat.ops import (
     use_part,
 )
 
-SPLITS = ("train", "val", "test")
 WEIGHT = "train_weight"
 """Of a graph, [n] ≥ 0: how much each training node counts in the loss; left out: all alike."""
 

@@ -11,9 +11,10 @@ from torch import Tensor
 from deepgat.analysis import f1_counts, micro_f1
 from deepgat.batches import in_chunks
 from deepgat.data import NodeDataset
+from deepgat.data.transforms import SPLITS
 from deepgat.devices import choose_device
 from deepgat.distributed import LiveHeads, PartDataset, Team, dealt
-from deepgat.inputs import SPLITS, GraphInputs, Network, empty_like, prepare
+from deepgat.inputs import GraphInputs, Network, empty_like, prepare
 from deepgat.nn import AttentionStack, classification_loss
 from deepgat.ops import use_heads
 

@@ -12,7 +12,8 @@ from deepgat.data.labels import one_hot_labels, propagate_labels
 from deepgat.data.splits import Split, draw_masks, parse_split
 from deepgat.errors import UserError
 
-MASKS = ("train_mask", "val_mask", "test_mask")
+SPLITS = ("train", "val", "test")
+MASKS = tuple(f"{name}_mask" for name in SPLITS)
 
 
 class SplitNodes(BaseTransform):

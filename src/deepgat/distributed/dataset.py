@@ -10,12 +10,14 @@ import torch
 from torch_geometric.data import Data
 
 from deepgat.data import NodeDataset, PropagateLabels
+from deepgat.data.own.label_lists import HOPS
+from deepgat.data.transforms import SPLITS
 from deepgat.distributed.partition import owners
-from deepgat.distributed.parts import SPLITS, GraphPart, cut
+from deepgat.distributed.parts import GraphPart, cut
 from deepgat.distributed.team import Team
 from deepgat.errors import UserError
 
-LABEL_HOPS = 3
+LABEL_HOPS = HOPS
 """Hops of propagated labels that a part keeps; the most that a preset uses."""
 SHARED = (
     "name", "title", "num_features", "num_classes", "multi_label", "split",

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from deepgat.data import NodeDataset
+from deepgat.data.transforms import SPLITS
 from deepgat.disk import FolderKind, new_folder, to_json
 from deepgat.distributed.dataset import SHARED, PartDataset, cut_dataset
 from deepgat.distributed.partition import owners
-from deepgat.distributed.parts import SPLITS, GraphPart
+from deepgat.distributed.parts import GraphPart
 from deepgat.errors import UserError
 
 FORMAT = 1

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-SPLITS = ("train", "val", "test")
+from deepgat.data.transforms import SPLITS
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,11 +20,10 @@ import torch
 from deepgat.data import NodeDataset, ReadOptions
 from deepgat.data.own.label_lists import HOPS, LabelLists
 from deepgat.data.own.streamed import StreamedGraph, Told, stream_graph
-from deepgat.data.transforms import MASKS
+from deepgat.data.transforms import MASKS, SPLITS
 from deepgat.disk import new_folder
 from deepgat.distributed.files import PARTITION_FOLDER, PartSize, part_folder, write_description
 from deepgat.distributed.partition import chosen_method, owners_of, stream_owners
-from deepgat.distributed.parts import SPLITS
 
 _AT_ONCE = 2**22
 """Numbers of an edge file that are looked at together."""

@@ -148,6 +148,15 @@ class Team:
         _talk(dist.broadcast, moved, 0)
         return moved.to(x.device)
 
+    def gathered(self, ids: Tensor, rows: Tensor, count: int) -> Tensor | None:
+        """[count, …] in the first process, all processes' rows in the places ``ids``; else None."""
+        places, values = self.to_first(ids), self.to_first(rows)
+        if self.rank:
+            return None
+        found = rows.new_empty(count, *rows.shape[1:])
+        found[torch.cat(places)] = torch.cat(values)
+        return found
+
     def to_first(self, x: Tensor) -> list[Tensor]:
         """In the first process every process's x [k_r, …], in the order of ranks; [] elsewhere."""
         if self.size == 1:

@@ -12,6 +12,7 @@ from deepgat.nn.losses import (
     layer_weight,
 )
 from deepgat.nn.models import G2, GAT, GCN, GCNII, DeepGAT, OracleGAT
+from deepgat.nn.outputs import LayerOutputs
 from deepgat.nn.presets import PRESETS, model_settings
 from deepgat.nn.scores import (
     AdditiveScore,
@@ -25,7 +26,7 @@ from deepgat.nn.scores import (
     UniformScore,
 )
 from deepgat.nn.settings import ModelSettings
-from deepgat.nn.stack import AttentionStack, LayerOutputs
+from deepgat.nn.stack import AttentionStack
 from deepgat.nn.systems import SYSTEMS, System
 from deepgat.nn.updates import IdentityMap, InitialResidual, LinearSkip, Plain, Residual, Update
 

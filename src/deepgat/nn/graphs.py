@@ -14,7 +14,8 @@ from deepgat.errors import unknown_name
 from deepgat.nn.edges import EdgeSampler, all_edges
 from deepgat.nn.losses import Loss, OutputLoss
 from deepgat.nn.norms import BatchNorm
-from deepgat.nn.stack import AttentionStack, LayerOutputs
+from deepgat.nn.outputs import LayerOutputs
+from deepgat.nn.stack import AttentionStack
 from deepgat.ops import Features, Neighbors, dropout
 
 POOLS = ("mean", "sum", "max")

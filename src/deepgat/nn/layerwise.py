@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from deepgat.nn.stack import AttentionStack, Given
+from deepgat.nn.outputs import Given
+from deepgat.nn.stack import AttentionStack
 from deepgat.ops import (
     Features,
     Neighbors,

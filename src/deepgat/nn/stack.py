@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from torch import Tensor, nn
 
@@ -25,57 +25,17 @@ from deepgat.nn.ends import (
 from deepgat.nn.labels import LabelInput, LabelsToPrediction
 from deepgat.nn.layers import Gate, Layer
 from deepgat.nn.losses import LayerwiseLoss, Loss
+from deepgat.nn.outputs import Computed, Given, LayerOutputs, Until
 from deepgat.nn.scores import ClassScore, Score, ScoreFactory
 from deepgat.nn.updates import LayerInputs, Plain, Update, UpdateFactory
 from deepgat.ops import Features, Neighbors, Normalization
 
-Until: TypeAlias = Callable[[int, Tensor], bool]
-"""(l, the logits [n, C] of layer l) → whether that is enough."""
 NormFactory: TypeAlias = Callable[[int], nn.Module]
 """Output width → the normalisation of one layer."""
 
 
 def no_norm(width: int) -> nn.Module:
     return nn.Identity()
-
-
-@dataclass(eq=False)
-class LayerOutputs:
-    """What every layer of a stack computed; L layers, n nodes, C classes."""
-
-    logits: Tensor
-    """[n, C], the output: layer_logits[L]."""
-    layer_logits: dict[int, Tensor]
-    """{l: [n, C]}: the prediction ŷ^l before softmax, averaged over heads. l = 0 … L where layers
-    predict classes (layer l+1 attends by prediction l); only L elsewhere."""
-    hidden: list[Tensor]
-    """h^1 … h^L, each [n, width]; where no readout follows the layers, h^L is the logits. Where
-    layers are computed again in the backward pass, only the last of every segment."""
-    attention: list[Attention] = field(default_factory=list)
-    """Per layer 1 … L, on request."""
-    initial: Tensor | None = None
-    """h^0 [n, width], what the encoder made of the features; None without one."""
-    segment: int = 1
-    """Layers from one of ``hidden`` to the next."""
-
-
-@dataclass(eq=False)
-class Given:
-    """What every layer of one run is given besides the state."""
-
-    neighbors: Neighbors
-    label_features: Tensor | None
-    labels: Tensor | None
-    initial: Tensor | None = None
-    with_attention: bool = False
-
-
-class _Computed(NamedTuple):
-    """What some layers of a stack computed."""
-
-    states: list[Tensor]
-    predictions: dict[int, Tensor]
-    attention: list[Attention]
 
 
 class AttentionStack(nn.Module):
@@ -319,7 +279,7 @@ class AttentionStack(nn.Module):
         layer_logits[self.num_layers] = logits
         return LayerOutputs(logits, layer_logits, hidden, attention, given.initial, max(segment, 1))
 
-    def run_layers(self, numbers: range, h: Features, given: Given) -> _Computed:
+    def run_layers(self, numbers: range, h: Features, given: Given) -> Computed:
         """Some layers, one after the other."""
         states, predictions, attention = [], {}, []
         for number in numbers:
@@ -346,9 +306,9 @@ class AttentionStack(nn.Module):
                 attention.append(result.attention)
             h = result.out
             states.append(result.out)
-        return _Computed(states, predictions, attention)
+        return Computed(states, predictions, attention)
 
-    def _last_layer(self, numbers: range, h: Features, given: Given) -> _Computed:
+    def _last_layer(self, numbers: range, h: Features, given: Given) -> Computed:
         """The same, with the last state alone: the others are not held on to."""
         computed = self.run_layers(numbers, h, given)
         return computed._replace(states=computed.states[-1:])

@@ -67,10 +67,10 @@ class Neighbors:
         target, source = key // max(num_nodes, 1), key % max(num_nodes, 1)
         transposed_key, by_source = torch.sort(source * num_nodes + target)
         return Neighbors.from_lists(
-            ptr=_pointers(target, num_nodes),
+            ptr=pointers(target, num_nodes),
             source=source.int(),
             target=target.int(),
-            source_ptr=_pointers(source, num_nodes),
+            source_ptr=pointers(source, num_nodes),
             by_source=by_source,
             target_by_source=target[by_source].int(),
             symmetric=bool(torch.equal(key, transposed_key)),
@@ -314,7 +314,8 @@ def _places(keep: Tensor) -> Tensor:
     return torch.cat([count.new_zeros(1), count])
 
 
-def _pointers(sorted_or_not: Tensor, num_nodes: int) -> Tensor:
+def pointers(sorted_or_not: Tensor, num_nodes: int) -> Tensor:
+    """[n + 1]: where the list of each of n nodes begins, once they are in order."""
     counts = torch.bincount(sorted_or_not, minlength=num_nodes)
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from deepgat.ops import backends, draws, native_sampling
-from deepgat.ops.neighbors import Neighbors
+from deepgat.ops.neighbors import Neighbors, pointers
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +136,10 @@ def stretch(neighbors: Neighbors, begin: int, end: int) -> tuple[Neighbors, Tens
 
     by_source = torch.argsort(source, stable=True)
     lists = Neighbors.from_lists(
-        ptr=_pointers(target, size),
+        ptr=pointers(target, size),
         source=source.int(),
         target=target.int(),
-        source_ptr=_pointers(source, size),
+        source_ptr=pointers(source, size),
         by_source=by_source,
         target_by_source=target[by_source].int(),
         symmetric=False,
@@ -174,10 +174,10 @@ def define_sublists(
     source, target, edge = source[inside], target[inside], edge[inside]
     by_source = torch.argsort(source, stable=True)
     lists = {
-        "ptr": _pointers(target, size),
+        "ptr": pointers(target, size),
         "source": source,
         "target": target.int(),
-        "source_ptr": _pointers(source, size),
+        "source_ptr": pointers(source, size),
         "by_source": by_source,
         "target_by_source": target[by_source].int(),
     }
@@ -190,8 +190,3 @@ def _listed(ptr: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
     row = torch.repeat_interleave(torch.arange(nodes.numel()), degree)
     inner = torch.arange(row.numel()) - (degree.cumsum(0) - degree)[row]
     return row, ptr[nodes][row] + inner
-
-
-def _pointers(index: Tensor, size: int) -> Tensor:
-    counts = torch.bincount(index, minlength=size)
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

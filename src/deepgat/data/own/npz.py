@@ -30,7 +30,7 @@ from deepgat.data.own.edges import Given, merged
 from deepgat.data.own.features import SPARSE_BELOW
 from deepgat.data.own.graph import OwnGraph, own_graph
 from deepgat.data.own.opening import shown
-from deepgat.data.own.options import ReadOptions
+from deepgat.data.own.options import ReadOptions, listed
 from deepgat.errors import UserError
 
 
@@ -82,7 +82,8 @@ class NpzGraph:
             if len(set(ids)) < n:
                 raise UserError(f"{file}: node_names has a name twice; give every node its own")
         table = Columns(file, n, _columns(file, arrays, n, options))
-        weighted = options.weight not in options.drop.split(",") and _has_weights(adjacency, file)
+        dropped = {name.lower() for name in listed(options.drop)}
+        weighted = options.weight.lower() not in dropped and _has_weights(adjacency, file)
         return NpzGraph(file, n, adjacency, _attributes(arrays, file, n), ids, table, weighted)
 
     @property
