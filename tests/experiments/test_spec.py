@@ -108,7 +108,7 @@ def test_every_field_is_written():
     said = RunSpec(
         DataSpec("csbm"),
         ModelSettings(compatibility="learnt"),
-        TrainSettings(batches="clusters", self_training=0.5, batch_graphs=3),
+        TrainSettings(batches="clusters", self_training=0.5),
     )
     assert RunSpec.from_dict(said.to_dict()) == said
     assert said.to_dict()["model"]["compatibility"] == "learnt"
