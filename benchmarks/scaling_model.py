@@ -1,7 +1,7 @@
 """A model of step time and memory in many processes: checked against what was measured, then used.
 
-    python benchmarks/scaling_model.py                        # every check, the predictions
-    python benchmarks/scaling_model.py --brief                # one line per kind of check
+    python benchmarks/scaling_model.py             # epochs measured, every check, predictions
+    python benchmarks/scaling_model.py --brief     # one line per kind of check
     python benchmarks/scaling_model.py --network 25 --nvlink 300
 
     step = compute(own, halo, edges) + messages · latency + rows of the halo / bandwidth
@@ -22,7 +22,7 @@ import numpy as np
 
 from deepgat.bench.graphs import hub_rich
 from scaling_fits import Check, Device, Halos, Work, rows_of, without_structure
-from scaling_team import Team
+from scaling_team import Team, measured
 
 BESIDE = 8
 """GPUs in a host."""
@@ -108,9 +108,8 @@ def predictions(
 
 
 def each(checks: list[Check]) -> Iterator[list[str]]:
-    for what, where, model, measured in checks:
-        ratio = f"{model / measured:.2f}"
-        yield [what, where, f"{model:,.4g}", f"{measured:,.4g}", ratio]
+    for what, where, model, found in checks:
+        yield [what, where, f"{model:,.4g}", f"{found:,.4g}", f"{model / found:.2f}"]
 
 
 def by_kind(checks: list[Check]) -> Iterator[list[str]]:
@@ -144,6 +143,10 @@ def main() -> None:
     team = Team(stored, rows_of("part-memory"))
     checks = gpu.checks() + cores.checks() + team.checks()
     checks += [check for law in laws.values() for check in law.checks()]
+    heads = (
+        "epoch | processor, s | clock, s | messages | rows sent, MB | by the link, MB | memory, MB"
+    )
+    show(heads, measured(stored))
     if not options.brief:
         show("what | where | model | measured | ratio", each(checks))
     show("what | rows | lowest ratio | median | highest | typical error", by_kind(checks))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from scaling_fits import Check, Row, Work, fitted, gradients
@@ -50,9 +52,7 @@ class Team:
     def checks(self) -> list[Check]:
         found = []
         for row in self.rows:
-            where = f"{row['dataset']} {row['preset']}, L={row['layers']}, {row['processes']} "
-            where += "processes" if row["team"] else "without a team"
-            where += f", {row['limit_mbit']} Mbit/s" if row["hosts"] == 2 else ""
+            where = place(row)
             busy = max(map(self.seconds, shares(row))) * (1 if row["team"] else self.alone)
             found.append(Check("processor, s", where, busy, max(row["processor_seconds"])))
             if row["processes"] == 1:
@@ -76,6 +76,22 @@ class Team:
                 predicted = float(memory @ held(work)) / 1e6
                 found.append(Check("process memory, MB", where, predicted, peak / 1e6))
         return found
+
+
+def place(row: Row) -> str:
+    how = "without a team" if not row["team"] else f"team of {row['processes']}"
+    link = f", {row['limit_mbit']} Mbit/s" if row["hosts"] == 2 else ""
+    return f"{row['dataset']} {row['preset']}, L={row['layers']}, {how}{link}"
+
+
+def measured(rows: list[Row]) -> Iterator[list[str]]:
+    """Epochs as they were measured, a line each; of several processes the largest figure."""
+    for row in rows:
+        if row["suite"] == "scaling":
+            seconds = [f"{x:.2f}" for x in (max(row["processor_seconds"]), row["epoch_seconds"])]
+            names = ("sent_bytes_per_epoch", "interface_bytes_per_epoch", "peak_bytes_above_start")
+            sizes = [f"{max(row[name]) / 1e6:,.0f}" if max(row[name]) else "" for name in names]
+            yield [place(row), *seconds, str(max(row["messages_per_epoch"])), *sizes]
 
 
 def shares(row: Row) -> list[Work]:

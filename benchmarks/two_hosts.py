@@ -37,6 +37,7 @@ from deepgat.errors import UserError
 Row = dict[str, Any]
 SPACES, INTERFACE, ADDRESS = ("deepgat0", "deepgat1"), "deepgat", "10.77.0.1"
 SCRIPT = str(Path(__file__).with_name("scaling.py"))
+LINK = [__file__, "--link"]
 ALONE = ("--standalone", "--nproc-per-node")
 BURST = "20kb"
 BIG = 2**20
@@ -51,6 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rates", type=int, nargs="*", default=[1000, 200, 50], help="Mbit/s")
     parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--only-links", action="store_true", help="measure what they do, no more")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--link", action="store_true", help="for the script's own processes")
     options = parser.parse_args()
@@ -62,7 +64,8 @@ def main() -> None:
         "machine": machine(torch.device("cpu")) | {"cores": os.cpu_count()},
         "rows": [],
     }
-    for row in rows(options.rates, str(options.epochs)):
+    made = links(options.rates) if options.only_links else rows(options.rates, str(options.epochs))
+    for row in made:
         print(json.dumps(row), flush=True)
         found["rows"].append(row)
         if options.out is not None:
@@ -71,8 +74,7 @@ def main() -> None:
 
 def rows(rates: list[int], epochs: str) -> Iterator[Row]:
     yield from halos()
-    link = [__file__, "--link"]
-    yield {"suite": "link", "hosts": 1} | torchrun([*ALONE, "2", *link])
+    yield from links([])
     for run in (*LINKED, *ELSEWHERE):
         script = training(run, epochs)
         plain = {"suite": "scaling", "hosts": 1, "team": False}
@@ -82,10 +84,17 @@ def rows(rates: list[int], epochs: str) -> Iterator[Row]:
     for rate in rates:
         with two_hosts(rate):
             where = {"hosts": 2, "limit_mbit": rate}
-            yield {"suite": "link"} | where | over_link(link)
+            yield {"suite": "link"} | where | over_link(LINK)
             for run in LINKED:
                 script = [*training(run, epochs), "--interface", INTERFACE]
                 yield {"suite": "scaling", "team": True} | where | over_link(script)
+
+
+def links(rates: list[int]) -> Iterator[Row]:
+    yield {"suite": "link", "hosts": 1} | torchrun([*ALONE, "2", *LINK])
+    for rate in rates:
+        with two_hosts(rate):
+            yield {"suite": "link", "hosts": 2, "limit_mbit": rate} | over_link(LINK)
 
 
 def training(run: tuple[str, str, str], epochs: str) -> list[str]:
@@ -116,17 +125,27 @@ def halos() -> Iterator[Row]:
 
 
 def print_link() -> None:
-    """The median time of the smallest message to all, and of a large one, by gloo."""
+    """Median times by gloo: of the smallest message to all, of a large one, of one sent one way."""
     team = Team.join("cpu")
     small, big = torch.zeros(1), torch.zeros(2 * BIG)
     there, came = [torch.zeros(1) for _ in range(2)], torch.zeros(2 * BIG)
     brief = median(timed(lambda: dist.all_gather(there, small)) for _ in range(200))
     long = median(timed(lambda: dist.all_to_all_single(came, big)) for _ in range(9))
+    half = big[:BIG]
+    sent = median(timed(lambda: one_way(team.rank, half)) for _ in range(9))
     found = {"latency_seconds": brief, "bytes_per_second": 4 * BIG / long}
-    if team.rank == 0:
+    found["one_way_bytes_per_second"] = 4 * BIG / sent
+    if team.rank == 1:
         print(json.dumps(found), flush=True)
     team.wait()
     team.leave()
+
+
+def one_way(rank: int, x: torch.Tensor) -> None:
+    if rank == 0:
+        dist.send(x, 1)
+    else:
+        dist.recv(x, 0)
 
 
 def timed(work: Any) -> float:
@@ -180,10 +199,11 @@ def started(arguments: list[str]) -> subprocess.Popen[str]:
 
 
 def last_json(processes: list[subprocess.Popen[str]]) -> Row:
-    """What the first process printed, when all have ended well."""
+    """What one of the processes printed, when all have ended well."""
     texts = [process.communicate()[0] for process in processes]
     assert not any(process.returncode for process in processes), "a process failed"
-    found: Row = json.loads([line for line in texts[0].splitlines() if line.startswith("{")][-1])
+    lines = [line for text in texts for line in text.splitlines() if line.startswith("{")]
+    found: Row = json.loads(lines[-1])
     return found
 
 

@@ -74,7 +74,7 @@ def test_one_part_sends_nothing_and_a_slow_network_takes_its_time(model, gpu):
 def test_the_tables_have_every_measurement_and_no_ratio_beyond_three(model, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["scaling_model.py"])
     model.main()
-    first, kinds, predictions, *_ = capsys.readouterr().out.split("\n\n")
+    _, first, kinds, predictions, *_ = capsys.readouterr().out.split("\n\n")
     ratios = [float(line.split("|")[-2]) for line in first.splitlines()[2:]]
     assert len(ratios) == sum(int(line.split("|")[2]) for line in kinds.splitlines()[2:])
     assert 1 / 3 < min(ratios) <= max(ratios) < 3
