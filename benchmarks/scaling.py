@@ -8,23 +8,30 @@
 
 Prints one JSON object: the median epoch (a step and an evaluation) by the clock, and by the
 processor time of each process, which others on the machine disturb less; what each process sends in
-it; and its peak memory.
+it (rows of neighbours, and with ``--interface`` all bytes that left the machine by it), in how many
+messages; what it owns; and its peak memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
+import torch.distributed as dist
 
-from deepgat.data import load_graph
+from deepgat.data import NodeDataset, load_graph
 from deepgat.distributed import Team
+from deepgat.distributed.dataset import PartDataset, part_of
 from deepgat.distributed.files import is_partition, read_part
 from deepgat.nn import build_model
 from deepgat.recipes import recipe
@@ -39,8 +46,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--parallel", default="parts", help="parts or heads")
+    parser.add_argument("--interface", help="count the bytes that leave by it")
     options = parser.parse_args()
     team = Team.join(options.device, options.parallel) if Team.launched() else None
+    data: NodeDataset | PartDataset
     if is_partition(options.dataset):
         assert team is not None, "a partitioned graph needs torchrun"
         data = read_part(options.dataset, team.rank, team.size)
@@ -49,22 +58,32 @@ def main() -> None:
     plan = recipe(options.preset, dataset=data.name, layers=options.layers)
     torch.manual_seed(0)
     model = build_model(plan.model, data.num_features, data.num_classes, data.multi_label)
+    if team is not None and options.parallel == "parts":
+        data = part_of(data, team)
+    graphs: Any = data.graphs if isinstance(data, NodeDataset) else data.parts
+    own = sum(graph.num_nodes if team is None else graph.y.size(0) for graph in graphs)
+    halo = 0 if isinstance(data, NodeDataset) else sum(graph.halo for graph in graphs)
+    edges = sum(graph.edge_index.size(1) for graph in graphs)
+    messages = [0]
+    count_calls(messages)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     moments: list[float] = []
     worked: list[float] = []
-    sent: list[int] = []
+    sent: list[tuple[int, int, int]] = []
 
     def note(epoch: Epoch) -> None:
         moments.append(time.perf_counter())
         worked.append(time.process_time())
-        sent.append(0 if team is None else team.sent)
+        rows = 0 if team is None else team.sent
+        sent.append((rows, messages[0], bytes_out(options.interface)))
 
     training = replace(plan.training, epochs=options.epochs, patience=10**6, device=options.device)
     fit(model, data, training, note, team=team)
     epochs = [later - earlier for earlier, later in pairwise(moments)]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     work = median([later - earlier for earlier, later in pairwise(worked)][2:])
-    mine = [sent[-1] - sent[-2], peak, peak - before, work]
+    apart = [later - earlier for earlier, later in zip(sent[-2], sent[-1], strict=True)]
+    mine = [*apart, peak, peak - before, work, own, halo, edges]
     numbers = torch.tensor([mine], dtype=torch.float64)
     everyone = [numbers] if team is None else team.to_first(numbers)
     if not team or team.rank == 0:
@@ -76,16 +95,53 @@ def main() -> None:
             "parallel": options.parallel,
             "processes": 1 if team is None else team.size,
             "threads_each": torch.get_num_threads(),
+            "heads": plan.model.heads,
+            "hidden": plan.model.hidden,
+            "classes": data.num_classes,
+            "parameters": sum(weight.numel() for weight in model.parameters()),
+            "load": round(os.getloadavg()[0], 1),
             "epoch_seconds": median(epochs[2:]),
-            "processor_seconds": [round(row[3], 4) for row in rows],
-            "sent_bytes_per_epoch": [int(row[0]) for row in rows],
-            "peak_bytes": [int(row[1]) for row in rows],
-            "peak_bytes_above_start": [int(row[2]) for row in rows],
+            "processor_seconds": [round(row[5], 4) for row in rows],
+            "sent_bytes_per_epoch": column(rows, 0),
+            "messages_per_epoch": column(rows, 1),
+            "interface_bytes_per_epoch": column(rows, 2),
+            "peak_bytes": column(rows, 3),
+            "peak_bytes_above_start": column(rows, 4),
+            "own": column(rows, 6),
+            "halo": column(rows, 7),
+            "edges": column(rows, 8),
         }
         print(json.dumps(found), flush=True)
     if team is not None:
         team.wait()
         team.leave()
+
+
+def column(rows: list[list[float]], number: int) -> list[int]:
+    return [int(row[number]) for row in rows]
+
+
+def count_calls(count: list[int]) -> None:
+    """From now on ``count[0]`` grows with every message to all: of rows, and of sums."""
+
+    def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            count[0] += 1
+            return operation(*arguments)
+
+        return run
+
+    for name in ("all_to_all_single", "all_gather"):
+        setattr(dist, name, counted(getattr(dist, name)))
+
+
+def bytes_out(interface: str | None) -> int:
+    """Bytes that left by a network interface so far, as the kernel counts them; 0 without one."""
+    if interface is None:
+        return 0
+    lines = Path("/proc/net/dev").read_text().splitlines()
+    line = next(row for row in lines if row.strip().startswith(interface + ":"))
+    return int(line.split(":")[1].split()[8])
 
 
 if __name__ == "__main__":
