@@ -48,7 +48,7 @@ test: $(READY)  ## run the tests; what is skipped is printed with its reason
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-distributed: $(READY)  ## the tests that start many processes, and kill some; a few minutes
-	DEEPGAT_DISTRIBUTED=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/distributed tests/test_progress.py $(ARGS)
+	DEEPGAT_DISTRIBUTED=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/distributed tests/experiments/test_cluster.py tests/test_progress.py $(ARGS)
 
 test-browser: $(READY)  ## open the report's page in a headless Chromium; screenshots in build/screenshots
 	@browser="$$(.ci/find-browser)" && echo "browser: $$browser" && \
