@@ -47,7 +47,7 @@ demo: $(READY)  ## run the demo
 test: $(READY)  ## run the tests; what is skipped is printed with its reason
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-distributed: $(READY)  ## the tests that start many processes, and kill some; a few minutes
+test-distributed: $(READY)  ## the tests that start many processes, and kill some; ten minutes or so
 	DEEPGAT_DISTRIBUTED=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/distributed tests/experiments/test_cluster.py tests/test_progress.py $(ARGS)
 
 test-browser: $(READY)  ## open the report's page in a headless Chromium; screenshots in build/screenshots

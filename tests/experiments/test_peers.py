@@ -61,14 +61,14 @@ def test_the_training_is_chosen_on_validation_nodes():
     own, other = (graded_record(spec) for spec in specs)
     for record, val, test in ((own, 0.7, 0.9), (other, 0.8, 0.6)):
         record["micro_f1"] = {**record["micro_f1"], "val": val, "test": test}
-    (table,) = report.depth_tables({"GCN": [own, other]}, "peers")
+    (table,) = report.system_tables({"GCN": [own, other]}, "peers")
     assert str(table.rows[0][1]) == "60.0"
 
 
 def test_tables_and_figures():
     labelled = peers.peer_specs(datasets=["cora", "cs"], layers=[2, 8])
     records = {label: [graded_record(s) for s in specs] for label, specs in labelled.items()}
-    cora, cs = report.depth_tables(records, "peers")
+    cora, cs = report.system_tables(records, "peers")
     assert cora.columns == ["system", "L = 2", "L = 8"]
     rows = {row[0]: row[1:] for row in cora.rows}
     assert list(rows) == list(peers.SETTINGS)
@@ -76,7 +76,7 @@ def test_tables_and_figures():
     assert str(rows["GAT"][1]).startswith("51.0 ± ")
     assert isinstance(rows["GCN"][0], Sourced)
     assert cs.name == "peers-cs"
-    figures = report.depth_figures(records, "peers")
+    figures = report.system_figures(records, "peers")
     assert list(figures) == ["peers-cora", "peers-cs"]
     (axes,) = figures["peers-cora"].axes
     assert len(axes.lines) == len(peers.SETTINGS)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from deepgat.cli.own import load_data, parse_reading, tell_notes
+from deepgat.cli.own import ReadOption, load_data, parse_reading, tell_notes
 from deepgat.cli.show import OUT, plain_table, share_progress
 from deepgat.data import ReadOptions
 from deepgat.data.own import can_stream, looks_like_a_path
@@ -29,13 +29,7 @@ def partition(
     split: Annotated[
         str | None, typer.Option(help="As in deepgat train: it is written with the parts.")
     ] = None,
-    read: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="How to read a graph of your own, e.g. --read missing=mean; repeatable.",
-        ),
-    ] = None,
+    read: ReadOption = None,
     method: Annotated[
         str,
         typer.Option(

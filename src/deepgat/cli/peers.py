@@ -45,11 +45,11 @@ def reproduce_peers(
     outcome = obtain(specs)
     found = {label: _finished(own, outcome) for label, own in labelled.items()}
     tables = [
-        *report.depth_tables(found, target),
+        *report.system_tables(found, target),
         *report.pair_tables(found, target, base),
-        *report.depth_tables(found, target, "val"),
+        *report.system_tables(found, target, "val"),
     ]
-    page = Page(target, tables, report.depth_figures(found, target))
+    page = Page(target, tables, report.system_figures(found, target))
     show_page(page, out, grid["quick"])
     return specs, outcome
 

@@ -39,19 +39,19 @@ def layer_losses(
     layers: Sequence[int],
     y: Tensor,
     nodes: Tensor,
-    weight: Tensor | None = None,
+    node_weight: Tensor | None = None,
 ) -> Tensor:
     """:func:`classification_loss` of every layer on the nodes [k], all at once: [K].
 
-    With ``weight`` [k] the mean over nodes is Σ_v w_v CE_v / Σ_v w_v, of a graph that is whole.
+    With ``node_weight`` [k] the mean over nodes is Σ_v w_v CE_v / Σ_v w_v, of a whole graph.
     """
     logits = torch.stack([layer_logits[layer].index_select(0, nodes) for layer in layers])
     true = y.index_select(0, nodes)
     true = true.expand(len(layers), *true.shape)
     each = classification_loss(logits.flatten(0, 1), true.flatten(0, 1), reduction="none")
-    if weight is not None:
+    if node_weight is not None:
         per_node = each.view(len(layers), len(nodes), -1).mean(2)
-        return per_node @ (weight / weight.sum()).to(per_node.dtype)
+        return per_node @ (node_weight / node_weight.sum()).to(per_node.dtype)
     return node_mean_share(each.view(len(layers), each.numel() // len(layers)), 1)
 
 
@@ -66,9 +66,9 @@ class Loss(Protocol):
         layer_logits: Mapping[int, Tensor],
         y: Tensor,
         nodes: Tensor,
-        weight: Tensor | None = None,
+        node_weight: Tensor | None = None,
     ) -> Tensor:
-        """``nodes``: [k], their numbers; ``weight``: [k], how much each of them counts."""
+        """``nodes``: [k], their numbers; ``node_weight``: [k], how much each of them counts."""
         ...
 
 
@@ -81,11 +81,11 @@ class OutputLoss:
         layer_logits: Mapping[int, Tensor],
         y: Tensor,
         nodes: Tensor,
-        weight: Tensor | None = None,
+        node_weight: Tensor | None = None,
     ) -> Tensor:
         last = max(layer_logits)
-        if current_part() is not None or weight is not None:
-            return layer_losses(layer_logits, [last], y, nodes, weight)[0]
+        if current_part() is not None or node_weight is not None:
+            return layer_losses(layer_logits, [last], y, nodes, node_weight)[0]
         logits = layer_logits[last].index_select(0, nodes)
         return classification_loss(logits, y.index_select(0, nodes))
 
@@ -106,10 +106,10 @@ class LayerwiseLoss:
         layer_logits: Mapping[int, Tensor],
         y: Tensor,
         nodes: Tensor,
-        weight: Tensor | None = None,
+        node_weight: Tensor | None = None,
     ) -> Tensor:
         layers = [layer for layer in sorted(layer_logits) if layer >= self.first_layer]
-        terms = layer_losses(layer_logits, layers, y, nodes, weight)
+        terms = layer_losses(layer_logits, layers, y, nodes, node_weight)
         return (layer_weights(layers, self.delta, terms) * terms).sum()
 
 
@@ -128,11 +128,11 @@ class OutputAndLayersLoss:
         layer_logits: Mapping[int, Tensor],
         y: Tensor,
         nodes: Tensor,
-        weight: Tensor | None = None,
+        node_weight: Tensor | None = None,
     ) -> Tensor:
         layers = sorted(layer_logits)
         if not self.weight or len(layers) == 1:
-            return OutputLoss()(layer_logits, y, nodes, weight)
-        terms = layer_losses(layer_logits, layers, y, nodes, weight)
+            return OutputLoss()(layer_logits, y, nodes, node_weight)
+        terms = layer_losses(layer_logits, layers, y, nodes, node_weight)
         gammas = layer_weights(layers[:-1], self.delta, terms)
         return terms[-1] + self.weight * (gammas / gammas.sum() * terms[:-1]).sum()

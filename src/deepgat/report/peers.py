@@ -80,7 +80,7 @@ def peer_curves(labelled: Mapping[str, Sequence[Record]]) -> dict[str, dict[str,
     return found
 
 
-def depth_tables(
+def system_tables(
     labelled: Mapping[str, Sequence[Record]], target: str, part: str = "test"
 ) -> list[Table]:
     """A table per dataset: systems by depths, scored on one part of the nodes."""
@@ -142,7 +142,7 @@ def pair_tables(labelled: Mapping[str, Sequence[Record]], target: str, base: str
     return tables
 
 
-def depth_figures(labelled: Mapping[str, Sequence[Record]], target: str) -> dict[str, Figure]:
+def system_figures(labelled: Mapping[str, Sequence[Record]], target: str) -> dict[str, Figure]:
     """A figure per dataset, depth on a logarithmic axis, names at the right ends of the lines."""
     figures = {}
     for dataset, systems in peer_curves(labelled).items():
