@@ -52,9 +52,9 @@ def test_the_loss_is_the_equation_node_by_node():
         ]
         grown = min(max((epoch - 2) / 50, 0), 1)
         expected = 0.7 * grown * sum(terms) / max(len(chosen), 1)
-        assert teacher.loss(logits).item() == pytest.approx(expected, abs=1e-5)
+        assert teacher.loss({2: logits}).item() == pytest.approx(expected, abs=1e-5)
     assert taught > 3
-    teacher.loss(logits).backward()
+    teacher.loss({2: logits}).backward()
     assert logits.grad is not None
     untaught = [v for v in range(n) if v not in chosen]
     assert logits.grad[untaught].abs().max() == 0
@@ -80,7 +80,7 @@ def test_targets_are_learnt():
     for _ in range(60):
         teacher.learn(sure)
     logits = torch.zeros(n, data.num_classes, requires_grad=True)
-    teacher.loss(logits).backward()
+    teacher.loss({2: logits}).backward()
     assert logits.grad is not None
     outside = teacher.unlabelled.bool()
     assert (logits.grad[outside, 0] < 0).all()

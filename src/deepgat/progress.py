@@ -123,10 +123,10 @@ class Progress:
                 f"{self.path} is of another training, by its data or settings: remove it, or "
                 "choose another --out"
             )
-        _restore(model.state_dict(), _under("model.", tensors))
-        _restore(best, _under("best.", tensors))
+        _restore(model.state_dict(), under("model.", tensors))
+        _restore(best, under("best.", tensors))
         state: dict[int, dict[str, Tensor]] = {}
-        for name, item in _under("optimizer.", tensors).items():
+        for name, item in under("optimizer.", tensors).items():
             index, _, key = name.partition(".")
             state.setdefault(int(index), {})[key] = item
         groups = optimizer.state_dict()["param_groups"]
@@ -134,7 +134,7 @@ class Progress:
         torch.set_rng_state(tensors["random.cpu"])
         if "random.cuda" in tensors and (device := _device(model)).type == "cuda":
             torch.cuda.set_rng_state(tensors["random.cuda"], device)
-        return history, seconds, _under("more.", tensors)
+        return history, seconds, under("more.", tensors)
 
     def remove(self) -> None:
         """The training is over, and kept elsewhere."""
@@ -158,7 +158,8 @@ def _device(model: nn.Module) -> torch.device:
     return next(iter(model.state_dict().values())).device
 
 
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose name starts with the prefix, by the rest of their name."""
     return {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
 
 

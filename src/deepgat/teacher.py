@@ -3,12 +3,16 @@
 After every epoch, without dropout, the average prediction t ← 0.8 t + 0.2 softmax(logits) is taken.
 Let U be the nodes outside the training set with max_c t_vc above the confidence. The loss gains
 
-    μ r · (1/|U|) Σ_{v ∈ U} CE(logits_v, argmax_c t_vc),
+    μ r · (1/|U|) Σ_{v ∈ U} [CE(ŷ^L_v, s_v) + (κ / (L − 1)) Σ_{l<L} CE(ŷ^l_v, s_v)],
 
-where r grows from 0 to 1 over 50 epochs. No label is looked at but those the model is trained with.
+where r grows from 0 to 1 over 50 epochs and the target s_v is the class argmax_c t_vc or, with a
+target temperature T, t_v^(1/T) / Σ_c t_vc^(1/T). No label is looked at but those the model is
+trained with.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -32,7 +36,8 @@ class Teacher:
     ) -> None:
         self.graph, self.team = graph, team
         self.weight, self.confidence = settings.self_training, settings.confidence
-        self.first = settings.self_training_from
+        self.first, self.temperature = settings.self_training_from, settings.target_temperature
+        self.of_layers = settings.taught_layers
         like, n = next(model.parameters()), graph.y.size(0)
         self.average = like.new_full((n, model.num_classes), 1.0 / model.num_classes)
         self.unlabelled = like.new_ones(n)
@@ -55,14 +60,20 @@ class Teacher:
             )
         return Teacher(graph, model, settings, team)
 
-    def loss(self, logits: Tensor) -> Tensor:
-        """μ r times the mean cross-entropy [n, C] → (); in a team this process's share of it."""
+    def loss(self, layer_logits: Mapping[int, Tensor]) -> Tensor:
+        """From every layer's logits {l: [n, C]}; in a team this process's share of it."""
+        *before, last = (layer_logits[layer] for layer in sorted(layer_logits))
         probability, target = self.average.max(1)
-        chosen = (probability > self.confidence).to(logits.dtype) * self.unlabelled
+        if self.temperature:
+            target = (self.average.clamp(min=1e-12).log() / self.temperature).softmax(-1)
+        chosen = (probability > self.confidence).to(last.dtype) * self.unlabelled
         count = chosen.sum()
         if self.team is not None:
             count = self.team.sum(count)
-        each = F.cross_entropy(logits, target, reduction="none")
+        each = F.cross_entropy(last, target, reduction="none")
+        if self.of_layers and before:
+            terms = [F.cross_entropy(logits, target, reduction="none") for logits in before]
+            each = each + self.of_layers * torch.stack(terms).mean(0)
         grown = ((self.epoch - self.first) / EPOCHS_TO_GROW).clamp(0, 1)
         return self.weight * grown * (each * chosen).sum() / count.clamp(min=1)
 

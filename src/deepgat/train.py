@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from deepgat.averaging import AveragedWeights
 from deepgat.batches import SampledInputs
 from deepgat.data import NodeDataset
 from deepgat.devices import autocast, choose_device, own_random_numbers
@@ -23,7 +25,7 @@ from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_leng
 from deepgat.nn.edges import all_edges
 from deepgat.nn.norms import PairNorm
 from deepgat.ops import use_heads, use_part
-from deepgat.progress import Epoch, Progress, Weights, best_of, monitored
+from deepgat.progress import Epoch, Progress, Weights, best_of, monitored, under
 from deepgat.replay import Recorded
 from deepgat.scoring import Evaluation, by_parts, evaluate, full, heads_of, scores_of
 from deepgat.teacher import Teacher
@@ -167,7 +169,8 @@ def fit_inputs(
                 epoch = Epoch(number, *epoch_of(number))
                 lowest = monitored(best, settings.monitor)
                 if best is None or monitored(epoch, settings.monitor) < lowest:
-                    spare.keep()  # first, and aside: Ctrl-C may come in it
+                    with epoch_of.kept_weights():
+                        spare.keep()  # first, and aside: Ctrl-C may come in it
                     epoch = best = replace(epoch, best_number=number)
                     best_weights, spare = spare, best_weights
                 else:
@@ -260,6 +263,8 @@ class _Epochs:
         self.val_graphs = inputs.validation
         self.optimizer = _optimizer(model, settings)
         self.teacher = Teacher.wanted(model, inputs, settings, self.team)
+        decay = settings.average_weights
+        self.averaged = AveragedWeights(model, decay) if decay else None
         self.steps = {
             id(graph): Recorded(partial(self._step, graph), record) for graph in inputs.repeated
         }
@@ -280,11 +285,19 @@ class _Epochs:
 
     def state(self) -> dict[str, Tensor]:
         """What there is to keep besides the model and the optimiser; all of a team call it."""
-        return {} if self.teacher is None else self.teacher.state() or {}
+        taught = {} if self.teacher is None else self.teacher.state() or {}
+        averaged = {} if self.averaged is None else self.averaged.state()
+        return taught | {f"weights.{name}": item for name, item in averaged.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         if self.teacher is not None and state:
             self.teacher.restore(state)
+        if self.averaged is not None and state:
+            self.averaged.restore(under("weights.", state))
+
+    def kept_weights(self) -> AbstractContextManager[None]:
+        """Inside, the model has the weights that are validated and kept."""
+        return nullcontext() if self.averaged is None else self.averaged.in_place()
 
     def release(self) -> None:
         for step in self.steps.values():
@@ -306,7 +319,7 @@ class _Epochs:
             weight = () if graph.weight is None else (graph.weight,)
             loss = self.model.loss(logits, graph.y, graph.nodes["train"], *weight)
             if self.teacher is not None:
-                loss = loss + self.teacher.loss(full(outputs.logits))
+                loss = loss + self.teacher.loss(logits)
             loss.backward()
         loss = loss.detach()
         if self.team is not None:  # what each process has is its share
@@ -315,6 +328,8 @@ class _Epochs:
         if self.heads is not None:
             self.heads.sum_gradients()
         self.optimizer.step()
+        if self.averaged is not None:
+            self.averaged.learn()
         return loss, outputs
 
     def _checked(self, loss: Tensor, outputs: LayerOutputs, number: int) -> float:
@@ -326,7 +341,7 @@ class _Epochs:
     @torch.no_grad()
     def _validate(self) -> Tensor:
         """[2]: loss and micro-F1 of the output on the validation nodes."""
-        with use_heads(self.heads):
+        with use_heads(self.heads), self.kept_weights():
             logits = [full(graph.run(self.model).logits) for graph in self.val_graphs]
         if self.teacher is not None:
             self.teacher.learn(logits[0])
@@ -335,7 +350,7 @@ class _Epochs:
     @torch.no_grad()
     def _odd_one(self) -> LayerOutputs:
         """What the model computes for the first graph whose output is not finite."""
-        with use_heads(self.heads):
+        with use_heads(self.heads), self.kept_weights():
             found = (graph.run(self.model) for graph in self.val_graphs)
             odd = (outputs for outputs in found if not _all_finite(outputs.logits, self.team))
             return next(odd, None) or self.val_graphs[0].run(self.model)

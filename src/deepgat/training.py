@@ -17,7 +17,8 @@ PRECISIONS = ("float32", "bf16")
 BATCHES = ("none", "clusters", "neighbours")
 LATER = (
     "batches", "clusters", "batch_clusters", "batch_seeds", "fan_out", "most_nodes",
-    "batch_graphs", "self_training", "confidence", "self_training_from",
+    "batch_graphs", "self_training", "confidence", "self_training_from", "target_temperature",
+    "taught_layers", "average_weights",
 )  # fmt: skip
 """Settings that there were not always; at their defaults they are as if there were none."""
 
@@ -69,6 +70,13 @@ class TrainSettings:
     """How probable a class must be to be taken for a target."""
     self_training_from: int = 50
     """The epoch from which such targets count; fully so 50 epochs later."""
+    target_temperature: float = 0.0
+    """T of the targets t^(1/T) / Σ_c t_c^(1/T); 0: the most probable class alone."""
+    taught_layers: float = 0.0
+    """How much the layers before the last, together, learn from such targets; 0: not at all."""
+    average_weights: float = 0.0
+    """d of the moving average of the weights that is validated and kept, such as .99; 0: the
+    weights themselves are. :mod:`deepgat.averaging`."""
 
     batch_graphs: int = 1
     """Graphs per step, where the data has several: they are trained on side by side, as one graph
@@ -105,9 +113,15 @@ class TrainSettings:
             )
         if not self.lr > 0:
             raise UserError(f"lr is {self.lr}: expected a number above 0")
-        if not 0 <= self.confidence < 1:
-            raise UserError(f"confidence is {self.confidence}: expected 0 or more and below 1")
-        for name in ("weight_decay", "weight_decay_conv", "self_training", "self_training_from"):
+        for name in ("confidence", "average_weights"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(
+                    f"{name} is {getattr(self, name)}: expected 0 or more and below 1"
+                )
+        for name in (
+            "weight_decay", "weight_decay_conv", "self_training", "self_training_from",
+            "target_temperature", "taught_layers",
+        ):  # fmt: skip
             if not 0 <= (getattr(self, name) or 0.0) < math.inf:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")
         for name in ("epochs", "patience", "batch_graphs"):

@@ -16,7 +16,10 @@ SETTING = "deep-cora"
 """The shipped setting that is changed."""
 
 _LATE = {"attention_from": 4, "temperature": 3.0}
+_FAR_AND_LATE = {"initial_residual": 0.2, **_LATE}
 _TAUGHT = {"self_training": 1.0}
+_SOFT = {"self_training": 1.0, "confidence": 0.0, "target_temperature": 0.5}
+_AVERAGED = {"average_weights": 0.99}
 
 CHANGES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     BASE: ({}, {}),
@@ -33,6 +36,7 @@ CHANGES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "attention dropout .3": ({"attention_dropout": 0.3}, {}),
     "over rows": ({"normalization": "row"}, {}),
     "layer norm": ({"norm": "layer"}, {}),
+    "dropout .5": ({"dropout": 0.5}, {}),
     "width 256": ({"hidden": 256}, {}),
     "τ = 3": ({"temperature": 3.0}, {}),
     "τ learnt": ({"learn_temperature": True}, {}),
@@ -45,10 +49,32 @@ CHANGES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
         {"initial_residual": 0.2, "temperature": 0.0, "layer_loss": 0.0}, {}
     ),
     # further
+    "best epoch by F1": ({}, {"monitor": "val-f1"}),
+    "averaged weights": ({}, _AVERAGED),
     "self-training": ({}, _TAUGHT),
+    "self-training, weight 3": ({}, {"self_training": 3.0}),
+    "self-training, confidence .9": ({}, {**_TAUGHT, "confidence": 0.9}),
+    "self-training, confidence .6": ({}, {**_TAUGHT, "confidence": 0.6}),
+    "self-training, soft targets": ({}, _SOFT),
+    "self-training, layers too": ({}, {**_TAUGHT, "taught_layers": 0.3}),
     "self-training, no class attention": ({"temperature": 0.0}, _TAUGHT),
-    "α = .2, τ = 3 from layer 4 on": ({"initial_residual": 0.2, **_LATE}, {}),
-    "α = .2, τ = 3 from layer 4 on, self-training": ({"initial_residual": 0.2, **_LATE}, _TAUGHT),
+    "self-training, neither: GCNII": ({"temperature": 0.0, "layer_loss": 0.0}, _TAUGHT),
+    "self-training, averaged weights": ({}, {**_TAUGHT, **_AVERAGED}),
+    "α = .2, τ = 3 from layer 4 on": (_FAR_AND_LATE, {}),
+    "α = .2, self-training": ({"initial_residual": 0.2}, _TAUGHT),
+    "α = .2, self-training, neither: GCNII": (
+        {"initial_residual": 0.2, "temperature": 0.0, "layer_loss": 0.0}, _TAUGHT
+    ),
+    "α = .2, self-training, averaged weights": (
+        {"initial_residual": 0.2}, {**_TAUGHT, **_AVERAGED}
+    ),
+    "α = .2, τ = 3 from layer 4 on, self-training": (_FAR_AND_LATE, _TAUGHT),
+    "α = .2, τ = 3 from layer 4 on, self-training, averaged weights": (
+        _FAR_AND_LATE, {**_TAUGHT, **_AVERAGED}
+    ),
+    "α = .2, τ = 3 from layer 4 on, soft targets, averaged weights": (
+        _FAR_AND_LATE, {**_SOFT, **_AVERAGED}
+    ),
 }  # fmt: skip
 """Name → what is changed of the model, and of its training."""
 

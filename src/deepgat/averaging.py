@@ -1,0 +1,52 @@
+"""Averaged weights: what is validated and kept is the mean of the latest steps' weights.
+
+After step t every weight's average is moved, w̄ ← d_t w̄ + (1 − d_t) w, with
+d_t = min(d, (1 + t) / (10 + t)), so that the first steps are soon forgotten. Training goes on with
+w; w̄ takes its place wherever the model is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class AveragedWeights:
+    """w̄ for every parameter of a model."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.weights = [parameter.detach() for parameter in model.parameters()]
+        self.average = [weight.clone() for weight in self.weights]
+        self._aside = [weight.clone() for weight in self.weights]
+        self.step = self.weights[0].new_zeros(())
+
+    @torch.no_grad()
+    def learn(self) -> None:
+        """After a step; in place, so that it can be recorded."""
+        self.step += 1
+        share = 1 - ((1 + self.step) / (10 + self.step)).clamp(max=self.decay)
+        change = torch._foreach_sub(self.weights, self.average)
+        torch._foreach_mul_(change, share)
+        torch._foreach_add_(self.average, change)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Inside, the model's weights are the averaged ones."""
+        torch._foreach_copy_(self._aside, self.weights)
+        torch._foreach_copy_(self.weights, self.average)
+        try:
+            yield
+        finally:
+            torch._foreach_copy_(self.weights, self._aside)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"step": self.step} | {str(k): mean for k, mean in enumerate(self.average)}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self.step.copy_(state["step"])
+        for k, mean in enumerate(self.average):
+            mean.copy_(state[str(k)])
