@@ -24,6 +24,20 @@ PLANS = {
         hidden=8,
         training={"self_training": 1.0, "confidence": 0.4, "self_training_from": 1},
     ),
+    "taught-later": recipe(
+        "deep",
+        layers=3,
+        hidden=8,
+        training={
+            "self_training": 1.0,
+            "confidence": 0.4,
+            "self_training_from": 0,
+            "target_temperature": 0.5,
+            "average_weights": 0.9,
+            "patience": 2,
+            "lr": 0.2,
+        },
+    ),
     "dropedge": recipe("dropedge", layers=2, hidden=8),
 }
 

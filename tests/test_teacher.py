@@ -60,6 +60,59 @@ def test_the_loss_is_the_equation_node_by_node():
     assert logits.grad[untaught].abs().max() == 0
 
 
+def test_soft_targets_and_the_layers_share_node_by_node():
+    data, model = made()
+    (graph,) = prepare(model, data, torch.device("cpu"))
+    settings = replace(SETTINGS, target_temperature=0.5, taught_layers=0.4, self_training_from=1)
+    teacher = Teacher(graph, model, settings, None)
+    n, classes = data.graphs[0].num_nodes, data.num_classes
+    torch.manual_seed(1)
+    for _ in range(60):
+        teacher.learn(3 * torch.randn(n, classes))
+    layers = {layer: torch.randn(n, classes) for layer in range(3)}
+    train = set(graph.nodes["train"].tolist())
+    terms = []
+    for v in range(n):
+        average = teacher.average[v].double()
+        if v in train or average.max() <= 0.5:
+            continue
+        target = average**2 / (average**2).sum()
+        each = [
+            -(target * layers[layer][v].double().log_softmax(-1)).sum().item() for layer in range(3)
+        ]
+        terms.append(each[2] + 0.4 * (each[0] + each[1]) / 2)
+    assert len(terms) > 3
+    expected = 0.7 * sum(terms) / len(terms)
+    assert teacher.loss(layers).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_it_begins_once_patience_has_run_out_from_the_best_weights():
+    data, model = made()
+    start = {name: weight.clone() for name, weight in model.state_dict().items()}
+    plain = TrainSettings(epochs=400, patience=5, lr=0.05, device="cpu")
+    alone = fit(model, data, plain)
+    assert alone.stopped == "patience"
+    best = {name: weight.clone() for name, weight in model.state_dict().items()}
+    model.load_state_dict(start)
+    begun = []
+    begin = Teacher.begin
+
+    def noted(self, epoch, logits):
+        begin(self, epoch, logits)
+        begun.append(epoch)
+        assert all(torch.equal(best[name], w) for name, w in model.state_dict().items())
+        assert torch.equal(self.average, logits.softmax(-1))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Teacher, "begin", noted)
+        taught = fit(model, data, replace(plain, self_training=1.0, self_training_from=0))
+    count = len(alone.history)
+    assert taught.history[:count] == alone.history
+    assert begun == [count]
+    assert len(taught.history) >= count + plain.patience
+    assert taught.best.val_loss <= alone.best.val_loss
+
+
 def test_before_its_first_epoch_nothing_changes():
     data, model = made()
     start = {name: weight.clone() for name, weight in model.state_dict().items()}
@@ -74,7 +127,7 @@ def test_targets_are_learnt():
     """A node that the teacher is sure of, and that nobody labelled, is pulled to its class."""
     data, model = made()
     (graph,) = prepare(model, data, torch.device("cpu"))
-    teacher = Teacher(graph, model, replace(SETTINGS, self_training_from=0), None)
+    teacher = Teacher(graph, model, replace(SETTINGS, self_training_from=1), None)
     n = data.graphs[0].num_nodes
     sure = F.one_hot(torch.zeros(n, dtype=torch.long), data.num_classes) * 20.0
     for _ in range(60):
@@ -87,10 +140,11 @@ def test_targets_are_learnt():
     assert not logits.grad[~outside].any()
 
 
-def test_labels_outside_training_do_not_reach_it():
+@pytest.mark.parametrize("first", [0, 1])
+def test_labels_outside_training_do_not_reach_it(first):
     data, model = made()
     start = {name: weight.clone() for name, weight in model.state_dict().items()}
-    settings = replace(SETTINGS, epochs=15, self_training_from=0, confidence=0.4)
+    settings = replace(SETTINGS, epochs=15, self_training_from=first, confidence=0.4, patience=3)
     losses = []
     for shift in (0, 1):
         model.load_state_dict(start)

@@ -33,6 +33,10 @@ class AveragedWeights:
         torch._foreach_mul_(change, share)
         torch._foreach_add_(self.average, change)
 
+    def reset(self) -> None:
+        """Begin anew from the weights as they are."""
+        torch._foreach_copy_(self.average, self.weights)
+
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Inside, the model's weights are the averaged ones."""

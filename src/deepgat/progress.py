@@ -32,6 +32,7 @@ class Epoch:
     number: int
     loss: float
     val_loss: float
+    """At its best temperature, where that is what is monitored."""
     val_f1: float
     best_number: int = 0
     """The best epoch so far, this one included."""
@@ -151,7 +152,7 @@ def monitored(epoch: Epoch | None, monitor: str) -> float:
     """What is to become small: of the best epoch so far, infinite before the first."""
     if epoch is None:
         return math.inf
-    return {"val-loss": epoch.val_loss, "val-f1": -epoch.val_f1, "train-loss": epoch.loss}[monitor]
+    return {"val-f1": -epoch.val_f1, "train-loss": epoch.loss}.get(monitor, epoch.val_loss)
 
 
 def _device(model: nn.Module) -> torch.device:

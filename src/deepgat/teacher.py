@@ -1,6 +1,7 @@
 """Self-training: confident predictions of nodes without a label become further targets.
 
-After every epoch, without dropout, the average prediction t ← 0.8 t + 0.2 softmax(logits) is taken.
+After every epoch, without dropout, the average prediction t ← (1 − η) t + η softmax(logits) is
+taken; where self-training begins once patience has run out, t is then the best epoch's prediction.
 Let U be the nodes outside the training set with max_c t_vc above the confidence. The loss gains
 
     μ r · (1/|U|) Σ_{v ∈ U} [CE(ŷ^L_v, s_v) + (κ / (L − 1)) Σ_{l<L} CE(ŷ^l_v, s_v)],
@@ -12,6 +13,7 @@ trained with.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -24,7 +26,6 @@ from deepgat.inputs import GraphInputs, Inputs, Network
 from deepgat.nn import AttentionStack
 from deepgat.training import TrainSettings
 
-SHARE_OF_THE_NEW = 0.2
 EPOCHS_TO_GROW = 50
 
 
@@ -36,13 +37,16 @@ class Teacher:
     ) -> None:
         self.graph, self.team = graph, team
         self.weight, self.confidence = settings.self_training, settings.confidence
-        self.first, self.temperature = settings.self_training_from, settings.target_temperature
+        self.temperature, self.update = settings.target_temperature, settings.target_update
+        self.began: int | None = settings.self_training_from or None
+        """The epoch from which on the targets count; None: not yet."""
         self.of_layers = settings.taught_layers
         like, n = next(model.parameters()), graph.y.size(0)
         self.average = like.new_full((n, model.num_classes), 1.0 / model.num_classes)
         self.unlabelled = like.new_ones(n)
         self.unlabelled[graph.nodes["train"]] = 0.0
         self.epoch = like.new_zeros(())
+        self.first = like.new_tensor(math.inf if self.began is None else self.began)
 
     @staticmethod
     def wanted(
@@ -80,14 +84,25 @@ class Teacher:
     @torch.no_grad()
     def learn(self, logits: Tensor) -> None:
         """What the model says of all nodes after an epoch; in place, so that it can be recorded."""
-        self.average.lerp_(logits.softmax(-1).to(self.average.dtype), SHARE_OF_THE_NEW)
+        self.average.lerp_(logits.softmax(-1).to(self.average.dtype), self.update)
         self.epoch += 1
+
+    @torch.no_grad()
+    def begin(self, epoch: int, logits: Tensor) -> None:
+        """From here on: what the best model says are the first targets."""
+        self.began = epoch
+        self.first.fill_(epoch)
+        self.average.copy_(logits.softmax(-1))
 
     def state(self) -> dict[str, Tensor] | None:
         """Of all nodes, for whoever keeps it; all processes of a team call it, the first has it."""
         part = self.graph.part
         average = self.average if part is None else part.gathered(self.average)
-        return None if average is None else {"average": average, "epoch": self.epoch}
+        return (
+            None
+            if average is None
+            else {"average": average, "epoch": self.epoch, "first": self.first}
+        )
 
     def restore(self, state: dict[str, Tensor]) -> None:
         part = self.graph.part
@@ -96,3 +111,5 @@ class Teacher:
             rows = rows[part.ids[: part.own].cpu()]
         self.average.copy_(rows)
         self.epoch.copy_(state["epoch"])
+        self.first.copy_(state["first"])
+        self.began = None if math.isinf(self.first.item()) else int(self.first.item())

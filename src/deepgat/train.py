@@ -51,6 +51,10 @@ __all__ = [
 ]
 
 
+TEMPERATURES = tuple(2.0 ** (k / 4) for k in range(-8, 17))
+"""Those of the calibrated loss: from 1/4 to 16."""
+
+
 @dataclass(frozen=True)
 class FitResult:
     """How the training went. The model itself now holds the best epoch's weights."""
@@ -164,7 +168,7 @@ def fit_inputs(
         best = best_of(history)
         try:
             for number in range(len(history) + 1, settings.epochs + 1):
-                if _over(history, settings):
+                if epoch_of.over(history) and not epoch_of.teach(best_weights, history):
                     break
                 epoch = Epoch(number, *epoch_of(number))
                 lowest = monitored(best, settings.monitor)
@@ -191,15 +195,10 @@ def fit_inputs(
         finally:
             epoch_of.release()
     assert best is not None
-    if stopped == "epochs" and _over(history, settings):
+    if stopped == "epochs" and epoch_of.over(history):
         stopped = "patience"
     best_weights.restore()
     return FitResult(history, best, stopped, time.perf_counter() - start)
-
-
-def _over(history: Sequence[Epoch], settings: TrainSettings) -> bool:
-    """Whether patience has run out."""
-    return bool(history) and history[-1].number - history[-1].best_number >= settings.patience
 
 
 def _require_nodes(dataset: NodeDataset | PartDataset, graphs: Sequence[GraphInputs]) -> None:
@@ -241,7 +240,8 @@ class _Epochs:
     ) -> None:
         self.model, self.inputs = model, inputs
         self.team, self.heads = by_parts(team), heads_of(model, team)
-        self.precision = settings.precision
+        self.precision, self.patience = settings.precision, settings.patience
+        self.temperatures = TEMPERATURES if settings.monitor == "calibrated-loss" else (1.0,)
         device = inputs.validation[0].y.device
         needed = model.layer_bytes(inputs.most_nodes)
         free = free_memory(device) / (1 if team is None or device.type == "cuda" else team.size)
@@ -295,6 +295,27 @@ class _Epochs:
         if self.averaged is not None and state:
             self.averaged.restore(under("weights.", state))
 
+    def over(self, history: Sequence[Epoch]) -> bool:
+        """Whether patience has run out."""
+        if not history:
+            return False
+        since = history[-1].best_number
+        if self.teacher is not None and self.teacher.began is not None:
+            since = max(since, self.teacher.began)
+        return history[-1].number - since >= self.patience
+
+    def teach(self, best: Weights, history: Sequence[Epoch]) -> bool:
+        """Begin self-training from the best weights, if it is wanted and has not begun."""
+        if self.teacher is None or self.teacher.began is not None:
+            return False
+        best.restore()
+        if self.averaged is not None:
+            self.averaged.reset()
+        self.model.eval()
+        with torch.no_grad(), use_heads(self.heads):
+            self.teacher.begin(len(history), full(self.val_graphs[0].run(self.model).logits))
+        return True
+
     def kept_weights(self) -> AbstractContextManager[None]:
         """Inside, the model has the weights that are validated and kept."""
         return nullcontext() if self.averaged is None else self.averaged.in_place()
@@ -345,7 +366,7 @@ class _Epochs:
             logits = [full(graph.run(self.model).logits) for graph in self.val_graphs]
         if self.teacher is not None:
             self.teacher.learn(logits[0])
-        return scores_of(logits, self.val_graphs, "val", self.team)
+        return scores_of(logits, self.val_graphs, "val", self.team, self.temperatures)
 
     @torch.no_grad()
     def _odd_one(self) -> LayerOutputs:

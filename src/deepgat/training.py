@@ -12,13 +12,13 @@ from deepgat.errors import UserError, unknown_name
 from deepgat.nn.checkpoint import CHECKPOINTS
 from deepgat.nn.settings import check_type, plain_values
 
-MONITORS = ("val-loss", "val-f1", "train-loss")
+MONITORS = ("val-loss", "calibrated-loss", "val-f1", "train-loss")
 PRECISIONS = ("float32", "bf16")
 BATCHES = ("none", "clusters", "neighbours")
 LATER = (
     "batches", "clusters", "batch_clusters", "batch_seeds", "fan_out", "most_nodes",
-    "batch_graphs", "self_training", "confidence", "self_training_from", "target_temperature",
-    "taught_layers", "average_weights",
+    "batch_graphs", "self_training", "confidence", "self_training_from", "target_update",
+    "target_temperature", "taught_layers", "average_weights",
 )  # fmt: skip
 """Settings that there were not always; at their defaults they are as if there were none."""
 
@@ -37,7 +37,8 @@ class TrainSettings:
     patience: int = 100
     """Epochs without improvement of the monitored number before training stops."""
     monitor: str = "val-loss"
-    """What picks the best epoch: "val-loss" (of the output), "val-f1", or "train-loss"."""
+    """What picks the best epoch: "val-loss" (of the output), "calibrated-loss" (the same, its
+    logits divided by the temperature that makes it smallest), "val-f1", or "train-loss"."""
     seed: int = 0
     """Seeds dropout and the order of graphs. The weights are drawn when the model is made."""
     device: str = "auto"
@@ -69,7 +70,10 @@ class TrainSettings:
     confidence: float = 0.8
     """How probable a class must be to be taken for a target."""
     self_training_from: int = 50
-    """The epoch from which such targets count; fully so 50 epochs later."""
+    """The epoch from which such targets count, fully so 50 epochs later; 0: once patience has run
+    out, from the best epoch's weights on."""
+    target_update: float = 0.2
+    """How much of the targets is what the model says of late; 0: they stay as they began."""
     target_temperature: float = 0.0
     """T of the targets t^(1/T) / Σ_c t_c^(1/T); 0: the most probable class alone."""
     taught_layers: float = 0.0
@@ -115,12 +119,10 @@ class TrainSettings:
             raise UserError(f"lr is {self.lr}: expected a number above 0")
         for name in ("confidence", "average_weights"):
             if not 0 <= getattr(self, name) < 1:
-                raise UserError(
-                    f"{name} is {getattr(self, name)}: expected 0 or more and below 1"
-                )
+                raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more and below 1")
         for name in (
             "weight_decay", "weight_decay_conv", "self_training", "self_training_from",
-            "target_temperature", "taught_layers",
+            "target_temperature", "taught_layers", "target_update",
         ):  # fmt: skip
             if not 0 <= (getattr(self, name) or 0.0) < math.inf:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")

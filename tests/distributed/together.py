@@ -115,7 +115,7 @@ CASES: dict[str, dict[str, Any]] = {
                       "bias": False},
     "deep": {"preset": "deep", "layers": 4, "hidden": 8},
     "taught": {"preset": "deep", "layers": 3, "hidden": 8,
-               "training": {"self_training": 1.0, "confidence": 0.35, "self_training_from": 0}},
+               "training": {"self_training": 1.0, "confidence": 0.35, "self_training_from": 1}},
     "gcnii": {"preset": "gcnii", "layers": 4, "hidden": 8},
     "gat-in-gcnii": {"model": "gat", "score": "ad", "preset": "gcnii", "layers": 3, "hidden": 8},
     "dp-in-gcnii": {"model": "gat", "score": "dp", "preset": "gcnii", "layers": 3, "hidden": 8},

@@ -97,7 +97,10 @@ def train(
         ),
     ] = None,
     monitor: Annotated[
-        str | None, typer.Option(help="What picks the best epoch: val-loss, val-f1 or train-loss.")
+        str | None,
+        typer.Option(
+            help="What picks the best epoch: val-loss, calibrated-loss, val-f1 or train-loss."
+        ),
     ] = None,
     training_choice: Annotated[
         list[str] | None,

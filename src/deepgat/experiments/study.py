@@ -21,6 +21,35 @@ _TAUGHT = {"self_training": 1.0}
 _SOFT = {"self_training": 1.0, "confidence": 0.0, "target_temperature": 0.5}
 _AVERAGED = {"average_weights": 0.99}
 
+_NEITHER = {"temperature": 0.0, "layer_loss": 0.0}
+_HEADS = {"class_head": "layer", "class_bias": True, "label_hops": 0}
+_SECOND = {**_SOFT, **_AVERAGED, "self_training_from": 0, "epochs": 3000}
+
+
+def _taught(alpha: float) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Self-training as a second stage, from the best epoch's weights on."""
+    models: dict[str, dict[str, Any]] = {
+        "τ = 3 from layer 4 on": _LATE,
+        "τ = 2": {},
+        "no layer loss": {**_LATE, "layer_loss": 0.0},
+        "a class head per layer": {**_LATE, **_HEADS},
+        "neither: GCNII": _NEITHER,
+    }
+    ways = {
+        "second stage": _SECOND,
+        "second stage, calibrated": {**_SECOND, "monitor": "calibrated-loss"},
+        "second stage, patience 200": {**_SECOND, "patience": 200},
+        "second stage, own weights": {**_SECOND, "average_weights": 0.0},
+    }
+    usual = next(iter(models)), next(iter(ways))
+    return {
+        f"α = {alpha}, {model}, {way}": ({**changed, "initial_residual": alpha}, training)
+        for model, changed in models.items()
+        for way, training in ways.items()
+        if usual[0] == model or usual[1] == way
+    }
+
+
 CHANGES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     BASE: ({}, {}),
     # without
@@ -75,6 +104,8 @@ CHANGES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "α = .2, τ = 3 from layer 4 on, soft targets, averaged weights": (
         _FAR_AND_LATE, {**_SOFT, **_AVERAGED}
     ),
+    **_taught(0.1),
+    **_taught(0.2),
 }  # fmt: skip
 """Name → what is changed of the model, and of its training."""
 
