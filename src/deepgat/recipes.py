@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from deepgat.data import NodeDataset
+from deepgat.distributed import PartDataset
 from deepgat.nn import ModelSettings, model_settings
 from deepgat.nn.presets import PRESETS, resolve
 from deepgat.train import TrainSettings
@@ -67,7 +69,16 @@ _USUAL: Mapping[str, Any] = {"lr": 0.01, "weight_decay": 5e-4, "epochs": 1000}
 _GCNII: Mapping[str, Any] = {**_USUAL, "weight_decay_conv": 0.01, "epochs": 1500}
 _TRAINING: Mapping[str, Mapping[str, Any]] = {
     "gcnii": _GCNII,
-    "deep": _GCNII,
+    "deep": {
+        **_GCNII,
+        "epochs": 3000,
+        "monitor": "calibrated-loss",
+        "average_weights": 0.99,
+        "self_training": 1.0,
+        "self_training_from": 0,
+        "confidence": 0.0,
+        "target_temperature": 0.5,
+    },
     "g2": {"lr": 0.003, "weight_decay": 0.01, "epochs": 200, "patience": 200, "monitor": "val-f1"},
     "appnp": {**_USUAL, "weight_decay": 1e-3},
     "dagnn": {**_USUAL, "weight_decay": 5e-3},
@@ -90,8 +101,8 @@ def recipe(
     """The recipe of a preset for a system on a dataset.
 
     Args:
-        preset: a name of :data:`~deepgat.nn.PRESETS`; "paper" where neither it nor the model
-            says otherwise.
+        preset: a name of :data:`~deepgat.nn.PRESETS`; left out, "paper" for a model that is
+            named, "deep" where none is.
         model, score: the system; see :func:`~deepgat.nn.model_settings`.
         dataset: a name of the catalogue; the authors tuned some values per dataset.
         training: fields of :class:`~deepgat.train.TrainSettings` to replace.
@@ -119,6 +130,17 @@ def recipe(
     else:
         schedule = TrainSettings(**_TRAINING.get(preset, _USUAL))
     return Recipe(settings.with_changes(choices), schedule.with_changes(training or {}))
+
+
+def suited(plan: Recipe, dataset: NodeDataset | PartDataset) -> Recipe:
+    """The recipe without self-training where the data does not suit it.
+
+    It takes one graph with one class per node, seen whole in every step.
+    """
+    count = len(dataset.graphs if isinstance(dataset, NodeDataset) else dataset.parts)
+    if count == 1 and not dataset.multi_label and plan.training.batches == "none":
+        return plan
+    return plan._replace(training=plan.training.with_changes({"self_training": 0.0}))
 
 
 def _known_as(dataset: str | None) -> str:

@@ -1,4 +1,4 @@
-"""``deepgat reproduce publications``, ``peers`` and ``study``: what is beyond the paper."""
+"""``deepgat reproduce publications``, ``peers``, ``contenders`` and ``study``: beyond the paper."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any
 from deepgat.cli.show import show_page
 from deepgat.experiments import Outcome, Record, RunSpec, peers, study
 
-TARGETS = (peers.PUBLICATIONS, peers.PEERS, study.STUDY)
-OURS = "DeepGAT, deep"
-"""The peer that the others are compared with."""
+DEPTH_TARGETS = {
+    peers.PEERS: (peers.peer_specs, peers.OURS),
+    peers.CONTEST: (peers.contender_specs, peers.OURS),
+    study.STUDY: (study.study_specs, study.BASE),
+}
+"""Target → what makes its runs, and the system that the others are compared with."""
+TARGETS = (peers.PUBLICATIONS, *DEPTH_TARGETS)
 
 
 def reproduce_peers(
@@ -37,9 +41,7 @@ def reproduce_peers(
         ]
         show_page(Page(target, [report.publication_table(rows)]), out)
         return specs, outcome
-    make, base = (
-        (study.study_specs, study.BASE) if target == study.STUDY else (peers.peer_specs, OURS)
-    )
+    make, base = DEPTH_TARGETS[target]
     labelled = make(**grid)
     specs = list(dict.fromkeys(spec for own in labelled.values() for spec in own))
     outcome = obtain(specs)

@@ -58,8 +58,9 @@ def reproduce(
         typer.Argument(
             help="table1, degradation, depth, table2, attention-kl, nearest-neighbor, "
             "over-smoothing, lemmas, or all of these. Beyond the paper: publications (other "
-            "systems beside their own numbers), peers (all systems, 2 to 128 layers), study (the "
-            "deep recipe with one thing changed at a time).",
+            "systems beside their own numbers), peers (all systems, 2 to 128 layers), contenders "
+            "(the best of them, with many repetitions), study (the deep recipe with one thing "
+            "changed at a time).",
         ),
     ],
     protocol: Annotated[
@@ -88,7 +89,7 @@ def reproduce(
     systems: Annotated[
         str | None,
         typer.Option(
-            help="Some of the systems of peers or study, with semicolons: 'gcnii;deepgat, deep'."
+            help="Some of the systems (peers, contenders, study), with semicolons: 'gcnii;gat'."
         ),
     ] = None,
     store: StoreOption = STORE,
@@ -143,7 +144,9 @@ def reproduce(
         return outcome
 
     if systems is not None and (target not in TARGETS or target == peers.PUBLICATIONS):
-        raise UserError(f"--systems is for the targets peers and study: leave it out for {target}")
+        raise UserError(
+            f"--systems is for the targets peers, contenders and study: leave it out for {target}"
+        )
     if target in TARGETS:
         grid["systems"] = None if systems is None else systems.split(";")
         specs, outcome = reproduce_peers(target, grid, obtain, out)

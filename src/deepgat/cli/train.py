@@ -23,7 +23,7 @@ from deepgat.errors import UserError, unknown_name
 from deepgat.nn.presets import OF_THE_PAPER, resolve
 from deepgat.nn.systems import LABEL_PROPAGATION
 from deepgat.progress import Progress
-from deepgat.recipes import Recipe, recipe
+from deepgat.recipes import Recipe, recipe, suited
 from deepgat.runs import ModelCard, train_once
 from deepgat.saving import check_can_write, is_model_folder, save_run, saved_record, to_json
 from deepgat.train import choose_device
@@ -60,12 +60,13 @@ def train(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="paper (the default): the paper's equations. authors: their code's choices. "
-            "gcnii, g2, …: another system's body around the model's score."
+            help="deep (the default): depth without loss. paper (the default with --model): the "
+            "paper's equations. authors: their code's choices. gcnii, g2, …: another system's "
+            "body around the model's score."
         ),
     ] = None,
     layers: Annotated[
-        int | None, typer.Option(help="L, number of layers; 2 unless the preset has its own.")
+        int | None, typer.Option(help="L, number of layers; 16 in deep, 2 in paper and authors.")
     ] = None,
     hidden: Annotated[int | None, typer.Option(help="D, width of one head.")] = None,
     heads: Annotated[int | None, typer.Option(help="H, heads of the hidden layers.")] = None,
@@ -155,7 +156,9 @@ def train(
     The best epoch is chosen on validation nodes; test nodes are scored once, at the end.
     Ctrl-C keeps the best weights so far.
 
-    Example: deepgat train cs --model deepgat --layers 15 --preset authors --seeds 0-4
+    Example: deepgat train cora
+
+    Example: deepgat train cs --preset authors --layers 15 --seeds 0-4
 
     Example: deepgat train --config gcnii-cora --seeds 0-9
     """
@@ -196,18 +199,12 @@ def train(
         "device": device,
         "precision": precision,
     }
-    plan = recipe(
-        preset,
-        model,
-        score=score,
-        dataset=dataset.lower(),
-        training={
-            **(file.training if file is not None else {}),
-            **parse_training(training_choice or []),
-            **_given(training),
-        },
-        **choices,
-    )
+    changes = {
+        **(file.training if file is not None else {}),
+        **parse_training(training_choice or []),
+        **_given(training),
+    }
+    plan = recipe(preset, model, score=score, dataset=dataset.lower(), training=changes, **choices)
     if width is not None:
         if hidden is not None:
             raise UserError("--width and --hidden say the same thing twice: give one of them")
@@ -225,6 +222,8 @@ def train(
     else:
         assert team is not None
         data = read_part(folder, team.rank, team.size)
+    if "self_training" not in changes:
+        plan = suited(plan, data)
     keeping = _Keeping(resume or (out is not None and launch.restarted()), save_every)
 
     records = []

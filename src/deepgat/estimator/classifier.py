@@ -30,7 +30,7 @@ from deepgat.estimator.inputs import (
     validation_rows,
 )
 from deepgat.inputs import WEIGHT
-from deepgat.recipes import Recipe, recipe
+from deepgat.recipes import Recipe, recipe, suited
 from deepgat.runs import Run, train_once
 from deepgat.train import evaluate
 
@@ -47,7 +47,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
         model, preset, attention: the system, its body and its score; as ``--model``, ``--preset``
-            and ``--score`` of ``deepgat train``.
+            and ``--score`` of ``deepgat train``; all None: ``deep``, 16 layers.
         layers, hidden, heads, dropout: L, D, H and the share dropped; None: the preset's.
         settings: any other model settings, ``{"norm": "layer"}``.
         lr, weight_decay, epochs, patience, monitor: of the training; None: the preset's.
@@ -70,7 +70,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        model: str = "deepgat",
+        model: str | None = None,
         preset: str | None = None,
         attention: str | None = None,
         *,
@@ -153,7 +153,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         if weight is not None:
             dataset.graph[WEIGHT] = torch.zeros(graph.num_nodes)
             dataset.graph[WEIGHT][slice(None) if rows is None else rows] = weight.float()
-        run = train_once(dataset, self._recipe(), seed)
+        run = train_once(dataset, suited(self._recipe(), dataset), seed)
         self.classes_ = labels.classes
         self.n_features_in_ = graph.num_features
         self._remember(run, dataset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from deepgat.config import Config
 from deepgat.data.entries import find_entry
@@ -15,13 +15,41 @@ DATASETS = ("cora", "citeseer", "pubmed", "cs", "physics")
 DEPTHS = (2, 4, 8, 16, 32, 64, 128)
 STORED_SPLITS = 10
 QUICK_DATASETS, QUICK_DEPTHS, QUICK_EPOCHS = ("csbm",), (2, 8), 30
-OWN: tuple[Mapping[str, Any], ...] = ({},)
-"""A system's own training alone."""
+
+
+class Change(NamedTuple):
+    """What is set otherwise, of the model and of its training."""
+
+    model: Mapping[str, Any] = {}
+    training: Mapping[str, Any] = {}
+
+    def of(self, config: Config) -> Config:
+        return replace(
+            config,
+            model={**config.model, **self.model},
+            training={**config.training, **self.training},
+        )
+
+
+class Repeats(NamedTuple):
+    """How often a run is repeated where nothing else is asked for."""
+
+    public: int
+    """Seeds on a public split."""
+    splits: int
+    """Random splits, where there is no public one; of stored splits all are taken."""
+    seeds: int
+    """Seeds on each of several splits."""
+
+
+FEW = Repeats(public=3, splits=3, seeds=1)
+AS_IT_IS = (Change(),)
 
 
 def depth_specs(
     configs: Mapping[str, Config],
-    candidates: Sequence[Mapping[str, Any]] = OWN,
+    candidates: Mapping[str, Sequence[Change]] | None = None,
+    repeats: Repeats = FEW,
     *,
     quick: bool = False,
     datasets: Sequence[str] | None = None,
@@ -32,23 +60,27 @@ def depth_specs(
 ) -> dict[str, list[RunSpec]]:
     """System → its runs: every dataset at every depth, repeated over seeds and splits.
 
-    Every repetition has one run for each of the candidates, which are changes of the training
-    (``quick``: the first alone). A dataset with a public split is repeated over seeds; one with
-    stored splits over those; the rest over random splits of 20 and 30 nodes per class, with each
-    seed.
+    Every repetition has one run for each of the system's candidates (``quick``: the first alone;
+    none named: the system as it is). A dataset with a public split is repeated over seeds; one
+    with stored splits over those; the rest over random splits of 20 and 30 nodes per class, with
+    each seed.
     """
     if splits is not None and splits < 1:
         raise UserError(f"splits is {splits}: expected 1 or more")
     names = [find_entry(n).key for n in datasets or (QUICK_DATASETS if quick else DATASETS)]
     depths = layers or (QUICK_DEPTHS if quick else DEPTHS)
     wanted = set(configs) if systems is None else {_label(name, configs) for name in systems}
+    often = repeats if splits is None else repeats._replace(splits=splits)
+    among = {
+        label: (candidates or {}).get(label, AS_IT_IS)[: 1 if quick else None] for label in configs
+    }
     return {
         label: [
-            _spec(config, dataset, split, seed, depth, quick, candidate)
+            _spec(candidate.of(config), dataset, split, seed, depth, quick)
             for dataset in dict.fromkeys(names)
             for depth in sorted(set(depths))
-            for split, seed in _repeats(dataset, seeds, splits, quick)
-            for candidate in (candidates[:1] if quick else candidates)
+            for split, seed in _repeats(dataset, seeds, splits, often, quick)
+            for candidate in among[label]
         ]
         for label, config in configs.items()
         if label in wanted
@@ -64,35 +96,25 @@ def _label(name: str, labels: Mapping[str, Config]) -> str:
     return known[typed]
 
 
-def _spec(
-    config: Config,
-    dataset: str,
-    split: str,
-    seed: int,
-    layers: int,
-    quick: bool,
-    candidate: Mapping[str, Any],
-) -> RunSpec:
+def _spec(config: Config, dataset: str, split: str, seed: int, layers: int, quick: bool) -> RunSpec:
     short = {"epochs": QUICK_EPOCHS} if quick else {}
-    there = replace(
-        config,
-        dataset=dataset,
-        model={**config.model, "layers": layers},
-        training={**config.training, **candidate, **short, "seed": seed},
-    )
+    there = Change({"layers": layers}, {**short, "seed": seed}).of(replace(config, dataset=dataset))
     model, training = there.recipe()
     return RunSpec(DataSpec(dataset, split), model, training)
 
 
 def _repeats(
-    dataset: str, seeds: Sequence[int] | None, splits: int | None, quick: bool
+    dataset: str, seeds: Sequence[int] | None, splits: int | None, often: Repeats, quick: bool
 ) -> list[tuple[str, int]]:
     usual = find_entry(dataset).default_split
-    public = usual == "public"
     if quick:
         return [(usual, seed) for seed in seeds or (0,)]
-    if public:
-        return [(usual, seed) for seed in seeds or (0, 1, 2)]
-    count = splits or (STORED_SPLITS if usual.startswith("stored") else 3)
-    stem, ending = ("stored", "") if usual.startswith("stored") else ("random", ":20/30")
-    return [(f"{stem}:{k}{ending}", seed) for seed in seeds or (0,) for k in range(count)]
+    if usual == "public":
+        return [(usual, seed) for seed in seeds or range(often.public)]
+    if usual.startswith("stored"):
+        stem, ending, count = "stored", "", splits or STORED_SPLITS
+    else:
+        stem, ending, count = "random", ":20/30", often.splits
+    return [
+        (f"{stem}:{k}{ending}", seed) for seed in seeds or range(often.seeds) for k in range(count)
+    ]

@@ -1,9 +1,10 @@
 """The other systems: each beside its own publication, and all of them side by side at every depth.
 
-Both start from the shipped settings (:mod:`deepgat.config`). ``publications`` runs them as they
+All start from the shipped settings (:mod:`deepgat.config`). ``publications`` runs them as they
 are, over the repetitions they name. ``peers`` takes the one model of each system to every dataset
 and depth; how it is trained is chosen in every repetition, on validation nodes, from the same
-:data:`CANDIDATES` for all.
+:data:`CANDIDATES` for all. ``contenders`` does so for the best of them, with many repetitions and
+candidates of each system's own.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any
 from deepgat.config import Config, Published, read_config, shipped
 from deepgat.data.entries import find_entry
 from deepgat.errors import UserError
-from deepgat.experiments.depths import depth_specs
+from deepgat.experiments.depths import Change, Repeats, depth_specs
 from deepgat.experiments.spec import RunSpec, read_specs
 
-PUBLICATIONS, PEERS = "publications", "peers"
+PUBLICATIONS, PEERS, CONTEST = "publications", "peers", "contenders"
 
 SETTINGS: Mapping[str, str] = {
     "MLP": "mlp-cora",
@@ -38,9 +39,21 @@ SETTINGS: Mapping[str, str] = {
 }
 """Each system's name and the shipped setting it is taken from."""
 
-CANDIDATES: tuple[Mapping[str, float], ...] = ({}, {"lr": 0.003, "weight_decay": 5e-4})
+CANDIDATES = (Change(), Change(training={"lr": 0.003, "weight_decay": 5e-4}))
 """Training settings to choose from: the system's own, which suit the depth it was published at,
 and a smaller step with the usual decay of citation networks."""
+
+OURS = "DeepGAT, deep"
+_NEAR_OR_FAR = (Change({"initial_residual": 0.1}), Change({"initial_residual": 0.2}))
+CONTENDERS: Mapping[str, Sequence[Change]] = {
+    OURS: _NEAR_OR_FAR,
+    "GCNII": _NEAR_OR_FAR,
+    "APPNP": _NEAR_OR_FAR,
+    "DAGNN": (Change(), Change({"unit_features": True}, {"weight_decay": 0.0})),
+}
+"""The best systems, each with the same budget: two candidates, to choose from on validation nodes.
+DAGNN's are its published settings for citation networks and for the coauthor networks."""
+MANY = Repeats(public=10, splits=5, seeds=2)
 
 HETEROPHILOUS = ("texas", "wisconsin", "cornell", "chameleon", "squirrel", "actor")
 
@@ -75,4 +88,10 @@ def publications(datasets: Sequence[str] | None = None) -> list[Publication]:
 def peer_specs(**grid: Any) -> dict[str, list[RunSpec]]:
     """System → its runs, as :func:`~deepgat.experiments.depths.depth_specs` takes the grid."""
     configs = {label: read_config(setting) for label, setting in SETTINGS.items()}
-    return depth_specs(configs, CANDIDATES, **grid)
+    return depth_specs(configs, dict.fromkeys(configs, CANDIDATES), **grid)
+
+
+def contender_specs(**grid: Any) -> dict[str, list[RunSpec]]:
+    """System → its runs, each with the two candidates of its own that :data:`CONTENDERS` names."""
+    configs = {label: read_config(SETTINGS[label]) for label in CONTENDERS}
+    return depth_specs(configs, CONTENDERS, MANY, **grid)

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from deepgat.config import read_config
-from deepgat.experiments.depths import depth_specs
+from deepgat.experiments.depths import Change, depth_specs
 from deepgat.experiments.spec import RunSpec
 
 STUDY = "study"
-BASE = "deep"
+BASE = "the first recipe"
 SETTING = "deep-cora"
-"""The shipped setting that is changed."""
+FIRST = Change(
+    {
+        "dropout": 0.6,
+        "initial_residual": 0.1,
+        "temperature": 2.0,
+        "attention_from": 1,
+        "layer_loss": 0.3,
+    },
+    {
+        "monitor": "val-loss",
+        "epochs": 1500,
+        "self_training": 0.0,
+        "self_training_from": 50,
+        "confidence": 0.8,
+        "target_temperature": 0.0,
+        "average_weights": 0.0,
+    },
+)
+"""What is changed: the recipe as the study found it; the preset ``deep`` is what came of it."""
 
 _LATE = {"attention_from": 4, "temperature": 3.0}
 _FAR_AND_LATE = {"initial_residual": 0.2, **_LATE}
@@ -26,7 +43,7 @@ _HEADS = {"class_head": "layer", "class_bias": True, "label_hops": 0}
 _SECOND = {**_SOFT, **_AVERAGED, "self_training_from": 0, "epochs": 3000}
 
 
-def _taught(alpha: float) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+def _taught(alpha: float) -> dict[str, Change]:
     """Self-training as a second stage, from the best epoch's weights on."""
     models: dict[str, dict[str, Any]] = {
         "τ = 3 from layer 4 on": _LATE,
@@ -35,7 +52,7 @@ def _taught(alpha: float) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
         "a class head per layer": {**_LATE, **_HEADS},
         "neither: GCNII": _NEITHER,
     }
-    ways = {
+    ways: dict[str, dict[str, Any]] = {
         "second stage": _SECOND,
         "second stage, calibrated": {**_SECOND, "monitor": "calibrated-loss"},
         "second stage, patience 200": {**_SECOND, "patience": 200},
@@ -43,65 +60,65 @@ def _taught(alpha: float) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     }
     usual = next(iter(models)), next(iter(ways))
     return {
-        f"α = {alpha}, {model}, {way}": ({**changed, "initial_residual": alpha}, training)
+        f"α = {alpha}, {model}, {way}": Change({**changed, "initial_residual": alpha}, training)
         for model, changed in models.items()
         for way, training in ways.items()
         if usual[0] == model or usual[1] == way
     }
 
 
-CHANGES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
-    BASE: ({}, {}),
+CHANGES: Mapping[str, Change] = {
+    BASE: Change(),
     # without
-    "no class attention": ({"temperature": 0.0}, {}),
-    "no layer loss": ({"layer_loss": 0.0}, {}),
-    "neither: GCNII": ({"temperature": 0.0, "layer_loss": 0.0}, {}),
-    "no identity map": ({"identity_map": 0.0}, {}),
+    "no class attention": Change({"temperature": 0.0}),
+    "no layer loss": Change({"layer_loss": 0.0}),
+    "neither: GCNII": Change({"temperature": 0.0, "layer_loss": 0.0}),
+    "no identity map": Change({"identity_map": 0.0}),
     # otherwise
-    "a class head per layer": ({"class_head": "layer", "class_bias": True, "label_hops": 0}, {}),
-    "class heads that see labels": ({"class_head": "layer", "class_bias": True}, {}),
-    "gradient through attention": ({"detach_attention": False}, {}),
-    "attention after dropout": ({"clean_attention": False}, {}),
-    "attention dropout .3": ({"attention_dropout": 0.3}, {}),
-    "over rows": ({"normalization": "row"}, {}),
-    "layer norm": ({"norm": "layer"}, {}),
-    "dropout .5": ({"dropout": 0.5}, {}),
-    "width 256": ({"hidden": 256}, {}),
-    "τ = 3": ({"temperature": 3.0}, {}),
-    "τ learnt": ({"learn_temperature": True}, {}),
-    "τ growing to 3 in 8 layers": ({"temperature": 3.0, "temperature_ramp": 8}, {}),
-    "τ = 3, softened by 2": ({"temperature": 3.0, "softening": 2.0}, {}),
-    "τ = 3 from layer 4 on": (_LATE, {}),
-    "compatibility learnt": ({"compatibility": "learnt"}, {}),
-    "α = .2": ({"initial_residual": 0.2}, {}),
-    "α = .2, neither: GCNII": (
-        {"initial_residual": 0.2, "temperature": 0.0, "layer_loss": 0.0}, {}
+    "a class head per layer": Change({"class_head": "layer", "class_bias": True, "label_hops": 0}),
+    "class heads that see labels": Change({"class_head": "layer", "class_bias": True}),
+    "gradient through attention": Change({"detach_attention": False}),
+    "attention after dropout": Change({"clean_attention": False}),
+    "attention dropout .3": Change({"attention_dropout": 0.3}),
+    "over rows": Change({"normalization": "row"}),
+    "layer norm": Change({"norm": "layer"}),
+    "dropout .5": Change({"dropout": 0.5}),
+    "width 256": Change({"hidden": 256}),
+    "τ = 3": Change({"temperature": 3.0}),
+    "τ learnt": Change({"learn_temperature": True}),
+    "τ growing to 3 in 8 layers": Change({"temperature": 3.0, "temperature_ramp": 8}),
+    "τ = 3, softened by 2": Change({"temperature": 3.0, "softening": 2.0}),
+    "τ = 3 from layer 4 on": Change(_LATE),
+    "compatibility learnt": Change({"compatibility": "learnt"}),
+    "α = .2": Change({"initial_residual": 0.2}),
+    "α = .2, neither: GCNII": Change(
+        {"initial_residual": 0.2, "temperature": 0.0, "layer_loss": 0.0}
     ),
     # further
-    "best epoch by F1": ({}, {"monitor": "val-f1"}),
-    "averaged weights": ({}, _AVERAGED),
-    "self-training": ({}, _TAUGHT),
-    "self-training, weight 3": ({}, {"self_training": 3.0}),
-    "self-training, confidence .9": ({}, {**_TAUGHT, "confidence": 0.9}),
-    "self-training, confidence .6": ({}, {**_TAUGHT, "confidence": 0.6}),
-    "self-training, soft targets": ({}, _SOFT),
-    "self-training, layers too": ({}, {**_TAUGHT, "taught_layers": 0.3}),
-    "self-training, no class attention": ({"temperature": 0.0}, _TAUGHT),
-    "self-training, neither: GCNII": ({"temperature": 0.0, "layer_loss": 0.0}, _TAUGHT),
-    "self-training, averaged weights": ({}, {**_TAUGHT, **_AVERAGED}),
-    "α = .2, τ = 3 from layer 4 on": (_FAR_AND_LATE, {}),
-    "α = .2, self-training": ({"initial_residual": 0.2}, _TAUGHT),
-    "α = .2, self-training, neither: GCNII": (
+    "best epoch by F1": Change(training={"monitor": "val-f1"}),
+    "averaged weights": Change(training=_AVERAGED),
+    "self-training": Change(training=_TAUGHT),
+    "self-training, weight 3": Change(training={"self_training": 3.0}),
+    "self-training, confidence .9": Change(training={**_TAUGHT, "confidence": 0.9}),
+    "self-training, confidence .6": Change(training={**_TAUGHT, "confidence": 0.6}),
+    "self-training, soft targets": Change(training=_SOFT),
+    "self-training, layers too": Change(training={**_TAUGHT, "taught_layers": 0.3}),
+    "self-training, no class attention": Change({"temperature": 0.0}, _TAUGHT),
+    "self-training, neither: GCNII": Change({"temperature": 0.0, "layer_loss": 0.0}, _TAUGHT),
+    "self-training, averaged weights": Change(training={**_TAUGHT, **_AVERAGED}),
+    "α = .2, τ = 3 from layer 4 on": Change(_FAR_AND_LATE),
+    "α = .2, self-training": Change({"initial_residual": 0.2}, _TAUGHT),
+    "α = .2, self-training, neither: GCNII": Change(
         {"initial_residual": 0.2, "temperature": 0.0, "layer_loss": 0.0}, _TAUGHT
     ),
-    "α = .2, self-training, averaged weights": (
+    "α = .2, self-training, averaged weights": Change(
         {"initial_residual": 0.2}, {**_TAUGHT, **_AVERAGED}
     ),
-    "α = .2, τ = 3 from layer 4 on, self-training": (_FAR_AND_LATE, _TAUGHT),
-    "α = .2, τ = 3 from layer 4 on, self-training, averaged weights": (
+    "α = .2, τ = 3 from layer 4 on, self-training": Change(_FAR_AND_LATE, _TAUGHT),
+    "α = .2, τ = 3 from layer 4 on, self-training, averaged weights": Change(
         _FAR_AND_LATE, {**_TAUGHT, **_AVERAGED}
     ),
-    "α = .2, τ = 3 from layer 4 on, soft targets, averaged weights": (
+    "α = .2, τ = 3 from layer 4 on, soft targets, averaged weights": Change(
         _FAR_AND_LATE, {**_SOFT, **_AVERAGED}
     ),
     **_taught(0.1),
@@ -112,9 +129,5 @@ CHANGES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
 
 def study_specs(**grid: Any) -> dict[str, list[RunSpec]]:
     """Change → its runs, as :func:`~deepgat.experiments.depths.depth_specs` takes the grid."""
-    base = read_config(SETTING)
-    configs = {
-        name: replace(base, model={**base.model, **model}, training={**base.training, **training})
-        for name, (model, training) in CHANGES.items()
-    }
-    return depth_specs(configs, **grid)
+    base = FIRST.of(read_config(SETTING))
+    return depth_specs({name: change.of(base) for name, change in CHANGES.items()}, **grid)

@@ -95,12 +95,13 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "dagnn": {**_HOPS, "readout": "hop-gate", "input_dropout": 0.8},
     "deep": {
         **_GCNII,
-        "dropout": 0.5,
+        "layers": 16,
         "normalization": "symmetric",
         "class_head": "shared",
         "clean_attention": True,
         "detach_attention": True,
-        "temperature": 2.0,
+        "temperature": 3.0,
+        "attention_from": 4,
         "loss": "output-and-layers",
         "layer_loss": 0.3,
     },
@@ -125,12 +126,14 @@ _OF_MODELS: Mapping[str, Mapping[str, Any]] = {"sage": {"update": "linear-skip",
 def resolve(model: str | None = None, preset: str | None = None) -> tuple[str, str]:
     """(model, preset) in full: either may be left out, and a preset's name may stand as a model's.
 
-    ``("gcnii", None)``, ``(None, "gcnii")`` and ``("gcn", "gcnii")`` are the same.
+    ``("gcnii", None)``, ``(None, "gcnii")`` and ``("gcn", "gcnii")`` are the same. Neither named:
+    ``deep``. A model of the paper named alone: its equations, ``paper``.
     """
     if preset is not None and preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
     if model is None or model in SCORES:
-        preset = "paper" if preset is None else preset
+        if preset is None:
+            preset = "deep" if model is None else "paper"
         return DEFAULT_MODELS[preset] if model is None else model, preset
     bodies = [name for name in PRESETS if name not in OF_THE_PAPER]
     if model not in bodies:
@@ -154,7 +157,8 @@ def model_settings(
     Args:
         model: whose score it is, deepgat, gat, gcn, sage or oracle; or a preset's name for the
             system it is known as, such as gcnii.
-        preset: a name of :data:`PRESETS`; ``paper`` when neither says otherwise.
+        preset: a name of :data:`PRESETS`; left out, ``paper`` for a model that is named, ``deep``
+            where none is.
         score: one of the model's scores.
         choices: settings to replace, such as ``layers=15``.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import sys
@@ -28,8 +29,10 @@ class Group(NamedTuple):
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Run records, one JSON object per line, as ``deepgat train --json`` prints them."""
-    return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    """Run records, one JSON object per line, as ``deepgat train --json`` prints them; .gz too."""
+    content = path.read_bytes()
+    lines = (gzip.decompress(content) if path.suffix == ".gz" else content).decode().splitlines()
+    return [json.loads(line) for line in lines if line.strip()]
 
 
 def grouped(records: Iterable[Record]) -> dict[Group, list[Record]]:
