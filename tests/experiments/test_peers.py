@@ -65,6 +65,34 @@ def test_the_training_is_chosen_on_validation_nodes():
     assert str(table.rows[0][1]) == "60.0"
 
 
+def test_an_overview_has_a_column_per_dataset_and_their_mean():
+    labelled = peers.peer_specs(datasets=["cora", "cs"], layers=[2, 8], systems=["gcn", "gat"])
+    records = {label: [graded_record(s) for s in specs] for label, specs in labelled.items()}
+    both = report.overview_tables(records, "peers")
+    assert [table.name for table in both] == ["peers-2", "peers-8"]
+    cora, cs = report.system_tables(records, "peers")
+    for column, table in enumerate(both, start=1):
+        assert table.columns == ["system", "cora", "cs", "mean"]
+        for row, in_cora, in_cs in zip(table.rows, cora.rows, cs.rows, strict=True):
+            assert [row[0], row[1], row[2]] == [in_cora[0], in_cora[column], in_cs[column]]
+            means = [float(str(cell).split()[0]) for cell in row[1:3]]
+            assert float(row[3]) == pytest.approx(sum(means) / 2, abs=0.1)
+    some = {"GCN": records["GCN"], "GAT": [r for r in records["GAT"] if r["dataset"] == "cs"]}
+    assert report.overview_tables(some, "peers")[0].rows[1][1::2] == ["–", "–"]
+    assert report.overview_tables({"GAT": some["GAT"]}, "peers") == []
+
+
+def test_contenders_have_two_candidates_each_and_the_same_repetitions():
+    labelled = peers.contender_specs(datasets=["cora", "cs"], layers=[16])
+    assert list(labelled) == list(peers.CONTENDERS)
+    for specs in labelled.values():
+        seen = {(s.data.dataset, s.data.split, s.seed) for s in specs}
+        assert len(seen) == 10 + 5 * 2
+        assert len(set(specs)) == len(specs) == 2 * len(seen)
+    alphas = {s.model.initial_residual for s in labelled["GCNII"]}
+    assert alphas == {s.model.initial_residual for s in labelled[peers.OURS]} == {0.1, 0.2}
+
+
 def test_tables_and_figures():
     labelled = peers.peer_specs(datasets=["cora", "cs"], layers=[2, 8])
     records = {label: [graded_record(s) for s in specs] for label, specs in labelled.items()}

@@ -50,6 +50,8 @@ def reproduce_peers(
         *report.system_tables(found, target),
         *report.pair_tables(found, target, base),
         *report.system_tables(found, target, "val"),
+        *report.overview_tables(found, target),
+        *report.overview_tables(found, target, "val"),
     ]
     page = Page(target, tables, report.system_figures(found, target))
     show_page(page, out, grid["quick"])

@@ -19,6 +19,9 @@ FIRST = Change(
         "temperature": 2.0,
         "attention_from": 1,
         "layer_loss": 0.3,
+        "class_head": "shared",
+        "class_bias": False,
+        "label_hops": 3,
     },
     {
         "monitor": "val-loss",

@@ -27,6 +27,13 @@ PARTS = {"test": "Test", "val": "Validation"}
 OWN = "DeepGAT"
 """How the names of our own systems begin; their lines are drawn on top, and thicker."""
 
+_HOW = (
+    "Mean ± half-width of the 95% interval, over splits where there are several, else over seeds. "
+    "One model per system for all depths and datasets; the candidate, where it has several, and "
+    "the epoch are chosen on the validation nodes of every repetition. "
+    f"{NONE}: no run ended with finite numbers."
+)
+
 
 class Printed(NamedTuple):
     """A setting, its runs, and what its authors printed (%)."""
@@ -100,12 +107,39 @@ def system_tables(
                 f"{PARTS[part]} micro-F1 (%) by depth, {dataset}",
                 ["system", *(f"L = {depth}" for depth in depths)],
                 rows,
-                [
-                    "Mean ± half-width of the 95% interval, over splits where there are several, "
-                    "else over seeds. One model per system for all depths and datasets; its way of "
-                    "training and epoch are chosen on the validation nodes of every repetition. "
-                    f"{NONE}: no run ended with finite numbers."
-                ],
+                [_HOW],
+            )
+        )
+    return tables
+
+
+def overview_tables(
+    labelled: Mapping[str, Sequence[Record]], target: str, part: str = "test"
+) -> list[Table]:
+    """A table per depth, where there are several datasets: systems by datasets, and their mean."""
+    found = peer_curves(labelled)
+    if len(found) < 2:
+        return []
+    depths = sorted({d for systems in found.values() for curve in systems.values() for d in curve})
+    tables = []
+    for depth in depths:
+        rows = []
+        for label in labelled:
+            records = [systems.get(label, {}).get(depth, []) for systems in found.values()]
+            scores = [score_on(part, group) if group else None for group in records]
+            if not any(scores):
+                continue
+            known = [score.mean for score in scores if score is not None]
+            mean = f"{fmean(known):.1f}" if len(known) == len(found) else NONE
+            cells = [NONE if score is None else Sourced(str(score), score.runs) for score in scores]
+            rows.append([label, *cells, mean])
+        tables.append(
+            Table(
+                f"{target}-{depth}" if part == "test" else f"{target}-{depth}-{part}",
+                f"{PARTS[part]} micro-F1 (%) at L = {depth}",
+                ["system", *found, "mean"],
+                rows,
+                [_HOW],
             )
         )
     return tables
@@ -143,9 +177,14 @@ def pair_tables(labelled: Mapping[str, Sequence[Record]], target: str, base: str
 
 
 def system_figures(labelled: Mapping[str, Sequence[Record]], target: str) -> dict[str, Figure]:
-    """A figure per dataset, depth on a logarithmic axis, names at the right ends of the lines."""
+    """A figure per dataset, depth on a logarithmic axis, names at the right ends of the lines.
+
+    None where there is one depth alone.
+    """
     figures = {}
     for dataset, systems in peer_curves(labelled).items():
+        if len({depth for curve in systems.values() for depth in curve}) < 2:
+            continue
         figure, axes = new_axes(8.4, 5.0)
         ends = {}
         for index, (label, curve) in enumerate(systems.items()):
