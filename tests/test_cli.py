@@ -262,6 +262,16 @@ def test_the_table_has_a_row_per_seed_and_the_mean_with_its_interval(run):
     assert f"{mean:.2f} ±{12.7062 * 50 * abs(scores[0] - scores[1]):.1f}" in row
 
 
+def test_the_default_leaves_self_training_out_where_steps_see_parts_of_the_graph(run):
+    options = ("--layers", "2", "--train", "batches=clusters", "--train", "clusters=4", *QUICK)
+    (record,) = run("train", "csbm", "--json", *options).records
+    assert record["training"]["batches"] == "clusters"
+    assert "self_training" not in record["training"]
+    refused = run("train", "csbm", "--train", "self_training=1", *options)
+    assert refused.code == 2
+    assert "self_training takes one graph" in refused.err
+
+
 def test_one_seed_has_no_mean(run):
     shown = run("train", "csbm", "--layers", "1", *QUICK)
     assert "1 layer," in shown.out

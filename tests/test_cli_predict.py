@@ -153,7 +153,7 @@ def test_a_search_goes_on_where_it_stopped(run, tmp_path, monkeypatch):  # noqa:
     assert not best.exists()
     found = json.loads(run(*command, "--trials", 4).out)
     assert len(found["trials"]) == 4  # the interrupted one counts as tried
-    assert found["trials"][0]["settings"]["hidden"] == 8  # begins with the preset's own
+    assert found["trials"][0]["settings"]["hidden"] == 64  # begins with the preset's own
     scores = [trial["val_f1"] for trial in found["trials"] if trial["val_f1"] is not None]
     assert found["val_f1"] == max(scores)
     assert "layers" not in found["settings"]

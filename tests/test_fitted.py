@@ -22,11 +22,11 @@ def data():
 
 @pytest.fixture(scope="module")
 def model(data):
-    return deepgat.fit(data, layers=3, training=QUICK)
+    return deepgat.fit(data, "deepgat", layers=3, training=QUICK)
 
 
 def test_fit_gives_the_numbers_of_a_run(data, model):
-    run = train_once(data, recipe(layers=3, training=QUICK))
+    run = train_once(data, recipe("paper", layers=3, training=QUICK))
     assert model.scores == run.evaluation.micro_f1
     found = model.predict(data)
     torch.testing.assert_close(found.probabilities, run.evaluation.logits[0].softmax(1))
@@ -175,3 +175,16 @@ def test_edges_need_weights_where_the_training_had_some(data):
     with pytest.raises(UserError, match="trained with weights of the edges"):
         found.predict(data)
     assert len(found.predict(weighted).labels) == weighted.num_nodes
+
+
+def test_nothing_named_is_deep_without_self_training_where_the_data_does_not_suit_it():
+    """One graph of classes has it; several graphs of labels are trained without, unless asked."""
+    quick = {"epochs": 2, "device": "cpu"}
+    one = deepgat.fit(tiny_dataset(), hidden=4, training=quick)
+    assert one.card.settings.layers == 16
+    assert one.card.training.self_training == 1
+    several = deepgat.fit(tiny_labels(), hidden=4, training=quick)
+    assert several.card.settings.layers == 16
+    assert several.card.training.self_training == 0
+    with pytest.raises(UserError, match="self_training takes one graph"):
+        deepgat.fit(tiny_labels(), hidden=4, training={**quick, "self_training": 1.0})

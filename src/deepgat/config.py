@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from deepgat.errors import UserError, unknown_name
+from deepgat.nn.presets import OF_THE_PAPER, resolve
 from deepgat.recipes import Recipe, recipe
 
 FIELDS: Mapping[str, tuple[str, ...] | None] = {
@@ -76,10 +77,8 @@ class Config:
     @property
     def system(self) -> str:
         """The name under which ``deepgat models`` lists what it is a setting of."""
-        model = self.model.get("model")
-        if self.preset in (None, "paper", "authors", "standard"):
-            return "deepgat" if model is None else str(model)
-        return str(self.preset)
+        model, preset = resolve(self.model.get("model"), self.preset)
+        return model if preset in (*OF_THE_PAPER, "standard") else preset
 
 
 def shipped() -> dict[str, Path]:

@@ -21,7 +21,7 @@ from deepgat.data.transforms import SPLITS
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, LayerOutputs
 from deepgat.nn.outputs import Until
-from deepgat.recipes import recipe
+from deepgat.recipes import recipe, suited
 from deepgat.runs import ModelCard, Run, train_once
 from deepgat.saving import load_run, save_run
 from deepgat.train import Epoch, choose_device, prepare
@@ -52,6 +52,8 @@ def fit(
     """
     data = as_dataset(graph)
     plan = recipe(preset, model, score=score, dataset=data.name, training=training, **choices)
+    if "self_training" not in (training or {}):
+        plan = suited(plan, data)
     run = train_once(data, plan, seed, on_epoch)
     return Model(run.model, run.card, run=run, dataset=data)
 

@@ -12,6 +12,8 @@ from deepgat.data import NodeDataset
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, build_model, model_settings
 from deepgat.ops import Neighbors
+from deepgat.recipes import recipe
+from deepgat.runs import train_once
 from deepgat.train import prepare
 from tiny import tiny_dataset, tiny_labels
 
@@ -88,6 +90,23 @@ def test_the_papers_wiring_passes_at_layer_1_and_only_weighs_at_layer_2():
     assert [three.own_label_reaches(layer) for layer in (0, 1)] == [0, 0]
     assert three.own_label_reaches(2) == len(with_neighbours(data))
     assert {(path.layer, path.hops) for path in three.paths} == {(2, 2)}
+
+
+def test_the_deep_preset_is_clean_when_it_is_trained():
+    """All of it: 16 layers, both stages of its training."""
+    data = tiny_dataset()
+    plan = recipe("deep", hidden=4, training={"patience": 3, "epochs": 60, "device": "cpu"})
+    assert plan.training.self_training
+    assert plan.model.layers == 16
+    run = train_once(data, plan)
+    report = check(run.model, data)
+    assert report.layers == list(range(17))
+    assert report.clean
+    assert report.own_change.eq(0).all()
+    assert report.verdict == (
+        "No prediction depends on its node's own label (15 of 15 training nodes tried); no "
+        "prediction depends on a validation label; no prediction depends on a test label."
+    )
 
 
 @pytest.mark.parametrize("preset", ["paper", "authors"])

@@ -71,6 +71,15 @@ def identity_matrix(nbrs):
     return torch.eye(len(nbrs), dtype=torch.double)
 
 
+ONE_HEAD = {
+    "model": "deep",
+    "class_head": "shared",
+    "class_bias": False,
+    "temperature": 2.0,
+    "attention_from": 1,
+}
+"""The readout predicts the classes of all layers, and all layers attend."""
+
 CASES: dict[str, tuple[dict, Literal]] = {
     "gcnii": (
         {"model": "gcnii"},
@@ -128,22 +137,27 @@ CASES: dict[str, tuple[dict, Literal]] = {
         gcn_literal(jump=lambda hs: torch.stack(hs).amax(0)),
     ),
     "sage": ({"model": "sage", "preset": "standard"}, systems.sage),
-    "deep": ({"model": "deep"}, deep_literal()),
+    "deep": ({"model": "deep"}, deep_literal(tau=3.0, first=4, own_heads=True)),
+    "deep from the first layer on": (
+        {"model": "deep", "attention_from": 1},
+        deep_literal(tau=3.0, own_heads=True),
+    ),
+    "deep, one class head": (ONE_HEAD, deep_literal()),
     "deep with gradients through the attention": (
-        {"model": "deep", "detach_attention": False, "temperature": 3.0},
+        {**ONE_HEAD, "detach_attention": False, "temperature": 3.0},
         deep_literal(tau=3.0, detach=False),
     ),
     "deep with learned τ": (
-        {"model": "deep", "learn_temperature": True, "temperature": 1.5},
+        {**ONE_HEAD, "learn_temperature": True, "temperature": 1.5},
         deep_literal(),
     ),
     "deep with learnt compatibility": (
-        {"model": "deep", "compatibility": "learnt"},
+        {**ONE_HEAD, "compatibility": "learnt"},
         deep_literal(),
     ),
     "deep with learnt compatibility and τ, gradients, over rows": (
         {
-            "model": "deep",
+            **ONE_HEAD,
             "compatibility": "learnt",
             "learn_temperature": True,
             "detach_attention": False,
@@ -152,16 +166,12 @@ CASES: dict[str, tuple[dict, Literal]] = {
         deep_literal(detach=False, rows=True),
     ),
     "deep with growing τ, softened": (
-        {"model": "deep", "temperature_ramp": 3, "softening": 2.0, "temperature": 3.0},
+        {**ONE_HEAD, "temperature_ramp": 3, "softening": 2.0, "temperature": 3.0},
         deep_literal(tau=3.0, ramp=3, soft=2.0),
     ),
     "deep, attention from layer 3 on, over rows": (
-        {"model": "deep", "attention_from": 3, "normalization": "row"},
+        {**ONE_HEAD, "attention_from": 3, "normalization": "row"},
         deep_literal(first=3, rows=True),
-    ),
-    "deep, a class head per layer": (
-        {"model": "deep", "class_head": "layer", "class_bias": True, "label_hops": 0},
-        deep_literal(own_heads=True),
     ),
     "deepgat in gcnii": (
         {"model": "deepgat", "preset": "gcnii", "label_hops": 0, "loss": "output"},
@@ -248,7 +258,7 @@ def assert_same(case: Case) -> None:
         )
 
 
-@pytest.mark.parametrize("layers", [1, 2, 4])
+@pytest.mark.parametrize("layers", [1, 2, 5])
 @pytest.mark.parametrize("name", CASES)
 def test_equals_the_transcription(name, layers):
     assert_same(Case(name, 9, random_edges(9, 14), layers))
@@ -390,7 +400,8 @@ def test_128_layers_stay_finite_in_single_precision(preset):
 def test_without_temperature_and_layer_loss_the_deep_recipe_is_gcnii():
     choices = {"layers": 6, "dropout": 0.0, "hidden": 8}
     torch.manual_seed(1)
-    deep = build_model(model_settings("deep", temperature=0.0, layer_loss=0.0, **choices), 5, 3)
+    one_head = {**ONE_HEAD, "temperature": 0.0, "layer_loss": 0.0}
+    deep = build_model(model_settings(**one_head, **choices), 5, 3)
     torch.manual_seed(1)
     gcnii = build_model(model_settings("gcnii", **choices), 5, 3)
     x, edge_index = double(20, 5), random_edges(20, 40)
@@ -408,7 +419,7 @@ def test_without_temperature_and_layer_loss_the_deep_recipe_is_gcnii():
 
 
 def test_detached_attention_gives_its_class_heads_no_gradient_but_the_loss():
-    choices = {"class_head": "layer", "layer_loss": 0.0, "layers": 3, "label_hops": 0}
+    choices = {"attention_from": 1, "layer_loss": 0.0, "layers": 3}
     x, edge_index = double(12, 5), random_edges(12, 20)
     for detach, expected in ((True, False), (False, True)):
         settings_ = model_settings("deep", detach_attention=detach, **choices)
@@ -421,14 +432,15 @@ def test_detached_attention_gives_its_class_heads_no_gradient_but_the_loss():
 def test_clean_attention_ignores_dropout_and_the_layer_loss_does_not():
     x, edge_index = torch.randn(40, 5), random_edges(40, 80)
     weights, logits = [], []
-    network = build_model(model_settings("deep", layers=1, input_dropout=0.0), 5, 3).train()
+    network = build_model(model_settings(**ONE_HEAD, layers=1, input_dropout=0.0), 5, 3).train()
     for _ in range(2):
         outputs = network.run(x, edge_index, with_attention=True)
         weights.append(outputs.attention[0].weight)
         logits.append(outputs.layer_logits[0])
     assert torch.equal(*weights)
     assert not torch.equal(*logits)
-    dropped = build_model(model_settings("deep", layers=1, clean_attention=False), 5, 3).train()
+    unclean = model_settings(**ONE_HEAD, layers=1, clean_attention=False)
+    dropped = build_model(unclean, 5, 3).train()
     seen = [dropped.run(x, edge_index, with_attention=True).attention[0].weight for _ in range(2)]
     assert not torch.equal(*seen)
 
@@ -471,10 +483,10 @@ def test_class_heads_are_not_convolution_weights():
 @pytest.mark.parametrize(
     ("choices", "sentence"),
     [
-        ({"initial_residual": 0.1}, "initial_residual needs an encoder"),
-        ({"gate_power": 2.0}, "gate_power needs an encoder"),
-        ({"projection": False}, "projection=no needs an encoder"),
-        ({"class_head": "shared"}, "set readout=linear"),
+        ({"model": "deepgat", "initial_residual": 0.1}, "initial_residual needs an encoder"),
+        ({"model": "deepgat", "gate_power": 2.0}, "gate_power needs an encoder"),
+        ({"model": "deepgat", "projection": False}, "projection=no needs an encoder"),
+        ({"model": "deepgat", "class_head": "shared"}, "set readout=linear"),
         ({"model": "gcnii", "gate_power": 0.5}, "expected 1 or more, or 0"),
         ({"model": "gcnii", "drop_edge": 1.0}, "below 1"),
         ({"model": "gcnii", "preset": "authors"}, "leave the preset 'authors' away"),

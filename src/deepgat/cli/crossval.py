@@ -68,7 +68,12 @@ def crossval(
     if processes is not None and not Team.launched():
         sys.exit(launch.launch(processes, sys.argv[1:]))
     given = {"lr": lr, "weight_decay": weight_decay, "epochs": epochs, "patience": patience}
-    training = {**TRAINING, **{k: v for k, v in given.items() if v is not None}, "device": device}
+    training = {
+        **TRAINING,
+        **{k: v for k, v in given.items() if v is not None},
+        "device": device,
+        "self_training": 0.0,  # it is for the nodes of one graph
+    }
     choices: dict[str, Any] = {**BODY} if preset is None else {}
     if model == GIN:
         choices["dropout"] = 0.5

@@ -15,7 +15,7 @@ from deepgat.cli.show import ERR, OUT, BatchProgress, percent, plain_table
 from deepgat.errors import UserError
 from deepgat.experiments.tuning import Found, Search, Trial, as_config, search
 from deepgat.nn.presets import resolve
-from deepgat.recipes import recipe
+from deepgat.recipes import recipe, suited
 from deepgat.saving import to_json, write_whole
 from deepgat.train import Epoch, choose_device
 
@@ -73,9 +73,10 @@ def tune(
         **parse_choices(choice or []),
         **({} if layers is None else {"layers": layers}),
     )
-    what = Search(plan, tuple(parse_seeds(seeds)), _depths(depths, layers))
+    all_seeds, range_of_depths = tuple(parse_seeds(seeds)), _depths(depths, layers)
     choose_device(device)
     data = load_data(dataset, split, read)
+    what = Search(suited(plan, data), all_seeds, range_of_depths)
     with BatchProgress(trials, quiet) as bar:
 
         def on_epoch(trial: int, seed: int, epoch: Epoch) -> None:

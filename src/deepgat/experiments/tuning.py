@@ -202,10 +202,10 @@ def _names(what: Search) -> list[str]:
     if settings.encoder == "classes":  # a layer of these is a hop: it has no heads or norms
         names = [name for name in names if name not in ("heads", "norm")]
     if settings.model in PREDICTING:
-        names += ["delta"]
-        if settings.class_head == "layer":
+        names.append("delta")
+        if settings.class_head == "layer" and settings.label_hops:
             names.append("label_hops")
-        else:
+        if settings.temperature != 1:
             names.append("temperature")
     if settings.model in ("gat", "deepgat"):
         names.append("attention_dropout")

@@ -31,7 +31,7 @@ _HOW = (
     "Mean ± half-width of the 95% interval, over splits where there are several, else over seeds. "
     "One model per system for all depths and datasets; the candidate, where it has several, and "
     "the epoch are chosen on the validation nodes of every repetition. "
-    f"{NONE}: no run ended with finite numbers."
+    f"{NONE}: no such run, or none that ended with finite numbers."
 )
 
 
