@@ -113,6 +113,17 @@ def test_it_begins_once_patience_has_run_out_from_the_best_weights():
     assert taught.best.val_loss <= alone.best.val_loss
 
 
+def test_from_an_epoch_on_it_has_no_second_stage():
+    data, model = made()
+    settings = TrainSettings(
+        epochs=400, patience=5, lr=0.05, device="cpu", self_training=1.0, self_training_from=500
+    )
+    start = {name: weight.clone() for name, weight in model.state_dict().items()}
+    late = fit(model, data, settings)
+    model.load_state_dict(start)
+    assert late.history == fit(model, data, replace(settings, self_training=0.0)).history
+
+
 def test_before_its_first_epoch_nothing_changes():
     data, model = made()
     start = {name: weight.clone() for name, weight in model.state_dict().items()}

@@ -38,15 +38,17 @@ class Teacher:
         self.graph, self.team = graph, team
         self.weight, self.confidence = settings.self_training, settings.confidence
         self.temperature, self.update = settings.target_temperature, settings.target_update
-        self.began: int | None = settings.self_training_from or None
-        """The epoch from which on the targets count; None: not yet."""
         self.of_layers = settings.taught_layers
+        self.waits = not settings.self_training_from
+        """Whether it begins a second stage, once patience has run out."""
+        self.began: int | None = None
+        """The last epoch before that stage."""
         like, n = next(model.parameters()), graph.y.size(0)
         self.average = like.new_full((n, model.num_classes), 1.0 / model.num_classes)
         self.unlabelled = like.new_ones(n)
         self.unlabelled[graph.nodes["train"]] = 0.0
         self.epoch = like.new_zeros(())
-        self.first = like.new_tensor(math.inf if self.began is None else self.began)
+        self.first = like.new_tensor(math.inf if self.waits else settings.self_training_from)
 
     @staticmethod
     def wanted(
@@ -98,11 +100,9 @@ class Teacher:
         """Of all nodes, for whoever keeps it; all processes of a team call it, the first has it."""
         part = self.graph.part
         average = self.average if part is None else part.gathered(self.average)
-        return (
-            None
-            if average is None
-            else {"average": average, "epoch": self.epoch, "first": self.first}
-        )
+        if average is None:
+            return None
+        return {"average": average, "epoch": self.epoch, "first": self.first}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         part = self.graph.part
@@ -112,4 +112,5 @@ class Teacher:
         self.average.copy_(rows)
         self.epoch.copy_(state["epoch"])
         self.first.copy_(state["first"])
-        self.began = None if math.isinf(self.first.item()) else int(self.first.item())
+        if self.waits and not math.isinf(self.first.item()):
+            self.began = int(self.first.item())

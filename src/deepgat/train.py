@@ -305,8 +305,8 @@ class _Epochs:
         return history[-1].number - since >= self.patience
 
     def teach(self, best: Weights, history: Sequence[Epoch]) -> bool:
-        """Begin self-training from the best weights, if it is wanted and has not begun."""
-        if self.teacher is None or self.teacher.began is not None:
+        """Begin the second stage from the best weights, if there is one and it has not begun."""
+        if self.teacher is None or not self.teacher.waits or self.teacher.began is not None:
             return False
         best.restore()
         if self.averaged is not None:

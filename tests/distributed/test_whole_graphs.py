@@ -14,7 +14,7 @@ from deepgat.errors import UserError
 from deepgat.nn import build_model
 from deepgat.nn.graphs import GIN, GraphClassifier
 from deepgat.ops import Neighbors
-from deepgat.recipes import recipe
+from deepgat.recipes import recipe, suited
 from deepgat.train import evaluate, fit, fit_inputs, scores_of
 
 from together import CASES, DROPOUT, apart, odd_graph, together
@@ -51,7 +51,7 @@ def train_nodes(team: Team | None, jobs: list[tuple[str, str, int]]) -> dict[str
     results = {}
     for name, kind, batch in jobs:
         data = several(3 if kind == "few" else 7, kind)
-        plan = recipe(dataset="digits", **CASES[name], **DROPOUT)
+        plan = suited(recipe(dataset="digits", **CASES[name], **DROPOUT), data)
         settings = replace(plan.model, label_hops=0) if kind == "labels" else plan.model
         torch.manual_seed(0)
         model = build_model(settings, 7, 3, data.multi_label, data.num_edge_features).double()
@@ -87,7 +87,9 @@ def train_graphs(team: Team | None) -> dict[str, Any]:
         settings = replace(plan.model, label_hops=0)
         body = GIN(7, 3, 2, 8) if name == "gin" else build_model(settings, 7, 3)
         model = GraphClassifier(body, "sum").double()
-        training = replace(plan.training, epochs=3, monitor="train-loss", device="cpu")
+        training = replace(
+            plan.training, epochs=3, monitor="train-loss", device="cpu", self_training=0.0
+        )
         device = torch.device("cpu")
         inputs = GraphBatches(graphs[:10], graphs[10:13], 4, device, team, torch.float64)
         history = fit_inputs(model, inputs, training, team=team).history

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from deepgat.data import NodeDataset
 from deepgat.distributed import Team
 from deepgat.nn import build_model
-from deepgat.recipes import recipe
+from deepgat.recipes import recipe, suited
 from deepgat.train import evaluate, fit
 
 PATIENCE_S = 120
@@ -113,7 +113,9 @@ CASES: dict[str, dict[str, Any]] = {
     # no bias: before a batch norm its gradient is nothing but rounding, which Adam scales up
     "authors-batch": {"preset": "authors", "layers": 2, "hidden": 4, "heads": 2, "norm": "batch",
                       "bias": False},
-    "deep": {"preset": "deep", "layers": 4, "hidden": 8},
+    "deep": {"preset": "deep", "layers": 4, "hidden": 8, "attention_from": 2},
+    "second-stage": {"preset": "deep", "layers": 3, "hidden": 8, "attention_from": 1,
+                     "training": {"patience": 1, "lr": 0.2}},
     "taught": {"preset": "deep", "layers": 3, "hidden": 8,
                "training": {"self_training": 1.0, "confidence": 0.35, "self_training_from": 1}},
     "gcnii": {"preset": "gcnii", "layers": 4, "hidden": 8},
@@ -162,14 +164,14 @@ def train(
     data = dataset(kind)
     for name in names:
         plan = recipe(dataset="digits", **CASES[name], **(DROPOUT if drop else NONE))
+        plan = suited(plan, data)
         settings = plan.model
         if kind == "labels":
             settings = replace(settings, label_hops=0)
         torch.manual_seed(0)
         model = build_model(settings, 7, 3, data.multi_label, data.num_edge_features).double()
         training = replace(
-            plan.training, epochs=5, patience=9, monitor="train-loss", device="cpu",
-            checkpoint=checkpoint,
+            plan.training, epochs=5, monitor="train-loss", device="cpu", checkpoint=checkpoint,
         )  # fmt: skip
         fitted = fit(model, data, training, team=team)
         scores = evaluate(model, data, "cpu", team)
