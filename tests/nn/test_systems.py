@@ -26,7 +26,15 @@ Literal = Callable[[Tensor, transcription.Neighbours, systems.Weights, int], tup
 
 
 def deep_literal(
-    tau=2.0, ramp=0, first=1, soft=1.0, rows=False, detach=True, own_heads=False, layer_loss=True
+    tau=2.0,
+    ramp=0,
+    first=1,
+    last=99,
+    soft=1.0,
+    rows=False,
+    detach=True,
+    own_heads=False,
+    layer_loss=True,
 ):
     """The recipe: class attention inside GCNII."""
 
@@ -41,7 +49,7 @@ def deep_literal(
 
         def attention(layer, h):
             p = logits_of(layer, h)
-            if layer < first:
+            if layer < first or layer > last:
                 return systems.class_attention(nbrs, torch.zeros_like(p), 0.0, rows)
             q = systems.softmax_rows((p.detach() if detach else p) / soft)
             own = w.get(f"layers.{layer - 1}.conv.score.temperature")
@@ -141,6 +149,10 @@ CASES: dict[str, tuple[dict, Literal]] = {
     "deep from the first layer on": (
         {"model": "deep", "attention_from": 1},
         deep_literal(tau=3.0, own_heads=True),
+    ),
+    "deep, attention in layers 2 and 3": (
+        {"model": "deep", "attention_from": 2, "attention_to": 3},
+        deep_literal(tau=3.0, first=2, last=3, own_heads=True),
     ),
     "deep, one class head": (ONE_HEAD, deep_literal()),
     "deep with gradients through the attention": (

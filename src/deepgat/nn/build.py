@@ -103,6 +103,7 @@ def _score(settings: ModelSettings, multi_label: bool) -> ScoreFactory:
             learned=settings.learn_temperature,
             ramp=settings.temperature_ramp,
             first_layer=settings.attention_from,
+            last_layer=settings.attention_to,
             softening=settings.softening,
             detached=settings.detach_attention,
             compatible=settings.compatibility == "learnt",

@@ -144,7 +144,8 @@ class ClassScore(Score):
         temperature: τ; 1 in the paper.
         learned: learn τ, one per layer, from that start.
         ramp: let τ grow linearly over the first ``ramp`` layers; 0: the same in all.
-        first_layer: layers before this one weigh all neighbours alike, s_vu = 0.
+        first_layer, last_layer: layers before and after weigh all neighbours alike, s_vu = 0; a
+            last layer of 0 is that of the network.
         softening: T; above 1 the predictions that are compared are less sure of themselves.
         detached: no gradient through the attention; the predictions are trained by their loss only.
         compatible: learn M, one per layer.
@@ -161,6 +162,7 @@ class ClassScore(Score):
         learned: bool = False,
         ramp: int = 0,
         first_layer: int = 1,
+        last_layer: int = 0,
         softening: float = 1.0,
         detached: bool = False,
         compatible: bool = False,
@@ -173,7 +175,7 @@ class ClassScore(Score):
         self.start = temperature
         self.temperature = nn.Parameter(torch.tensor(temperature)) if learned else None
         self.ramp = ramp
-        self.first_layer = first_layer
+        self.first_layer, self.last_layer = first_layer, last_layer
         self.softening = softening
         self.detached = detached
 
@@ -184,7 +186,7 @@ class ClassScore(Score):
             nn.init.eye_(self.compatibility)
 
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
-        if inputs.layer < self.first_layer:
+        if inputs.layer < self.first_layer or 0 < self.last_layer < inputs.layer:
             return Uniform()
         logits = inputs.class_logits
         assert logits is not None  # the convolution sees to it

@@ -98,7 +98,7 @@ GATE_LAYERS = ("same", "own")
 GATE_REDUCTIONS = ("mean", "sum")
 CLASS_HEADS = ("layer", "shared")
 COMPATIBILITIES = ("same-class", "learnt")
-LATER = ("compatibility",)
+LATER = ("compatibility", "attention_to")
 """Settings that there were not always; at their defaults they are as if there were none."""
 SHARES = (
     "dropout",
@@ -202,6 +202,7 @@ class ModelSettings:
     temperature_ramp: int = _choice(0, "layers over which τ grows to its full value; 0: none")
     softening: float = _choice(1.0, "T in softmax(p/T), the class predictions compared")
     attention_from: int = _choice(1, "the first layer that attends by class; uniform before")
+    attention_to: int = _choice(0, "the last layer that attends by class; uniform after; 0: all do")
     compatibility: str = _choice(
         "same-class",
         "which classes attend to which: each to itself, or by a learnt C×C matrix",
@@ -239,7 +240,7 @@ class ModelSettings:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise UserError(f"{name} is {value}: expected a share of at least 0 and below 1")
-        for name in ("label_hops", "temperature_ramp"):
+        for name in ("label_hops", "temperature_ramp", "attention_to"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")
         for name in ("delta", "identity_map", "layer_loss", "temperature"):
