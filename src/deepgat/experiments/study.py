@@ -53,6 +53,7 @@ def _taught(alpha: float) -> dict[str, Change]:
         "τ = 2": {},
         "no layer loss": {**_LATE, "layer_loss": 0.0},
         "a class head per layer": {**_LATE, **_HEADS},
+        "a class head per layer, τ = 0 from layer 17 on": {**_LATE, **_HEADS, "attention_to": 16},
         "neither: GCNII": _NEITHER,
     }
     ways: dict[str, dict[str, Any]] = {
@@ -61,12 +62,12 @@ def _taught(alpha: float) -> dict[str, Change]:
         "second stage, patience 200": {**_SECOND, "patience": 200},
         "second stage, own weights": {**_SECOND, "average_weights": 0.0},
     }
-    usual = next(iter(models)), next(iter(ways))
+    usual, (first, calibrated, *_) = next(iter(models)), ways
     return {
         f"α = {alpha}, {model}, {way}": Change({**changed, "initial_residual": alpha}, training)
         for model, changed in models.items()
         for way, training in ways.items()
-        if usual[0] == model or usual[1] == way
+        if model == usual or way in (first, calibrated)
     }
 
 
