@@ -1,8 +1,8 @@
 """Neighbour attention on one part of a divided graph: borrow the neighbours' rows, run as ever.
 
-The kernels for whole graphs run on the lists ``square`` of a part (:class:`PartNeighbors`), in
-which every node has a row; the rows of the halo come from the processes that own it, and what is
-computed for it is thrown away.
+While the rows of the halo travel, the *inner* targets, all of whose neighbours are own nodes, have
+their turn; then the others. The kernels for whole graphs run on lists of either
+(:class:`~deepgat.ops.part_lists.Side`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from deepgat.ops import attention, draws, reference
-from deepgat.ops.neighbors import Neighbors, PartNeighbors
+from deepgat.ops.neighbors import Neighbors
+from deepgat.ops.part_lists import PartNeighbors, Side
 from deepgat.ops.scores import (
     Additive,
     ClassAgreement,
@@ -41,18 +42,60 @@ def neighbor_attention(
     The symmetric weights are e_vu / sqrt(d_v d_u) = sqrt(d_v) · (e_vu / d_v) · 1/sqrt(d_u): row
     weights, of values that their own process has divided by sqrt(d_u).
     """
-    lists, own = neighbors.square, neighbors.part.own
-    if seed is not None:
-        seed = draws.numbered(seed, neighbors.part.ids)
-    if bias is not None:
-        bias = _padded(bias, lists.num_edges)
+    part = neighbors.part
+    if not part.borrows:  # the graph, or several, as a whole
+        if seed is not None:
+            seed = draws.numbered(seed, part.ids)
+        return run(neighbors.square, value, form, normalization, dropout, seed, bias)
+    biases = {} if bias is None else {id(s): s.of_edges(bias) for s in neighbors.sides if s}
+
+    def attend(side: Side, form: ScoreForm, value: Tensor) -> Tensor:
+        where = side.lists, value, form, Normalization.ROW
+        return run(*where, dropout, side.seed(seed), biases.get(id(side)))
+
     if normalization is Normalization.ROW:
-        form, (value,) = _everywhere(neighbors, form, value)
-        return run(lists, value, form, normalization, dropout, seed, bias)[:own]
-    form, _ = _everywhere(neighbors, form)
-    half = _log_sums(lists, form, bias, run, value)[:own].unsqueeze(-1).to(value.dtype) / 2
-    value = neighbors.with_halo(value * (-half).exp())
-    return run(lists, value, form, Normalization.ROW, dropout, seed, bias)[:own] * half.exp()
+        return _in_turn(
+            neighbors,
+            [*_compared(form), value],
+            lambda side, found: attend(side, _on_side(side, form, found[:-1]), found[-1]),
+        )
+    forms: dict[int, ScoreForm] = {}
+
+    def log_sums(side: Side, found: list[Tensor]) -> Tensor:
+        forms[id(side)] = here = _on_side(side, form, found)
+        return _log_sums(side.lists, here, biases.get(id(side)), run, value)
+
+    log_d = _in_turn(neighbors, _compared(form), log_sums)
+    half = log_d.unsqueeze(-1).to(value.dtype) / 2
+    out = _in_turn(
+        neighbors,
+        [value * (-half).exp()],
+        lambda side, found: attend(side, forms[id(side)], found[0]),
+    )
+    return out * half.exp()
+
+
+def _in_turn(
+    neighbors: PartNeighbors,
+    tensors: list[Tensor],
+    work: Callable[[Side, list[Tensor]], Tensor],
+) -> Tensor:
+    """What ``work`` finds for the inner targets, then for those that need the halo: [own, …].
+
+    It is given the tensors [own, …] with a row for every node of the side; what is named twice
+    travels once. Every process does all of it, whatever it holds, so that all speak in one order.
+    """
+    inner, border = neighbors.sides
+    once = {id(x): x for x in tensors}
+    loan = neighbors.part.borrow(list(once.values()))
+
+    def given(found: list[Tensor]) -> list[Tensor]:
+        by_name = dict(zip(once, found, strict=True))
+        return [by_name[id(x)] for x in tensors]
+
+    early = None if inner is None else work(inner, given(loan.own))
+    late = work(border, given(loan.joined(border.own)))
+    return border.joined(late, early, neighbors.part.own)
 
 
 def attention_weights(
@@ -64,50 +107,48 @@ def attention_weights(
     """As :func:`deepgat.ops.reference.attention_weights`, of a whole graph or of one part."""
     if not isinstance(neighbors, PartNeighbors):
         return reference.attention_weights(neighbors, form, normalization, bias)
-    lists, edges = neighbors.square, neighbors.num_edges
-    form, _ = _everywhere(neighbors, form)
+    lists, edges, part = neighbors.square, neighbors.num_edges, neighbors.part
+    everywhere = Side(lists, part.ids)
+    form = _on_side(everywhere, form, part.with_halo(_compared(form)))
     if bias is not None:
-        bias = _padded(bias, lists.num_edges)
+        bias = everywhere.of_edges(bias)
     weights = reference.attention_weights(lists, form, Normalization.ROW, bias)
     if normalization is Normalization.SYMMETRIC:
         log_d = reference.log_sums(lists, form, bias)
-        log_d = neighbors.with_halo(log_d[: neighbors.part.own])
+        log_d = neighbors.with_halo(log_d[: part.own])
         apart = reference.target_rows(log_d, lists) - reference.source_rows(log_d, lists)
         weights = weights * (apart / 2).exp()
     return weights[:edges]
 
 
-def _everywhere(
-    neighbors: PartNeighbors, form: ScoreForm, *values: Tensor
-) -> tuple[ScoreForm, list[Tensor]]:
-    """The form and the values with a row for every node of the square lists, by one message.
+def _compared(form: ScoreForm) -> list[Tensor]:
+    """What a score reads of a neighbour: [own, …] each."""
+    match form:
+        case DotProduct(_, key):
+            return [key]
+        case ClassAgreement(logits):
+            return [logits]
+        case Additive(_, source):
+            return [source]
+        case EdgeScore() | Uniform():
+            return []
 
-    Targets are own nodes only: what is theirs is filled up with zeros.
-    """
-    rows = neighbors.square.num_nodes
 
-    def borrow(*wanted: Tensor) -> list[Tensor]:
-        """All of them and the values; what is named twice travels once."""
-        once = {id(x): x for x in (*wanted, *values)}
-        found = dict(zip(once, neighbors.part.with_halo(list(once.values())), strict=True))
-        return [found[id(x)] for x in (*wanted, *values)]
-
+def _on_side(side: Side, form: ScoreForm, compared: list[Tensor]) -> ScoreForm:
+    """The form with a row for every node of a side, ``compared`` having them."""
     match form:
         case DotProduct(query, key):
-            key_everywhere, *found = borrow(key)
             shared = query is key
-            query = key_everywhere if shared else _padded(query, rows)
-            return replace(form, query=query, key=key_everywhere), found
-        case ClassAgreement(logits):
-            logits, *found = borrow(logits)
-            return replace(form, logits=logits), found
-        case Additive(target, source):
-            source, *found = borrow(source)
-            return replace(form, target=_padded(target, rows), source=source), found
+            query = compared[0] if shared else side.of_nodes(query)
+            return replace(form, query=query, key=compared[0])
+        case ClassAgreement():
+            return replace(form, logits=compared[0])
+        case Additive(target):
+            return replace(form, target=side.of_nodes(target), source=compared[0])
         case EdgeScore(score):
-            return EdgeScore(_padded(score, neighbors.square.num_edges)), borrow() if values else []
+            return EdgeScore(side.of_edges(score))
         case Uniform():
-            return form, borrow() if values else []
+            return form
 
 
 def _log_sums(
@@ -141,8 +182,3 @@ def _log_sums(
     mean_key = run(lists, form.key, fixed)
     score = form.scale * (form.query * mean_key).sum(-1)
     return found + (score - score.detach())
-
-
-def _padded(x: Tensor, rows: int) -> Tensor:
-    """x with zeros below: [k, …] → [rows, …]."""
-    return torch.cat([x, x.new_zeros(rows - x.size(0), *x.shape[1:])])
