@@ -1,19 +1,20 @@
 """Neighbour attention on one part of a divided graph: borrow the neighbours' rows, run as ever.
 
-While the rows of the halo travel, the *inner* targets, all of whose neighbours are own nodes, have
-their turn; then the others. The kernels for whole graphs run on lists of either
-(:class:`~deepgat.ops.part_lists.Side`).
+While the rows of the halo travel, every own node attends to its neighbours among the own nodes;
+then those that have some in the halo attend to these, and both are joined (:mod:`.halves`). The
+kernels for whole graphs run on lists of either (:class:`.part_lists.Side`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from deepgat.ops import attention, draws, reference
+from deepgat.ops.halves import Half, KernelHalf, ReferenceHalf
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.part_lists import PartNeighbors, Side
 from deepgat.ops.scores import (
@@ -47,55 +48,29 @@ def neighbor_attention(
         if seed is not None:
             seed = draws.numbered(seed, part.ids)
         return run(neighbors.square, value, form, normalization, dropout, seed, bias)
-    biases = {} if bias is None else {id(s): s.of_edges(bias) for s in neighbors.sides if s}
+    fast = run is attention.neighbor_attention
+    sides = neighbors.sides if part.overlaps else (neighbors.everywhere,)
+    biases = [None if bias is None else side.of_edges(bias) for side in sides]
+    halves: list[Half] = []
 
-    def attend(side: Side, form: ScoreForm, value: Tensor) -> Tensor:
-        where = side.lists, value, form, Normalization.ROW
-        return run(*where, dropout, side.seed(seed), biases.get(id(side)))
+    def attend(side: Side, form: ScoreForm, value: Tensor) -> None:
+        make = KernelHalf.of if fast else ReferenceHalf.of
+        lists, bias = side.lists, biases[len(halves)]
+        halves.append(make(lists, form, bias, value, dropout, side.seed(seed)))
 
     if normalization is Normalization.ROW:
-        return _in_turn(
-            neighbors,
-            [*_compared(form), value],
-            lambda side, found: attend(side, _on_side(side, form, found[:-1]), found[-1]),
-        )
-    forms: dict[int, ScoreForm] = {}
-
-    def log_sums(side: Side, found: list[Tensor]) -> Tensor:
-        forms[id(side)] = here = _on_side(side, form, found)
-        return _log_sums(side.lists, here, biases.get(id(side)), run, value)
-
-    log_d = _in_turn(neighbors, _compared(form), log_sums)
-    half = log_d.unsqueeze(-1).to(value.dtype) / 2
-    out = _in_turn(
-        neighbors,
-        [value * (-half).exp()],
-        lambda side, found: attend(side, forms[id(side)], found[0]),
-    )
-    return out * half.exp()
-
-
-def _in_turn(
-    neighbors: PartNeighbors,
-    tensors: list[Tensor],
-    work: Callable[[Side, list[Tensor]], Tensor],
-) -> Tensor:
-    """What ``work`` finds for the inner targets, then for those that need the halo: [own, …].
-
-    It is given the tensors [own, …] with a row for every node of the side; what is named twice
-    travels once. Every process does all of it, whatever it holds, so that all speak in one order.
-    """
-    inner, border = neighbors.sides
-    once = {id(x): x for x in tensors}
-    loan = neighbors.part.borrow(list(once.values()))
-
-    def given(found: list[Tensor]) -> list[Tensor]:
-        by_name = dict(zip(once, found, strict=True))
-        return [by_name[id(x)] for x in tensors]
-
-    early = None if inner is None else work(inner, given(loan.own))
-    late = work(border, given(loan.joined(border.own)))
-    return border.joined(late, early, neighbors.part.own)
+        for side, found in _in_turn(neighbors, sides, [*_compared(form), value]):
+            attend(side, _on_side(side, form, found[:-1]), found[-1])
+        return _joined(halves, sides)[: part.own]
+    forms = []
+    sums = _LogSums(form, sides, fast, biases)
+    for side, found in _in_turn(neighbors, sides, _compared(form)):
+        forms.append(_on_side(side, form, found))
+        sums.add(forms[-1])
+    half = sums.joined(neighbors).unsqueeze(-1).to(value.dtype) / 2
+    for side, (scaled,) in _in_turn(neighbors, sides, [value * (-half).exp()]):
+        attend(side, forms[len(halves)], scaled)
+    return _joined(halves, sides)[: part.own] * half.exp()
 
 
 def attention_weights(
@@ -108,7 +83,7 @@ def attention_weights(
     if not isinstance(neighbors, PartNeighbors):
         return reference.attention_weights(neighbors, form, normalization, bias)
     lists, edges, part = neighbors.square, neighbors.num_edges, neighbors.part
-    everywhere = Side(lists, part.ids)
+    everywhere = neighbors.everywhere
     form = _on_side(everywhere, form, part.with_halo(_compared(form)))
     if bias is not None:
         bias = everywhere.of_edges(bias)
@@ -151,34 +126,99 @@ def _on_side(side: Side, form: ScoreForm, compared: list[Tensor]) -> ScoreForm:
             return form
 
 
-def _log_sums(
-    lists: Neighbors,
-    form: ScoreForm,
-    bias: Tensor | None,
-    run: Callable[..., Tensor],
-    value: Tensor,
-) -> Tensor:
-    """log d_v = log Σ_u exp(s_vu), with its gradient: [n, H] or [n, 1].
+def _in_turn(
+    neighbors: PartNeighbors, sides: Sequence[Side], tensors: list[Tensor]
+) -> Iterator[tuple[Side, list[Tensor]]]:
+    """Every side with the tensors [own, …] as it needs them, a row for each of its nodes.
+
+    They are asked for at once, what is named twice once, and waited for before the last side: the
+    side before it, which has own nodes alone, is worked on meanwhile. Every process does all of it,
+    whatever it holds, so that all speak in one order.
+    """
+    once = {id(x): x for x in tensors}
+    loan = neighbors.part.borrow(list(once.values()))
+
+    def given(found: list[Tensor]) -> list[Tensor]:
+        by_name = dict(zip(once, found, strict=True))
+        return [by_name[id(x)] for x in tensors]
+
+    if len(sides) > 1:
+        yield sides[0], given(loan.own)
+    yield sides[-1], given(loan.joined(sides[-1].own))
+
+
+def _joined(halves: Sequence[Half], sides: Sequence[Side]) -> Tensor:
+    """out [rows of the first side, H, D] of all neighbours."""
+    first, *rest = halves
+    return first.joined(rest[0], sides[1].targets) if rest else first.alone()
+
+
+class _LogSums:
+    """log d_v = log Σ_u exp(s_vu), with its gradient: [own, H] or [own, 1].
 
     The gradient of log d_v is that of Σ_u α_vu s_vu with α held fast; for dot products that sum is
     <q_v, Σ_u α_vu k_u>, so the kernels find both without a number per edge.
     """
-    if isinstance(form, Uniform) and bias is None:
-        return lists.degree.to(value.dtype).log().unsqueeze(-1)
-    fast = run is attention.neighbor_attention and bias is None
-    if not fast or isinstance(form, Additive | EdgeScore):
-        return reference.log_sums(lists, form, bias)
-    assert isinstance(form, DotProduct | ClassAgreement)
-    found = attention.log_sums(lists, form)
-    compared = [form.query, form.key] if isinstance(form, DotProduct) else [form.logits]
-    if not (torch.is_grad_enabled() and any(x.requires_grad for x in compared)):
-        return found
-    if isinstance(form, ClassAgreement):
-        prediction = form.logits.sigmoid() if form.independent_labels else form.logits.softmax(-1)
-        form = DotProduct(prediction, prediction, form.scale)
-    fixed = DotProduct(form.query.detach(), form.key.detach(), form.scale)
-    if form.query is form.key:
-        fixed = replace(fixed, key=fixed.query)
-    mean_key = run(lists, form.key, fixed)
-    score = form.scale * (form.query * mean_key).sum(-1)
-    return found + (score - score.detach())
+
+    def __init__(
+        self, form: ScoreForm, sides: Sequence[Side], fast: bool, biases: list[Tensor | None]
+    ) -> None:
+        """``fast``: by the kernels, where they can."""
+        self.sides, self.biases = sides, biases
+        plain = biases[0] is None
+        self.uniform = plain and isinstance(form, Uniform)
+        self.fast = plain and fast and isinstance(form, DotProduct | ClassAgreement)
+        self.trained = self.fast and torch.is_grad_enabled() and _has_gradient(form)
+        self.found: list[Tensor] = []
+        self.halves: list[ReferenceHalf] = []
+        self.dots: list[DotProduct] = []
+        self.mean_keys: list[Half] = []
+
+    def add(self, form: ScoreForm) -> None:
+        """The next side's sums."""
+        if self.uniform:
+            return
+        if not self.fast:
+            number = len(self.halves)
+            lists, bias = self.sides[number].lists, self.biases[number]
+            self.halves.append(ReferenceHalf.of(lists, form, bias))
+            return
+        assert isinstance(form, DotProduct | ClassAgreement)
+        lists = self.sides[len(self.found)].lists
+        self.found.append(attention.log_sums(lists, form))
+        if not self.trained:
+            return
+        if isinstance(form, ClassAgreement):
+            logits = form.logits
+            prediction = logits.sigmoid() if form.independent_labels else logits.softmax(-1)
+            form = DotProduct(prediction, prediction, form.scale)
+        self.dots.append(form)
+        fixed = DotProduct(form.query.detach(), form.key.detach(), form.scale)
+        if form.query is form.key:
+            fixed = replace(fixed, key=fixed.query)
+        self.mean_keys.append(KernelHalf.of(lists, fixed, None, form.key))
+
+    def joined(self, neighbors: PartNeighbors) -> Tensor:
+        """Those of all neighbours."""
+        own = neighbors.part.own
+        if self.uniform:
+            return neighbors.degree.double().log().unsqueeze(-1)
+        if not self.fast:
+            half, *others = self.halves
+            if others:
+                half = half.with_(others[0], self.sides[1].targets)
+            return half.log_sums()[:own]
+        found, *rest = self.found
+        if rest:
+            targets = self.sides[1].targets
+            both = torch.logaddexp(found[targets], rest[0][: targets.numel()])
+            found = found.index_copy(0, targets, both)
+        if not self.trained:
+            return found[:own]
+        score = self.dots[0].query * _joined(self.mean_keys, self.sides)
+        score = self.dots[0].scale * score.sum(-1)
+        return (found + (score - score.detach()))[:own]
+
+
+def _has_gradient(form: ScoreForm) -> bool:
+    return any(isinstance(x, Tensor) and x.requires_grad for x in vars(form).values())

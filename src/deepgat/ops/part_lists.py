@@ -1,4 +1,4 @@
-"""The neighbour lists of one part of a divided graph, and those of its inner and border nodes."""
+"""The neighbour lists of one part of a divided graph, and their halves: own nodes, and the halo."""
 
 from __future__ import annotations
 
@@ -46,28 +46,25 @@ class PartNeighbors(Neighbors):
         return self.part.ids[super().edge_index]
 
     @cached_property
-    def sides(self) -> tuple[Side | None, Side]:
-        """Inner targets, whose neighbours are all own nodes, and border targets, the others.
+    def everywhere(self) -> Side:
+        """All neighbours: the lists ``square``."""
+        return Side(self.inner, self.part.ids)
 
-        Where nothing is computed while rows travel, all are border targets.
+    @cached_property
+    def sides(self) -> tuple[Side, Side]:
+        """Every list in two: the neighbours that are own nodes, and those that are in the halo.
+
+        The first has a list for every own node; the second for those with a neighbour in the halo.
         """
         lists = replace(self.inner, log_weight=None, features=None)
-        if not self.part.overlaps:
-            return None, Side(lists, self.part.ids)
-        own, halo = self.part.own, lists.num_nodes - self.part.own
-        source, target = self.source.long(), self.target.long()
-        on_border = source.new_zeros(own, dtype=torch.bool)
-        on_border[target[source >= own]] = True
-        loop, late = source == target, on_border[target]
-        named = on_border.clone()
-        named[source[late & (source < own)]] = True
-        inner = _side(lists, self.part, ~late, ~late | loop, source.new_ones(own).bool(), 0)
-        border = _side(lists, self.part, late, late | (loop & named[target]), named, halo)
-        return inner, replace(
-            border,
-            own=named.nonzero().squeeze(1),
-            targets=on_border.nonzero().squeeze(1),
-            places=on_border[named].nonzero().squeeze(1),
+        own = self.part.own
+        across = self.source >= own
+        on_border = across.new_zeros(own)
+        on_border[self.target[across].long()] = True
+        ours, theirs = across.new_ones(own), across.new_zeros(lists.num_nodes - own)
+        return (
+            _side(lists, self.part, ~across, torch.cat([ours, theirs]), False),
+            _side(lists, self.part, across, torch.cat([on_border, ~theirs]), True),
         )
 
     def with_halo(self, x: Tensor) -> Tensor:
@@ -84,86 +81,78 @@ class PartNeighbors(Neighbors):
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Some targets of a part, with lists that have a row for every node that these targets name.
+    """Some of the edges of a part, as lists with a row for every node that they name.
 
-    The other rows are lists of a node alone, as kernels for whole graphs want them; what is found
-    there is thrown away.
+    Nodes of the halo have a list of themselves alone, below all others: kernels for whole graphs
+    want a list for every row, and what is found there is thrown away.
 
     Attributes:
-        lists: over some own nodes, and then the halo or none of it.
-        ids: [rows] the numbers of its rows in the whole graph.
-        edges: [e] which edges of the part the lists hold, the halo's own lists left out; None: all.
-        filling: [E, 1] which edges of the lists are there for throw-away rows alone, and of own
-            nodes; None: none.
-        own: [k] the own nodes that have a row; None: all, in their order.
-        targets: [t] the own nodes whose lists these are; None: all.
-        places: [t] their rows here; None: the first ones.
+        lists: over own nodes, and then the halo or none of it.
+        ids: [rows] their numbers in the whole graph.
+        edges: [e] which edges of the part they hold, first; None: all.
+        own: [k] the own nodes that have a list, first; None: all, in their order.
     """
 
     lists: Neighbors
     ids: Tensor
     edges: Tensor | None = None
-    filling: Tensor | None = None
     own: Tensor | None = None
-    targets: Tensor | None = None
-    places: Tensor | None = None
 
     def of_nodes(self, x: Tensor) -> Tensor:
-        """A row for each of the side, of targets' tensors [own, …]; the halo's are 0."""
+        """Of a tensor that only targets need [own, …] a row for each here; the halo's are 0."""
         return padded(x if self.own is None else x.index_select(0, self.own), self.lists.num_nodes)
 
     def of_edges(self, x: Tensor) -> Tensor:
-        """Of a per-edge tensor of the part [E, …] the edges here, 0 where they only fill."""
-        x = padded(x if self.edges is None else x.index_select(0, self.edges), self.lists.num_edges)
-        return x if self.filling is None else x.masked_fill(self.filling, 0.0)
+        """Of a per-edge tensor of the part [E, …] the edges here; 0 for those of the halo."""
+        chosen = x if self.edges is None else x.index_select(0, self.edges)
+        return padded(chosen, self.lists.num_edges)
+
+    @property
+    def targets(self) -> Tensor:
+        """[k] the own nodes that have a list, where these are some."""
+        assert self.own is not None
+        return self.own
 
     def seed(self, seed: Tensor | None) -> Tensor | None:
         """For dropout masks, by the nodes' numbers in the whole graph."""
         return None if seed is None else draws.numbered(seed, self.ids)
 
-    def joined(self, found: Tensor, before: Tensor | None, own: int) -> Tensor:
-        """What was found here [rows, …], put among what was found before for others: [own, …]."""
-        if before is None:
-            return found[:own]
-        assert self.targets is not None
-        assert self.places is not None
-        return before.index_copy(0, self.targets, found.index_select(0, self.places))
 
+def _side(square: Neighbors, part: Part, chosen: Tensor, rows: Tensor, some: bool) -> Side:
+    """The lists with only the edges ``chosen`` [E] and the nodes ``rows`` [own + halo] in them.
 
-def _side(
-    square: Neighbors, part: Part, real: Tensor, keep: Tensor, rows: Tensor, halo: int
-) -> Side:
-    """The lists with only the edges of ``keep`` [E] and the own nodes of ``rows`` [own] in them.
-
-    ``real`` [E] are those for which it is done; ``halo`` is 0 where its nodes have no row. Numbers
-    of nodes and edges stay in their order, so that running counts do.
+    ``some``: not all own nodes. All numbers stay in their order, so that running counts give the
+    new ones.
     """
-    below = square.num_nodes - part.own
-    kept = square.select(torch.cat([keep, keep.new_full((below,), bool(halo))]), False)
-    rows = torch.cat([rows, rows.new_full((below,), bool(halo))])
+    kept = square.select(torch.cat([chosen, rows[part.own :]]), False)
     number = torch.cumsum(rows, 0, dtype=torch.int32) - 1
 
-    def pointers(ptr: Tensor) -> Tensor:  # lists left out are empty
+    def pointers(ptr: Tensor) -> Tensor:  # the lists left out are empty
         return torch.cat([ptr[:-1][rows], ptr[-1:]])
 
+    ptr, source_ptr = pointers(kept.ptr), pointers(kept.source_ptr)
+    source = number[kept.source.long()]
+    target_by_source = number[kept.target_by_source.long()]
+    both_ways = torch.equal(ptr, source_ptr) and torch.equal(source, target_by_source)
+    own = rows[: part.own]
     return Side(
         Neighbors.from_lists(
-            ptr=pointers(kept.ptr),
-            source=number[kept.source.long()],
+            ptr=ptr,
+            source=source,
             target=number[kept.target.long()],
-            source_ptr=pointers(kept.source_ptr),
+            source_ptr=source_ptr,
             by_source=kept.by_source,
-            target_by_source=number[kept.target_by_source.long()],
-            symmetric=False,
+            target_by_source=target_by_source,
+            symmetric=both_ways,
         ),
         part.ids[rows],
-        edges=keep.nonzero().squeeze(1),
-        filling=padded(~real[keep].unsqueeze(1), kept.num_edges),
+        edges=chosen.nonzero().squeeze(1),
+        own=own.nonzero().squeeze(1) if some else None,
     )
 
 
-def padded(x: Tensor, rows: int) -> Tensor:
-    """x with zeros below: [k, …] → [rows, …]; itself where there is nothing to add."""
+def padded(x: Tensor, rows: int, filling: float = 0.0) -> Tensor:
+    """x with zeros, or another number, below: [k, …] → [rows, …]."""
     if x.size(0) == rows:
         return x
-    return torch.cat([x, x.new_zeros(rows - x.size(0), *x.shape[1:])])
+    return torch.cat([x, x.new_full((rows - x.size(0), *x.shape[1:]), filling)])
