@@ -137,7 +137,7 @@ class _Journey:
         assert self.swap is not None
         found, self.swap = self.swap.wait(), None
         pieces = found.split([math.prod(shape) for shape in shapes], 1)
-        return [x.reshape(-1, *s) for x, s in zip(pieces, shapes, strict=True)]
+        return [x.reshape(x.size(0), *s) for x, s in zip(pieces, shapes, strict=True)]
 
 
 class _Start(torch.autograd.Function):
@@ -185,7 +185,7 @@ class _Finish(torch.autograd.Function):
         ctx: Any, journey: _Journey, rows: Tensor | None, room: Tensor
     ) -> tuple[Tensor, ...]:
         ctx.journey, journey.rows = journey, rows
-        given, journey.given = [_rows_first(x) for x in journey.given], journey.given
+        given = [_rows_first(x) for x in journey.given]
         ctx.turned = [x is not y for x, y in zip(given, journey.given, strict=True)]
         journey.given = []
         halo = journey.arrived([x.shape[1:] for x in given])
