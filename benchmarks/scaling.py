@@ -125,9 +125,9 @@ def count_calls(count: list[int]) -> None:
     """From now on ``count[0]`` grows with every message to all: of rows, and of sums."""
 
     def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any) -> Any:
+        def run(*arguments: Any, **named: Any) -> Any:
             count[0] += 1
-            return operation(*arguments)
+            return operation(*arguments, **named)
 
         return run
 

@@ -6,6 +6,7 @@ Interpreted they are slow, so the graphs here are tiny; tests/test_gpu.py has th
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from deepgat.ops import attention, draws, matmul, reference
+from deepgat.ops.halves import KernelHalf
 from deepgat.ops.neighbors import Neighbors
+from deepgat.ops.part_lists import PartNeighbors
 from deepgat.ops.pieces import cut_lists
-from deepgat.ops.scores import Normalization
+from deepgat.ops.scores import Additive, DotProduct, Normalization
 
 from graphs import graphs, random_edges
 from ops.test_backends import FORMS, make_form
@@ -38,19 +41,20 @@ class Attend(torch.autograd.Function):
     """``deepgat::attend`` with the Triton kernels on any device."""
 
     @staticmethod
-    def forward(ctx: Any, lists: list[Tensor], *inputs: Any) -> tuple[Tensor, Tensor]:
-        ctx.lists, ctx.inputs = lists, inputs
+    def forward(ctx: Any, link: Any, lists: list[Tensor], *inputs: Any) -> tuple[Tensor, Tensor]:
+        ctx.link, ctx.lists, ctx.inputs = link, lists, inputs
         ctx.output = gpu.forward(lists, *inputs)
         return ctx.output
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
         wanted = ctx.needs_input_grad
+        output = ctx.output if ctx.link is None else ctx.link.whole
         found = gpu.backward(
-            grad, *ctx.output, ctx.lists, *ctx.inputs, wanted[1] or wanted[2], wanted[4]
+            grad, *output, ctx.lists, *ctx.inputs, wanted[2] or wanted[3], wanted[5]
         )
         grads = (item if item.dim() > 1 else None for item in found)
-        return (None, *grads) + (None,) * 9
+        return (None, None, *grads) + (None,) * 9
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -202,3 +206,38 @@ def test_layer_norm_with_elu(shape):
     gradients = gpu_norm.layer_norm_elu_backward(grad, *(item.detach() for item in leaves), 1e-5)
     for mine, theirs in zip(gradients, torch.autograd.grad(expected, leaves, grad), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["shared", "additive"])
+def test_halves_of_lists_are_the_whole(kind):
+    """What a part of a divided graph runs: neighbours among own nodes, then those in the halo."""
+    n, own = 12, 8
+    edge_index = random_edges(n, 40)
+    edge_index = edge_index[:, edge_index[1] < own]
+    square = Neighbors.from_edge_index(edge_index, n).to(DEVICE)
+    part = SimpleNamespace(own=own, ids=torch.arange(n, device=DEVICE))
+    ours, theirs = PartNeighbors.of(square, part).sides  # type: ignore[arg-type]
+    rows = torch.cat([theirs.targets, torch.arange(own, n, device=DEVICE)])
+
+    def found(halved: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        value, query = (torch.randn(n, 2, 3, device=DEVICE).requires_grad_() for _ in range(2))
+
+        def half(lists: Neighbors, chosen: Tensor) -> KernelHalf:
+            q = query[chosen]
+            form = DotProduct(q, q) if kind == "shared" else Additive(q[..., 0], q[..., 1])
+            return KernelHalf.of(lists, form, None, value[chosen])
+
+        everyone = torch.arange(n, device=DEVICE)
+        if halved:
+            second = half(theirs.lists, rows)
+            out = half(ours.lists, everyone[:own]).joined(second, theirs.targets)
+        else:
+            out = half(square, everyone).alone()[:own]
+        out.sin().sum().backward()
+        assert value.grad is not None
+        assert query.grad is not None
+        return [out.detach(), value.grad, query.grad]
+
+    for halves, whole in zip(found(True), found(False), strict=True):
+        torch.testing.assert_close(halves, whole)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deepgat.distributed.team import Team, Total
-from deepgat.ops import Part
+from deepgat.distributed.team import Swap, Team, Total
+from deepgat.ops import Loan, Part
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,7 @@ class LivePart(Part):
     border: Tensor
     order: Tensor
     ptr: Tensor
+    overlaps = True
 
     @staticmethod
     def meet(team: Team, own: int, ids: Tensor, receive: Sequence[int], num_nodes: int) -> LivePart:
@@ -55,13 +56,12 @@ class LivePart(Part):
         order = torch.argsort(rows, stable=True)
         return LivePart(team, own, ids, num_nodes, send, list(receive), rows, border, order, ptr)
 
-    def with_halo(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        found: dict[int, Tensor] = {}
-        for dtype in sorted({x.dtype for x in tensors}, key=str):
-            places = [i for i, x in enumerate(tensors) if x.dtype == dtype]
-            borrowed = _Borrow.apply(self, *(tensors[i] for i in places))
-            found |= dict(zip(places, borrowed, strict=True))
-        return [found[i] for i in range(len(tensors))]
+    @property
+    def borrows(self) -> bool:  # type: ignore[override]
+        return self.team.size > 1
+
+    def borrow(self, tensors: Sequence[Tensor]) -> Loan:
+        return LiveLoan(self, tensors)
 
     def total(self, x: Tensor) -> Tensor:
         return Total.apply(x, self.team)
@@ -72,53 +72,139 @@ class LivePart(Part):
     def to(self, device: object) -> Part:
         return self  # a part lives where its process computes
 
-    def swapped(self, rows: Sequence[Tensor]) -> list[Tensor]:
-        """The neighbours' rows [halo, w] for each tensor of rows to send [Σ send, w]."""
-        return _by_one_message(self.team, rows, self.send, self.receive)
-
-    def returned(self, rows: Sequence[Tensor]) -> list[Tensor]:
-        """Gradients of the halo's rows sent home, and there added up: [halo, w] → [border, w]."""
-        home = _by_one_message(self.team, rows, self.receive, self.send)
-        return [
-            torch.segment_reduce(x.index_select(0, self.order), "sum", offsets=self.ptr, initial=0)
-            for x in home
-        ]
+    def added(self, came: Tensor) -> Tensor:
+        """Gradients that came home for rows sent out, added up in one order: → [border, …]."""
+        rows = _flat(came).index_select(0, self.order)
+        total = torch.segment_reduce(rows, "sum", offsets=self.ptr, initial=0)
+        return total.view(self.border.numel(), *came.shape[1:])
 
 
-def _by_one_message(
-    team: Team, rows: Sequence[Tensor], send: Sequence[int], receive: Sequence[int]
-) -> list[Tensor]:
-    packed = rows[0] if len(rows) == 1 else torch.cat(list(rows), 1)
-    found = team.swap(packed, send, receive)
-    return list(found.split([x.size(1) for x in rows], 1))
+class LiveLoan(Loan):
+    """Rows on their way between the processes, one message for each dtype."""
+
+    def __init__(self, part: LivePart, tensors: Sequence[Tensor]) -> None:
+        self.own = list(tensors)
+        self.messages: list[tuple[list[int], _Journey, Tensor]] = []
+        for dtype in sorted({x.dtype for x in tensors}, key=str):
+            places = [i for i, x in enumerate(tensors) if x.dtype == dtype]
+            journey = _Journey(part)
+            room, *own = _Start.apply(journey, *(tensors[i] for i in places))
+            self.messages.append((places, journey, room))
+            for i, x in zip(places, own, strict=True):
+                self.own[i] = x
+
+    def joined(self, rows: Tensor | None = None) -> list[Tensor]:
+        found: dict[int, Tensor] = {}
+        for places, journey, room in self.messages:
+            tables = _Finish.apply(journey, rows, room)
+            found |= dict(zip(places, tables, strict=True))
+        self.messages.clear()
+        return [found[i] for i in range(len(self.own))]
 
 
-class _Borrow(torch.autograd.Function):
-    """Tensors [own, …] of one dtype with the halo's rows below them."""
+class _Journey:
+    """Rows to the neighbours, and their gradients home; :class:`_Start` and :class:`_Finish`.
+
+    Forward, the first sends and the second waits. Backward, the second sends and the first waits:
+    autograd runs what is ready in the reverse order, so all that was computed in between forward
+    is computed in between backward. Gradients reach the first in here, not by autograd, since they
+    are rows to be added to what it has.
+
+    Attributes:
+        wanted: which tensors have a gradient.
+        given: the tensors, until the second has them.
+        swap: what is under way.
+        rows: the own rows that the second was asked for; None: all.
+        grads: of those rows, for each tensor that has a gradient, rows first.
+    """
+
+    def __init__(self, part: LivePart) -> None:
+        self.part = part
+        self.wanted: list[int] = []
+        self.given: list[Tensor] = []
+        self.swap: Swap | None = None
+        self.rows: Tensor | None = None
+        self.grads: list[Tensor] = []
+
+    def set_out(self, rows: list[Tensor], send: list[int], receive: list[int]) -> Tensor:
+        """All of it [k, w] as one message; the room [k', Σ w] for what comes."""
+        packed = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
+        self.swap = self.part.team.start_swap(packed, send, receive)
+        return self.swap.found
+
+    def arrived(self, shapes: list[torch.Size]) -> list[Tensor]:
+        """What came, for tensors whose rows have these shapes."""
+        assert self.swap is not None
+        found, self.swap = self.swap.wait(), None
+        pieces = found.split([math.prod(shape) for shape in shapes], 1)
+        return [x.reshape(x.size(0), *s) for x, s in zip(pieces, shapes, strict=True)]
+
+
+class _Start(torch.autograd.Function):
+    """The room of rows that are on their way, and the tensors [own, …] themselves."""
 
     @staticmethod
-    def forward(ctx: Any, part: LivePart, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.part = part
-        inner = [_rows_first(x) for x in tensors]
-        halo = part.swapped([_flat(x.index_select(0, part.rows)) for x in inner])
+    def forward(ctx: Any, journey: _Journey, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        part, ctx.journey = journey.part, journey
+        ctx.turned = [_rows_first(x) is not x for x in tensors]
+        journey.wanted = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
+        journey.given = list(tensors)
+        rows = [_flat(_rows_first(x).index_select(0, part.rows)) for x in tensors]
+        room = journey.set_out(rows, part.send, part.receive)
+        found = [x.view_as(x) for x in tensors]
+        ctx.mark_non_differentiable(*(x for i, x in enumerate(found) if i not in journey.wanted))
+        return room, *found
+
+    @staticmethod
+    def backward(ctx: Any, _: None, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        journey: _Journey = ctx.journey
+        part, theirs = journey.part, journey.grads
+        home = journey.arrived([x.shape[1:] for x in theirs])
+        found: list[Tensor | None] = [None] * len(grads)
+        for i, x, came in zip(journey.wanted, theirs, home, strict=True):
+            mine, turned = grads[i], ctx.turned[i]
+            if mine is not None and turned:
+                mine = mine.transpose(1, 2)
+            if journey.rows is None:
+                total = x.clone() if mine is None else mine + x
+            else:
+                mine = x.new_zeros(part.own, *x.shape[1:]) if mine is None else mine
+                total = mine.index_add(0, journey.rows, x)
+            total.index_add_(0, part.border, part.added(came))
+            found[i] = total.transpose(1, 2) if turned else total
+        journey.grads = []
+        return None, *found
+
+
+class _Finish(torch.autograd.Function):
+    """Some rows of every tensor with the halo's below, from the room for those."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, journey: _Journey, rows: Tensor | None, room: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.journey, journey.rows = journey, rows
+        given = [_rows_first(x) for x in journey.given]
+        ctx.turned = [x is not y for x, y in zip(given, journey.given, strict=True)]
+        journey.given = []
+        halo = journey.arrived([x.shape[1:] for x in given])
         found = []
-        for original, x, below in zip(tensors, inner, halo, strict=True):
-            whole = torch.cat([x, below.reshape(below.size(0), *x.shape[1:])])
-            found.append(whole if x is original else whole.transpose(1, 2))
+        for x, below, turned in zip(given, halo, ctx.turned, strict=True):
+            table = torch.cat([x if rows is None else x.index_select(0, rows), below])
+            found.append(table.transpose(1, 2) if turned else table)
+        ctx.mark_non_differentiable(*(x for i, x in enumerate(found) if i not in journey.wanted))
         return tuple(found)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        part: LivePart = ctx.part
-        wanted = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
-        inner = [_rows_first(grads[i]) for i in wanted]
-        home = part.returned([_flat(x[part.own :]) for x in inner])
-        found: list[Tensor | None] = [None] * len(grads)
-        for i, x, extra in zip(wanted, inner, home, strict=True):
-            extra = extra.view(part.border.numel(), *x.shape[1:])
-            total = x[: part.own].index_add(0, part.border, extra)
-            found[i] = total if x is grads[i] else total.transpose(1, 2)
-        return None, *found
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None]:
+        journey: _Journey = ctx.journey
+        part = journey.part
+        tables = [grads[i].transpose(1, 2) if ctx.turned[i] else grads[i] for i in journey.wanted]
+        count = part.own if journey.rows is None else journey.rows.numel()
+        journey.grads = [x[:count] for x in tables]
+        journey.set_out([_flat(x[count:]) for x in tables], part.receive, part.send)
+        return None, None, None
 
 
 def _rows_first(x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +23,21 @@ _TIMEOUT = timedelta(minutes=10)
 
 class LostTeamError(RuntimeError):
     """Another process of the team is gone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Swap:
+    """Rows on their way: what is sent and the room for what comes, both kept until it is there."""
+
+    sent: Tensor
+    found: Tensor
+    work: Any
+
+    def wait(self) -> Tensor:
+        """What came."""
+        if self.work is not None:
+            _talk(self.work.wait)
+        return self.found
 
 
 class Team:
@@ -125,11 +141,17 @@ class Team:
 
     def swap(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
         """``send[r]`` rows for each process r against ``receive[r]`` of its: [Σ receive, …]."""
+        return self.start_swap(rows, send, receive).wait()
+
+    def start_swap(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Swap:
+        """The same on its way; every process starts its swaps in one order."""
+        rows = rows.contiguous()
         found = rows.new_empty(sum(receive), *rows.shape[1:])
-        if self.size > 1:
-            _talk(dist.all_to_all_single, found, rows.contiguous(), list(receive), list(send))
-            self.sent += rows.numel() * rows.element_size()
-        return found
+        if self.size == 1:
+            return Swap(rows, found, None)
+        self.sent += rows.numel() * rows.element_size()
+        counts = list(receive), list(send)
+        return Swap(rows, found, _talk(dist.all_to_all_single, found, rows, *counts, async_op=True))
 
     def swap_counts(self, send: Sequence[int]) -> list[int]:
         """How many rows each process will send, from how many are asked of it."""
@@ -189,9 +211,9 @@ class Total(torch.autograd.Function):
         return ctx.team.sum(grad), None
 
 
-def _talk(operation: Callable[..., Any], *arguments: Any) -> None:
+def _talk(operation: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     try:
-        operation(*arguments)
+        return operation(*arguments, **named)
     except RuntimeError as error:
         raise LostTeamError(f"another process of the team cannot be reached: {error}") from error
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from deepgat.distributed.team import Team, Total
-from deepgat.ops import Part
+from deepgat.ops import Loan, Part
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +25,7 @@ class WholeGraphs(Part):
     own: int
     ids: Tensor
     num_nodes: int
+    borrows = overlaps = False
 
     @staticmethod
     def among(team: Team, sizes: Sequence[int]) -> WholeGraphs:
@@ -35,8 +36,8 @@ class WholeGraphs(Part):
         ids = torch.cat([torch.empty(0, dtype=torch.long), *numbers]).to(team.device)
         return WholeGraphs(team, ids.numel(), ids, starts[-1])
 
-    def with_halo(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        return list(tensors)
+    def borrow(self, tensors: Sequence[Tensor]) -> Loan:
+        raise AssertionError("there is no halo")
 
     def total(self, x: Tensor) -> Tensor:
         return Total.apply(x, self.team)

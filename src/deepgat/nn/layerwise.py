@@ -23,6 +23,7 @@ from deepgat.nn.outputs import Given
 from deepgat.nn.stack import AttentionStack
 from deepgat.ops import (
     Features,
+    Loan,
     Neighbors,
     Part,
     PartNeighbors,
@@ -70,6 +71,20 @@ class _Board:
 
 
 @dataclass(frozen=True, eq=False)
+class _FromBoard(Loan):
+    """What all chunks have answered is there at once."""
+
+    own: list[Tensor]
+    halo: list[Tensor]
+
+    def joined(self, rows: Tensor | None = None) -> list[Tensor]:
+        return [
+            torch.cat([x if rows is None else x.index_select(0, rows), below.to(x.device)])
+            for x, below in zip(self.own, self.halo, strict=True)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
 class _ChunkPart(Part):
     """A chunk as the operators see it."""
 
@@ -77,12 +92,13 @@ class _ChunkPart(Part):
     ids: Tensor
     num_nodes: int
     board: _Board
+    borrows = True
+    overlaps = False
 
-    def with_halo(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def borrow(self, tensors: Sequence[Tensor]) -> Loan:
         halo = self.ids[self.own :].cpu()
         found = self.board.ask(tensors, adds_up=False)
-        pairs = zip(tensors, found, strict=True)
-        return [torch.cat([x, rows.index_select(0, halo).to(x.device)]) for x, rows in pairs]
+        return _FromBoard(list(tensors), [rows.index_select(0, halo) for rows in found])
 
     def total(self, x: Tensor) -> Tensor:
         (found,) = self.board.ask([x], adds_up=True)

@@ -16,9 +16,10 @@ from deepgat.ops.features import (
     unit_rows,
 )
 from deepgat.ops.heads import HeadShare, current_share, use_heads
-from deepgat.ops.neighbors import Neighbors, PartNeighbors, as_neighbors
+from deepgat.ops.neighbors import Neighbors, as_neighbors
 from deepgat.ops.norm import layer_norm_elu
-from deepgat.ops.parts import Part, current_part, node_mean, node_mean_share, use_part
+from deepgat.ops.part_lists import PartNeighbors
+from deepgat.ops.parts import Loan, Part, current_part, node_mean, node_mean_share, use_part
 from deepgat.ops.scores import (
     Additive,
     ClassAgreement,
@@ -42,6 +43,7 @@ __all__ = [
     "EdgeScore",
     "Features",
     "HeadShare",
+    "Loan",
     "Neighbors",
     "Normalization",
     "Part",

@@ -9,6 +9,7 @@ a plain ``autograd.Function``, since a registered operator costs half a millisec
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,7 +46,7 @@ def neighbor_attention(
     bias: Tensor | None = None,
 ) -> Tensor:
     """As :func:`deepgat.ops.reference.neighbor_attention`, without a number per edge."""
-    return _run(neighbors, value, form, normalization, dropout, seed, bias)[0].to(value.dtype)
+    return run(neighbors, value, form, normalization, dropout, seed, bias)[0].to(value.dtype)
 
 
 @torch.no_grad()
@@ -53,11 +54,11 @@ def log_sums(neighbors: Neighbors, form: DotProduct | ClassAgreement) -> Tensor:
     """log Σ_{u∈N_v} exp(s_vu), [n, H]; without a gradient."""
     compared = form.query if isinstance(form, DotProduct) else form.logits
     value = compared.new_ones(*compared.shape[:2], 1)
-    _, found = _run(neighbors, value, form)
+    _, found = run(neighbors, value, form)
     return from_cpu_room(found, value, 1).squeeze(-1) if value.device.type == "cpu" else found
 
 
-def _run(
+def run(
     neighbors: Neighbors,
     value: Tensor,
     form: ScoreForm,
@@ -65,8 +66,12 @@ def _run(
     dropout: float = 0.0,
     seed: Tensor | None = None,
     bias: Tensor | None = None,
+    link: Link | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(out [n, H, D], log Σ exp of every list in the layout of the kernels)."""
+    """(out [n, H, D], log Σ exp of every list in the layout of the kernels).
+
+    With a ``link`` these lists are a part of longer ones (:mod:`deepgat.ops.halves`).
+    """
     nothing = value.new_empty(0)
     query = key = nothing
     kind, activation, scale, slope, shared = NONE, AS_IS, 1.0, 0.0, False
@@ -89,9 +94,10 @@ def _run(
     query, key = (x if exact is None else x.to(exact) for x in (query, key))
     if bias is not None:
         bias = bias.expand(-1, value.size(1)).to(exact or bias.dtype)
-    run = attend if torch.compiler.is_compiling() else _Attend.apply
-    return run(
-        [getattr(neighbors, name) for name in LISTS],
+    lists = [getattr(neighbors, name) for name in LISTS]
+    apply = attend if torch.compiler.is_compiling() else partial(_Attend.apply, link)
+    return apply(
+        lists,
         query,
         nothing if shared else key,
         value,
@@ -259,31 +265,43 @@ def register_kernels(
     KERNELS[device] = forward, backward
 
 
+class Link:
+    """What a backward pass is told of lists of which it has a part: (out, log Σ exp) of all."""
+
+    whole: tuple[Tensor, Tensor] | None = None
+
+
 class _Attend(torch.autograd.Function):
-    """``deepgat::attend`` without the dispatcher."""
+    """``deepgat::attend`` without the dispatcher; with a link, for a part of longer lists."""
 
     @staticmethod
-    def forward(ctx: Any, lists: list[Tensor], *inputs: Any) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, link: Link | None, lists: list[Tensor], *inputs: Any
+    ) -> tuple[Tensor, Tensor]:
         value = inputs[2]
         if value.device.type not in KERNELS:
             raise _no_kernel(value)
         run, ctx.run_backward = KERNELS[value.device.type]
         output = run(lists, *inputs)
-        ctx.save_for_backward(*output, *inputs[:5], *lists)
+        ctx.link = link
+        ctx.save_for_backward(*(output if link is None else ()), *inputs[:5], *lists)
         ctx.plain = inputs[5:]
         ctx.mark_non_differentiable(output[1])
         return output
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
-        out, log_sum, query, key, value, bias, seed, *lists = ctx.saved_tensors
+        saved = ctx.saved_tensors
+        if ctx.link is not None:
+            saved, ctx.link.whole = (*ctx.link.whole, *saved), None
+        out, log_sum, query, key, value, bias, seed, *lists = saved
         wanted = ctx.needs_input_grad
         found = ctx.run_backward(
             grad, out, log_sum, lists, query, key, value, bias, seed, *ctx.plain,
-            wanted[1] or wanted[2], wanted[4],
+            wanted[2] or wanted[3], wanted[5],
         )  # fmt: skip
         grads = (item if item.dim() > 1 else None for item in found)
-        return (None, *grads, None) + (None,) * len(ctx.plain)
+        return (None, None, *grads, None) + (None,) * len(ctx.plain)
 
 
 def _no_kernel(value: Tensor) -> RuntimeError:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from deepgat.errors import UserError, unknown_name
 from deepgat.ops import attention, divided, draws, gpu, native, reference
-from deepgat.ops.neighbors import Neighbors, PartNeighbors
+from deepgat.ops.neighbors import Neighbors
+from deepgat.ops.part_lists import PartNeighbors
 from deepgat.ops.scores import Normalization, ScoreForm
 
 BACKENDS = ("auto", "reference", "native", "triton")

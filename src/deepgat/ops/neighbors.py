@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from deepgat.errors import UserError
-from deepgat.ops.parts import Part
 from deepgat.ops.pieces import cut_lists
 
 
@@ -247,50 +246,6 @@ class Neighbors:
         if self.symmetric:  # one copy for both
             tensors |= {"source_pieces": tensors["pieces"], "source_hubs": tensors["hubs"]}
         return Neighbors(**tensors, symmetric=self.symmetric)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PartNeighbors(Neighbors):
-    """The lists of the own nodes of one part of a graph; they name nodes of the halo too.
-
-    ``square`` adds a list for every node of the halo, of itself alone, below the others: what
-    kernels for whole graphs compute on it is right in the rows of the own nodes, and a per-edge
-    tensor of the part is the beginning of one of ``square``. The lists by source are ``square``'s.
-    """
-
-    inner: Neighbors
-    part: Part
-
-    @staticmethod
-    def of(square: Neighbors, part: Part) -> PartNeighbors:
-        """From lists over the own nodes and the halo, the halo's holding themselves alone."""
-        ptr = square.ptr[: part.own + 1]
-        edges = square.num_edges - (square.num_nodes - part.own)
-        lists = vars(square) | {"ptr": ptr}
-        for name in ("source", "target", "log_weight", "features"):
-            if lists[name] is not None:
-                lists[name] = lists[name][:edges]
-        return PartNeighbors(**lists, inner=square, part=part)
-
-    @property
-    def square(self) -> Neighbors:
-        return self.inner
-
-    @property
-    def edge_index(self) -> Tensor:
-        """[2, E] in the numbers of the whole graph."""
-        return self.part.ids[super().edge_index]
-
-    def with_halo(self, x: Tensor) -> Tensor:
-        """[own, …] → [own + halo, …]."""
-        return self.part.with_halo([x])[0]
-
-    def select(self, keep: Tensor, symmetric: bool) -> Neighbors:
-        rest = keep.new_ones(self.inner.num_edges - self.num_edges)
-        return PartNeighbors.of(self.inner.select(torch.cat([keep, rest]), False), self.part)
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
-        return PartNeighbors.of(self.inner.to(device, non_blocking), self.part.to(device))
 
 
 def as_neighbors(edge_index: Tensor | Neighbors, num_nodes: int) -> Neighbors:

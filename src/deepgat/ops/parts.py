@@ -2,7 +2,7 @@
 
 Every process holds some nodes, its own, and for each layer borrows the rows of their neighbours
 elsewhere, the *halo*. Code per node stays as it is; what looks at several nodes asks here: the
-rows of neighbours (:meth:`Part.with_halo`), sums over all nodes (:func:`node_mean`,
+rows of neighbours (:meth:`Part.borrow`), sums over all nodes (:func:`node_mean`,
 :func:`node_mean_share`), and the numbers of nodes in the whole graph, by which dropout masks are
 drawn. How processes talk is not decided here (:mod:`deepgat.distributed`).
 """
@@ -16,6 +16,18 @@ from contextlib import contextmanager
 from torch import Tensor
 
 
+class Loan(ABC):
+    """Rows of the halo that are on their way; what needs none of them can be computed meanwhile."""
+
+    own: list[Tensor]
+    """The tensors [own, …] that were asked for, to be used in place of those that were given: the
+    gradients of the borrowed rows come home into them."""
+
+    @abstractmethod
+    def joined(self, rows: Tensor | None = None) -> list[Tensor]:
+        """Wait; every tensor's ``rows`` [k] (all, if None) with the halo below: [k + halo, …]."""
+
+
 class Part(ABC):
     """What a process knows of the graph of which it holds a part."""
 
@@ -26,12 +38,22 @@ class Part(ABC):
     num_nodes: int
     """Nodes of the whole graph."""
 
-    @abstractmethod
-    def with_halo(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Every tensor [own, …] with the halo's rows below: [own + halo, …]; one message for all.
+    borrows: bool
+    """Whether some part of the graph has a halo: else nobody ever sends rows."""
+    overlaps: bool
+    """Whether borrowed rows travel while something else is computed."""
 
-        The backward pass sends the halo's gradients home, where they are added in one order.
+    @abstractmethod
+    def borrow(self, tensors: Sequence[Tensor]) -> Loan:
+        """Ask for the halo's rows of every tensor [own, …], one message for all; do not wait.
+
+        The backward pass sends the halo's gradients home, where they are added in one order. It
+        runs in reverse, so what was computed between asking and joining is meanwhile there too.
         """
+
+    def with_halo(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Every tensor [own, …] with the halo's rows below: [own + halo, …]."""
+        return self.borrow(tensors).joined() if self.borrows else list(tensors)
 
     @abstractmethod
     def total(self, x: Tensor) -> Tensor:
