@@ -56,9 +56,8 @@ def train_nodes(team: Team | None, jobs: list[tuple[str, str, int]]) -> dict[str
         torch.manual_seed(0)
         model = build_model(settings, 7, 3, data.multi_label, data.num_edge_features).double()
         training = replace(
-            plan.training, epochs=3, monitor="train-loss", device="cpu", batch_graphs=batch,
-            self_training=0.0,
-        )  # fmt: skip
+            plan.training, epochs=3, monitor="train-loss", device="cpu", batch_graphs=batch
+        )
         history = fit(model, data, training, team=team).history
         scores = evaluate(model, data, "cpu", team)
         results[f"{name} {kind} {batch}"] = _result(model, history, scores.logits, [

@@ -173,8 +173,6 @@ def train(
         training = replace(
             plan.training, epochs=5, monitor="train-loss", device="cpu", checkpoint=checkpoint,
         )  # fmt: skip
-        if len(data.graphs) > 1 or data.multi_label:  # which self-training does not take
-            training = replace(training, self_training=0.0)
         fitted = fit(model, data, training, team=team)
         scores = evaluate(model, data, "cpu", team)
         results[name] = {
