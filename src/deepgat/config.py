@@ -33,6 +33,7 @@ from typing import Any
 
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn.presets import OF_THE_PAPER, resolve
+from deepgat.nn.systems import LABEL_PROPAGATION
 from deepgat.recipes import Recipe, recipe
 
 FIELDS: Mapping[str, tuple[str, ...] | None] = {
@@ -77,7 +78,10 @@ class Config:
     @property
     def system(self) -> str:
         """The name under which ``deepgat models`` lists what it is a setting of."""
-        model, preset = resolve(self.model.get("model"), self.preset)
+        named = self.model.get("model")
+        if named == LABEL_PROPAGATION:
+            return LABEL_PROPAGATION
+        model, preset = resolve(named, self.preset)
         return model if preset in (*OF_THE_PAPER, "standard") else preset
 
 
