@@ -89,13 +89,13 @@ class Side:
     Attributes:
         lists: over own nodes, and then the halo or none of it.
         ids: [rows] their numbers in the whole graph.
-        edges: [e] which edges of the part they hold, first; None: all.
+        chosen: [E] bool, which edges of the part they hold, first; None: all.
         own: [k] the own nodes that have a list, first; None: all, in their order.
     """
 
     lists: Neighbors
     ids: Tensor
-    edges: Tensor | None = None
+    chosen: Tensor | None = None
     own: Tensor | None = None
 
     def of_nodes(self, x: Tensor) -> Tensor:
@@ -104,8 +104,7 @@ class Side:
 
     def of_edges(self, x: Tensor) -> Tensor:
         """Of a per-edge tensor of the part [E, …] the edges here; 0 for those of the halo."""
-        chosen = x if self.edges is None else x.index_select(0, self.edges)
-        return padded(chosen, self.lists.num_edges)
+        return padded(x if self.chosen is None else x[self.chosen], self.lists.num_edges)
 
     @property
     def targets(self) -> Tensor:
@@ -134,6 +133,8 @@ def _side(square: Neighbors, part: Part, chosen: Tensor, rows: Tensor, some: boo
     source = number[kept.source.long()]
     target_by_source = number[kept.target_by_source.long()]
     both_ways = torch.equal(ptr, source_ptr) and torch.equal(source, target_by_source)
+    if both_ways:  # held once
+        source_ptr, target_by_source = ptr, source
     own = rows[: part.own]
     return Side(
         Neighbors.from_lists(
@@ -146,7 +147,7 @@ def _side(square: Neighbors, part: Part, chosen: Tensor, rows: Tensor, some: boo
             symmetric=both_ways,
         ),
         part.ids[rows],
-        edges=chosen.nonzero().squeeze(1),
+        chosen=chosen,
         own=own.nonzero().squeeze(1) if some else None,
     )
 
