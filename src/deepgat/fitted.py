@@ -52,9 +52,7 @@ def fit(
     """
     data = as_dataset(graph)
     plan = recipe(preset, model, score=score, dataset=data.name, training=training, **choices)
-    if "self_training" not in (training or {}):
-        plan = suited(plan, data)
-    run = train_once(data, plan, seed, on_epoch)
+    run = train_once(data, suited(plan, data, training or ()), seed, on_epoch)
     return Model(run.model, run.card, run=run, dataset=data)
 
 

@@ -8,7 +8,7 @@ that were seen on the way included.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from deepgat.data import NodeDataset
@@ -132,11 +132,14 @@ def recipe(
     return Recipe(settings.with_changes(choices), schedule.with_changes(training or {}))
 
 
-def suited(plan: Recipe, dataset: NodeDataset | PartDataset) -> Recipe:
-    """The recipe without self-training where the data does not suit it.
+def suited(plan: Recipe, dataset: NodeDataset | PartDataset, asked: Collection[str] = ()) -> Recipe:
+    """The recipe without self-training where the data does not suit it, unless it was asked for.
 
-    It takes one graph with one class per node, seen whole in every step.
+    It takes one graph with one class per node, seen whole in every step. ``asked``: the training
+    settings that a user has named, which stay as they are.
     """
+    if "self_training" in asked:
+        return plan
     count = len(dataset.graphs if isinstance(dataset, NodeDataset) else dataset.parts)
     if count == 1 and not dataset.multi_label and plan.training.batches == "none":
         return plan

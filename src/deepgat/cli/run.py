@@ -53,7 +53,7 @@ def run(
     """Make the runs that files describe, unless they are in the store already.
 
     A file has the sections \\[data], \\[model], \\[training] and \\[analysis] of a run; preset =
-    "paper" or "authors" supplies what they do not name; \\[sweep] lists values of dotted names,
+    "deep", "paper", … supplies what they do not name; \\[sweep] lists values of dotted names,
     as in training.seed = \\[0, 1, 2], for one run per combination. deepgat store show prints any
     run in this form.
 

@@ -222,8 +222,7 @@ def train(
     else:
         assert team is not None
         data = read_part(folder, team.rank, team.size)
-    if "self_training" not in changes:
-        plan = suited(plan, data)
+    plan = suited(plan, data, changes)
     keeping = _Keeping(resume or (out is not None and launch.restarted()), save_every)
 
     records = []

@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from deepgat.config import Config
-from deepgat.data.entries import find_entry
+from deepgat.data.entries import STORED_SPLITS, find_entry
 from deepgat.errors import UserError, unknown_name
 from deepgat.experiments.spec import DataSpec, RunSpec
 
 DATASETS = ("cora", "citeseer", "pubmed", "cs", "physics")
 DEPTHS = (2, 4, 8, 16, 32, 64, 128)
-STORED_SPLITS = 10
 QUICK_DATASETS, QUICK_DEPTHS, QUICK_EPOCHS = ("csbm",), (2, 8), 30
 
 
@@ -37,9 +36,11 @@ class Repeats(NamedTuple):
     public: int
     """Seeds on a public split."""
     splits: int
-    """Random splits, where there is no public one; of stored splits all are taken."""
+    """Random splits, where there is none to be had."""
     seeds: int
     """Seeds on each of several splits."""
+    stored: int = STORED_SPLITS
+    """Of the stored splits, where there are any: all."""
 
 
 FEW = Repeats(public=3, splits=3, seeds=1)
@@ -70,7 +71,7 @@ def depth_specs(
     names = [find_entry(n).key for n in datasets or (QUICK_DATASETS if quick else DATASETS)]
     depths = layers or (QUICK_DEPTHS if quick else DEPTHS)
     wanted = set(configs) if systems is None else {_label(name, configs) for name in systems}
-    often = repeats if splits is None else repeats._replace(splits=splits)
+    often = repeats if splits is None else repeats._replace(splits=splits, stored=splits)
     among = {
         label: (candidates or {}).get(label, AS_IT_IS)[: 1 if quick else None] for label in configs
     }
@@ -79,7 +80,7 @@ def depth_specs(
             _spec(candidate.of(config), dataset, split, seed, depth, quick)
             for dataset in dict.fromkeys(names)
             for depth in sorted(set(depths))
-            for split, seed in _repeats(dataset, seeds, splits, often, quick)
+            for split, seed in _repeats(dataset, seeds, often, quick)
             for candidate in among[label]
         ]
         for label, config in configs.items()
@@ -104,7 +105,7 @@ def _spec(config: Config, dataset: str, split: str, seed: int, layers: int, quic
 
 
 def _repeats(
-    dataset: str, seeds: Sequence[int] | None, splits: int | None, often: Repeats, quick: bool
+    dataset: str, seeds: Sequence[int] | None, often: Repeats, quick: bool
 ) -> list[tuple[str, int]]:
     usual = find_entry(dataset).default_split
     if quick:
@@ -112,7 +113,7 @@ def _repeats(
     if usual == "public":
         return [(usual, seed) for seed in seeds or range(often.public)]
     if usual.startswith("stored"):
-        stem, ending, count = "stored", "", splits or STORED_SPLITS
+        stem, ending, count = "stored", "", often.stored
     else:
         stem, ending, count = "random", ":20/30", often.splits
     return [

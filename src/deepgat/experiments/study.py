@@ -64,7 +64,9 @@ def _taught(alpha: float) -> dict[str, Change]:
     }
     usual, (first, calibrated, *_) = next(iter(models)), ways
     return {
-        f"α = {alpha}, {model}, {way}": Change({**changed, "initial_residual": alpha}, training)
+        f"α = {alpha:g}, {model}, {way}".replace("0.", "."): Change(
+            {**changed, "initial_residual": alpha}, training
+        )
         for model, changed in models.items()
         for way, training in ways.items()
         if model == usual or way in (first, calibrated)

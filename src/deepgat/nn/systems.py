@@ -104,8 +104,9 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "deep",
-        "GCNII with P_vu = e_vu/√(d_v d_u), e_vu = exp(τ<q_v, q_u>), q = softmax(h W_c + b_c)",
+        "GCNII with P_vu = e_vu/√(d_v d_u), e_vu = exp(τ<q_v, q_u>), q = softmax(ŷ^l)",
         "this project",
-        "DeepGAT's attention in GCNII's body; τ=0 and λ=0 are GCNII",
+        "DeepGAT's attention in GCNII's body, a class head per layer, two stages of training; what "
+        "deepgat train does when nothing is named; τ=0 and λ=0 are GCNII",
     ),
 )
