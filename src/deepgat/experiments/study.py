@@ -73,6 +73,24 @@ def _taught(alpha: float) -> dict[str, Change]:
     }
 
 
+def _dropped(alpha: float) -> dict[str, Change]:
+    """Less dropout between the layers, as much as before at both ends."""
+    ends = {"input_dropout": 0.6, "output_dropout": 0.6}
+    models: dict[str, dict[str, Any]] = {
+        "a class head per layer": {**_LATE, **_HEADS},
+        "one class head": _LATE,
+        "neither: GCNII": _NEITHER,
+    }
+    training = {**_SECOND, "monitor": "calibrated-loss"}
+    return {
+        f"α = {alpha:g}, {model}, dropout {share:g} between layers".replace("0.", "."): Change(
+            {**changed, **ends, "initial_residual": alpha, "dropout": share}, training
+        )
+        for model, changed in models.items()
+        for share in (0.0, 0.1, 0.2, 0.3, 0.4)
+    }
+
+
 CHANGES: Mapping[str, Change] = {
     BASE: Change(),
     # without
@@ -129,6 +147,8 @@ CHANGES: Mapping[str, Change] = {
     ),
     **_taught(0.1),
     **_taught(0.2),
+    **_dropped(0.1),
+    **_dropped(0.2),
 }  # fmt: skip
 """Name → what is changed of the model, and of its training."""
 
