@@ -525,6 +525,12 @@ def test_help_lists_the_commands(run):
         assert name in shown.out
 
 
+def test_the_version_is_printed(run):
+    shown = run("--version")
+    assert shown.code == 0
+    assert shown.out.startswith(f"deepgat {deepgat.__version__}, torch ")
+
+
 # ---------------------------------------------------------------------------------------- demo
 
 

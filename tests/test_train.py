@@ -150,6 +150,23 @@ def test_the_weights_of_the_first_best_epoch_are_restored(monitor, value):
     assert evaluation.micro_f1["val"] == best.val_f1
 
 
+@pytest.mark.parametrize(
+    ("monitor", "value"),
+    [
+        ("calibrated-loss", lambda epoch: epoch.val_loss),
+        ("loss-and-errors", lambda epoch: epoch.val_loss + 1 - epoch.val_f1),
+    ],
+)
+def test_the_best_epoch_by_a_calibrated_monitor(monitor, value):
+    _, _, fitted = overfitting(monitor=monitor)
+    plain = overfitting(monitor="val-loss")[2]
+    assert fitted.best == min(fitted.history, key=value)
+    assert all(
+        calibrated.val_loss <= epoch.val_loss + 1e-12
+        for calibrated, epoch in zip(fitted.history, plain.history, strict=False)
+    )
+
+
 def test_the_monitors_choose_different_epochs():
     chosen = {overfitting(monitor=name)[2].best.number for name in deepgat.train.MONITORS}
     assert len(chosen) > 1

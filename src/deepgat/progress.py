@@ -152,6 +152,8 @@ def monitored(epoch: Epoch | None, monitor: str) -> float:
     """What is to become small: of the best epoch so far, infinite before the first."""
     if epoch is None:
         return math.inf
+    if monitor == "loss-and-errors":
+        return epoch.val_loss + 1 - epoch.val_f1
     return {"val-f1": -epoch.val_f1, "train-loss": epoch.loss}.get(monitor, epoch.val_loss)
 
 

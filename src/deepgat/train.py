@@ -29,7 +29,7 @@ from deepgat.progress import Epoch, Progress, Weights, best_of, monitored, under
 from deepgat.replay import Recorded
 from deepgat.scoring import Evaluation, by_parts, evaluate, full, heads_of, scores_of
 from deepgat.teacher import Teacher
-from deepgat.training import MONITORS, PRECISIONS, TrainSettings
+from deepgat.training import CALIBRATED, MONITORS, PRECISIONS, TrainSettings
 
 __all__ = [
     "MONITORS",
@@ -241,7 +241,7 @@ class _Epochs:
         self.model, self.inputs = model, inputs
         self.team, self.heads = by_parts(team), heads_of(model, team)
         self.precision, self.patience = settings.precision, settings.patience
-        self.temperatures = TEMPERATURES if settings.monitor == "calibrated-loss" else (1.0,)
+        self.temperatures = TEMPERATURES if settings.monitor in CALIBRATED else (1.0,)
         device = inputs.validation[0].y.device
         needed = model.layer_bytes(inputs.most_nodes)
         free = free_memory(device) / (1 if team is None or device.type == "cuda" else team.size)

@@ -12,7 +12,9 @@ from deepgat.errors import UserError, unknown_name
 from deepgat.nn.checkpoint import CHECKPOINTS
 from deepgat.nn.settings import check_type, plain_values
 
-MONITORS = ("val-loss", "calibrated-loss", "val-f1", "train-loss")
+MONITORS = ("val-loss", "calibrated-loss", "loss-and-errors", "val-f1", "train-loss")
+CALIBRATED = ("calibrated-loss", "loss-and-errors")
+"""Those that divide the validation logits by the temperature that makes the loss smallest."""
 PRECISIONS = ("float32", "bf16")
 BATCHES = ("none", "clusters", "neighbours")
 LATER = (
@@ -38,7 +40,8 @@ class TrainSettings:
     """Epochs without improvement of the monitored number before training stops."""
     monitor: str = "val-loss"
     """What picks the best epoch: "val-loss" (of the output), "calibrated-loss" (the same, its
-    logits divided by the temperature that makes it smallest), "val-f1", or "train-loss"."""
+    logits divided by the temperature that makes it smallest), "loss-and-errors" (that and the
+    share of errors, 1 − micro-F1, added up), "val-f1", or "train-loss"."""
     seed: int = 0
     """Seeds dropout and the order of graphs. The weights are drawn when the model is made."""
     device: str = "auto"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from typing import Annotated
 
+import torch
 import typer
 from rich.markup import escape
 
+from deepgat import __version__
 from deepgat.cli.bench import bench
 from deepgat.cli.check import check
 from deepgat.cli.crossval import crossval
@@ -30,7 +33,6 @@ from deepgat.distributed import LostTeamError, launch
 from deepgat.errors import UserError, printable
 
 app = typer.Typer(
-    help="Deep graph attention networks: train, compare and understand them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -53,6 +55,24 @@ app.command()(partition)
 app.command()(reproduce)
 app.command()(report)
 app.add_typer(store_app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"deepgat {__version__}, torch {torch.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Deep graph attention networks: train, compare and understand them."""
 
 
 def main() -> None:

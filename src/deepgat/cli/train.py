@@ -26,7 +26,7 @@ from deepgat.progress import Progress
 from deepgat.recipes import Recipe, recipe, suited
 from deepgat.runs import ModelCard, train_once
 from deepgat.saving import check_can_write, is_model_folder, save_run, saved_record, to_json
-from deepgat.train import choose_device
+from deepgat.train import MONITORS, choose_device
 
 _EVERY = 100
 """Epochs between two savings of a team's progress, unless --save-every says otherwise."""
@@ -99,9 +99,7 @@ def train(
     ] = None,
     monitor: Annotated[
         str | None,
-        typer.Option(
-            help="What picks the best epoch: val-loss, calibrated-loss, val-f1 or train-loss."
-        ),
+        typer.Option(help=f"What picks the best epoch: {', '.join(MONITORS)}."),
     ] = None,
     training_choice: Annotated[
         list[str] | None,

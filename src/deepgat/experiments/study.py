@@ -91,6 +91,23 @@ def _dropped(alpha: float) -> dict[str, Change]:
     }
 
 
+def _by_errors(alpha: float) -> dict[str, Change]:
+    """The best epoch by calibrated loss and errors together."""
+    training = {**_SECOND, "monitor": "loss-and-errors"}
+    ends = {"input_dropout": 0.6, "output_dropout": 0.6}
+    ways = {
+        "by loss and errors": Change(training=training),
+        "by loss and errors, dropout .4 between layers": Change({**ends, "dropout": 0.4}, training),
+        "by loss and errors, patience 50": Change(training={**training, "patience": 50}),
+    }
+    return {
+        f"α = {alpha:g}, a class head per layer, {name}".replace("0.", "."): Change(
+            {**_LATE, **_HEADS, "initial_residual": alpha, **model}, taught
+        )
+        for name, (model, taught) in ways.items()
+    }
+
+
 CHANGES: Mapping[str, Change] = {
     BASE: Change(),
     # without
@@ -149,6 +166,8 @@ CHANGES: Mapping[str, Change] = {
     **_taught(0.2),
     **_dropped(0.1),
     **_dropped(0.2),
+    **_by_errors(0.1),
+    **_by_errors(0.2),
 }  # fmt: skip
 """Name → what is changed of the model, and of its training."""
 
