@@ -172,6 +172,18 @@ def test_the_monitors_choose_different_epochs():
     assert len(chosen) > 1
 
 
+def test_patience_that_either_f1_or_loss_renews():
+    recipe = plan("gat", "paper", lr=0.02, epochs=300, patience=4, monitor="f1-or-loss")
+    data = tiny_dataset()
+    fitted = fit(build(data, recipe), data, recipe.training)
+    assert fitted.best == min(fitted.history, key=lambda epoch: (-epoch.val_f1, epoch.val_loss))
+    highest = max(fitted.history, key=lambda epoch: epoch.val_f1).number
+    lowest = min(fitted.history, key=lambda epoch: epoch.val_loss).number
+    assert highest != lowest, "both agree: nothing is tested"
+    assert fitted.stopped == "patience"
+    assert len(fitted.history) == max(fitted.best.number, lowest) + 4
+
+
 def test_training_stops_after_patience_epochs_without_improvement():
     _, _, fitted = overfitting(patience=4)
     assert fitted.stopped == "patience"

@@ -9,8 +9,7 @@ that was never interrupted.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -148,13 +147,23 @@ def best_of(history: list[Epoch]) -> Epoch | None:
     return history[history[-1].best_number - 1] if history else None
 
 
-def monitored(epoch: Epoch | None, monitor: str) -> float:
-    """What is to become small: of the best epoch so far, infinite before the first."""
-    if epoch is None:
-        return math.inf
-    if monitor == "loss-and-errors":
-        return epoch.val_loss + 1 - epoch.val_f1
-    return {"val-f1": -epoch.val_f1, "train-loss": epoch.loss}.get(monitor, epoch.val_loss)
+def monitored(epoch: Epoch, monitor: str) -> tuple[float, ...]:
+    """What is to become small; of several numbers, the next where those before are equal."""
+    numbers: dict[str, tuple[float, ...]] = {
+        "loss-and-errors": (epoch.val_loss + 1 - epoch.val_f1,),
+        "f1-or-loss": (-epoch.val_f1, epoch.val_loss),
+        "val-f1": (-epoch.val_f1,),
+        "train-loss": (epoch.loss,),
+    }
+    return numbers.get(monitor, (epoch.val_loss,))
+
+
+def last_gain(history: Sequence[Epoch], monitor: str) -> int:
+    """The number of the last epoch that was better than all before it."""
+    found = history[-1].best_number
+    if monitor == "f1-or-loss":
+        found = max(found, min(history, key=lambda epoch: epoch.val_loss).number)
+    return found
 
 
 def _device(model: nn.Module) -> torch.device:

@@ -25,7 +25,7 @@ from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_leng
 from deepgat.nn.edges import all_edges
 from deepgat.nn.norms import PairNorm
 from deepgat.ops import use_heads, use_part
-from deepgat.progress import Epoch, Progress, Weights, best_of, monitored, under
+from deepgat.progress import Epoch, Progress, Weights, best_of, last_gain, monitored, under
 from deepgat.replay import Recorded
 from deepgat.scoring import Evaluation, by_parts, evaluate, full, heads_of, scores_of
 from deepgat.teacher import Teacher
@@ -171,8 +171,8 @@ def fit_inputs(
                 if epoch_of.over(history) and not epoch_of.teach(best_weights, history):
                     break
                 epoch = Epoch(number, *epoch_of(number))
-                lowest = monitored(best, settings.monitor)
-                if best is None or monitored(epoch, settings.monitor) < lowest:
+                reached = monitored(epoch, settings.monitor)
+                if best is None or reached < monitored(best, settings.monitor):
                     with epoch_of.kept_weights():
                         spare.keep()  # first, and aside: Ctrl-C may come in it
                     epoch = best = replace(epoch, best_number=number)
@@ -241,7 +241,8 @@ class _Epochs:
         self.model, self.inputs = model, inputs
         self.team, self.heads = by_parts(team), heads_of(model, team)
         self.precision, self.patience = settings.precision, settings.patience
-        self.temperatures = TEMPERATURES if settings.monitor in CALIBRATED else (1.0,)
+        self.monitor = settings.monitor
+        self.temperatures = TEMPERATURES if self.monitor in CALIBRATED else (1.0,)
         device = inputs.validation[0].y.device
         needed = model.layer_bytes(inputs.most_nodes)
         free = free_memory(device) / (1 if team is None or device.type == "cuda" else team.size)
@@ -299,7 +300,7 @@ class _Epochs:
         """Whether patience has run out."""
         if not history:
             return False
-        since = history[-1].best_number
+        since = last_gain(history, self.monitor)
         if self.teacher is not None and self.teacher.began is not None:
             since = max(since, self.teacher.began)
         return history[-1].number - since >= self.patience

@@ -12,8 +12,10 @@ from deepgat.errors import UserError, unknown_name
 from deepgat.nn.checkpoint import CHECKPOINTS
 from deepgat.nn.settings import check_type, plain_values
 
-MONITORS = ("val-loss", "calibrated-loss", "loss-and-errors", "val-f1", "train-loss")
-CALIBRATED = ("calibrated-loss", "loss-and-errors")
+MONITORS = (
+    "val-loss", "calibrated-loss", "loss-and-errors", "f1-or-loss", "val-f1", "train-loss",
+)  # fmt: skip
+CALIBRATED = ("calibrated-loss", "loss-and-errors", "f1-or-loss")
 """Those that divide the validation logits by the temperature that makes the loss smallest."""
 PRECISIONS = ("float32", "bf16")
 BATCHES = ("none", "clusters", "neighbours")
@@ -41,7 +43,8 @@ class TrainSettings:
     monitor: str = "val-loss"
     """What picks the best epoch: "val-loss" (of the output), "calibrated-loss" (the same, its
     logits divided by the temperature that makes it smallest), "loss-and-errors" (that and the
-    share of errors, 1 − micro-F1, added up), "val-f1", or "train-loss"."""
+    share of errors, 1 − micro-F1, added up), "val-f1", "f1-or-loss" (of equal F1 the lower
+    calibrated loss; an epoch that lowers either starts the patience anew), or "train-loss"."""
     seed: int = 0
     """Seeds dropout and the order of graphs. The weights are drawn when the model is made."""
     device: str = "auto"

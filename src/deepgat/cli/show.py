@@ -248,6 +248,7 @@ def epoch_progress(
 
         def update(epoch: Epoch) -> None:
             end = min(training.epochs, epoch.best_number + training.patience)
+            end = max(end, epoch.number)  # beyond it where a second stage has begun
             elapsed = progress.tasks[0].elapsed or 0.0
             left = elapsed / epoch.number * (end - epoch.number)
             progress.update(

@@ -92,13 +92,18 @@ def _dropped(alpha: float) -> dict[str, Change]:
 
 
 def _by_errors(alpha: float) -> dict[str, Change]:
-    """The best epoch by calibrated loss and errors together."""
+    """The best epoch by calibrated loss and errors together, or by F1."""
     training = {**_SECOND, "monitor": "loss-and-errors"}
-    ends = {"input_dropout": 0.6, "output_dropout": 0.6}
+    either = {**_SECOND, "monitor": "f1-or-loss"}
+    ends, half = {"input_dropout": 0.6, "output_dropout": 0.6}, {"dropout": 0.5}
     ways = {
         "by loss and errors": Change(training=training),
         "by loss and errors, dropout .4 between layers": Change({**ends, "dropout": 0.4}, training),
         "by loss and errors, patience 50": Change(training={**training, "patience": 50}),
+        "by F1, dropout .5": Change(half, {**_SECOND, "monitor": "val-f1"}),
+        "by F1 or loss, dropout .5": Change(half, either),
+        "by F1 or loss, dropout .5, patience 50": Change(half, {**either, "patience": 50}),
+        "by F1 or loss, dropout .5, layer norm": Change({**half, "norm": "layer"}, either),
     }
     return {
         f"α = {alpha:g}, a class head per layer, {name}".replace("0.", "."): Change(
