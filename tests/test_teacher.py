@@ -13,7 +13,8 @@ from deepgat.errors import UserError
 from deepgat.inputs import FixedInputs, prepare
 from deepgat.nn import build_model
 from deepgat.recipes import recipe
-from deepgat.teacher import Teacher
+from deepgat.scoring import evaluate
+from deepgat.teacher import EPOCHS_TO_GROW, Teacher
 from deepgat.train import TrainSettings, fit
 from tiny import tiny_dataset, tiny_labels
 
@@ -111,6 +112,22 @@ def test_it_begins_once_patience_has_run_out_from_the_best_weights():
     assert begun == [count]
     assert len(taught.history) >= count + plain.patience
     assert taught.best.val_loss <= alone.best.val_loss
+
+
+def test_a_second_stage_may_keep_its_own_best_epoch():
+    data, model = made()
+    plain = TrainSettings(epochs=400, patience=5, lr=0.05, device="cpu")
+    start = {name: weight.clone() for name, weight in model.state_dict().items()}
+    count = len(fit(model, data, plain).history)
+    model.load_state_dict(start)
+    settings = replace(plain, self_training=1.0, self_training_from=0, own_best=True)
+    taught = fit(model, data, settings)
+    full = count + EPOCHS_TO_GROW
+    growing = taught.history[count:full]
+    assert [epoch.best_number for epoch in growing] == [epoch.number for epoch in growing]
+    assert taught.best == min(taught.history[full - 1 :], key=lambda epoch: epoch.val_loss)
+    assert len(taught.history) == taught.best.number + plain.patience
+    assert evaluate(model, data, "cpu").loss["val"] == taught.best.val_loss
 
 
 def test_from_an_epoch_on_it_has_no_second_stage():

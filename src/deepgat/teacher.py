@@ -41,6 +41,7 @@ class Teacher:
         self.of_layers = settings.taught_layers
         self.waits = not settings.self_training_from
         """Whether it begins a second stage, once patience has run out."""
+        self.own_best = settings.own_best
         self.began: int | None = None
         """The last epoch before that stage."""
         like, n = next(model.parameters()), graph.y.size(0)
@@ -95,6 +96,10 @@ class Teacher:
         self.began = epoch
         self.first.fill_(epoch)
         self.average.copy_(logits.softmax(-1))
+
+    def starts_anew(self, epoch: int) -> bool:
+        """Whether this epoch is the best so far, whatever was before: the targets still grow."""
+        return self.own_best and self.began is not None and epoch <= self.began + EPOCHS_TO_GROW
 
     def state(self) -> dict[str, Tensor] | None:
         """Of all nodes, for whoever keeps it; all processes of a team call it, the first has it."""

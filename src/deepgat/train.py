@@ -172,7 +172,8 @@ def fit_inputs(
                     break
                 epoch = Epoch(number, *epoch_of(number))
                 reached = monitored(epoch, settings.monitor)
-                if best is None or reached < monitored(best, settings.monitor):
+                anew = best is None or epoch_of.starts_anew(number)
+                if best is None or anew or reached < monitored(best, settings.monitor):
                     with epoch_of.kept_weights():
                         spare.keep()  # first, and aside: Ctrl-C may come in it
                     epoch = best = replace(epoch, best_number=number)
@@ -300,10 +301,15 @@ class _Epochs:
         """Whether patience has run out."""
         if not history:
             return False
-        since = last_gain(history, self.monitor)
-        if self.teacher is not None and self.teacher.began is not None:
-            since = max(since, self.teacher.began)
+        began = 0 if self.teacher is None else self.teacher.began or 0
+        if began and self.starts_anew(began + 1):
+            history = history[began:] or history
+        since = max(last_gain(history, self.monitor), began)
         return history[-1].number - since >= self.patience
+
+    def starts_anew(self, number: int) -> bool:
+        """Whether an epoch is the best so far, whatever was before."""
+        return self.teacher is not None and self.teacher.starts_anew(number)
 
     def teach(self, best: Weights, history: Sequence[Epoch]) -> bool:
         """Begin the second stage from the best weights, if there is one and it has not begun."""

@@ -22,7 +22,7 @@ BATCHES = ("none", "clusters", "neighbours")
 LATER = (
     "batches", "clusters", "batch_clusters", "batch_seeds", "fan_out", "most_nodes",
     "batch_graphs", "self_training", "confidence", "self_training_from", "target_update",
-    "target_temperature", "taught_layers", "average_weights",
+    "target_temperature", "taught_layers", "average_weights", "own_best",
 )  # fmt: skip
 """Settings that there were not always; at their defaults they are as if there were none."""
 
@@ -84,6 +84,9 @@ class TrainSettings:
     """T of the targets t^(1/T) / Σ_c t_c^(1/T); 0: the most probable class alone."""
     taught_layers: float = 0.0
     """How much the layers before the last, together, learn from such targets; 0: not at all."""
+    own_best: bool = False
+    """Whether a second stage forgets the first one's best epoch and keeps its own, of those in
+    which the targets count fully: what is monitored is not the same number once they do."""
     average_weights: float = 0.0
     """d of the moving average of the weights that is validated and kept, such as .99; 0: the
     weights themselves are. :mod:`deepgat.averaging`."""

@@ -35,6 +35,7 @@ def deep_literal(
     detach=True,
     own_heads=False,
     layer_loss=True,
+    far=0.2,
 ):
     """The recipe: class attention inside GCNII."""
 
@@ -58,7 +59,7 @@ def deep_literal(
             M = None if M is None else 0.5 * M + 0.5 * M.t()
             return systems.class_attention(nbrs, q, factor, rows, M)
 
-        out, states = systems.gcnii(x, nbrs, w, layers, 0.1, 0.5, attention)
+        out, states = systems.gcnii(x, nbrs, w, layers, far, 0.5, attention)
         before = {i: logits_of(i + 1, h) for i, h in enumerate(states[:-1])}
         return (out, states, before) if layer_loss else (out, states)
 
@@ -187,7 +188,7 @@ CASES: dict[str, tuple[dict, Literal]] = {
     ),
     "deepgat in gcnii": (
         {"model": "deepgat", "preset": "gcnii", "label_hops": 0, "loss": "output"},
-        deep_literal(1.0, rows=True, detach=False, own_heads=True, layer_loss=False),
+        deep_literal(1.0, rows=True, detach=False, own_heads=True, layer_loss=False, far=0.1),
     ),
     "gat in gcnii": (
         {"model": "gat", "preset": "gcnii"},
@@ -415,7 +416,7 @@ def test_without_temperature_and_layer_loss_the_deep_recipe_is_gcnii():
     one_head = {**ONE_HEAD, "temperature": 0.0, "layer_loss": 0.0}
     deep = build_model(model_settings(**one_head, **choices), 5, 3)
     torch.manual_seed(1)
-    gcnii = build_model(model_settings("gcnii", **choices), 5, 3)
+    gcnii = build_model(model_settings("gcnii", initial_residual=0.2, **choices), 5, 3)
     x, edge_index = double(20, 5), random_edges(20, 40)
     y, mask = torch.arange(20) % 3, torch.arange(20) < 12
     found = []
@@ -428,6 +429,18 @@ def test_without_temperature_and_layer_loss_the_deep_recipe_is_gcnii():
     assert found[0][0] == found[1][0]
     for a, b in zip(found[0][1], found[1][1], strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def test_layers_beyond_the_depth_that_dropout_is_for_drop_less():
+    def shares(layers, **choices):
+        network = build_model(model_settings("deep", layers=layers, dropout=0.6, **choices), 5, 3)
+        return network.dropout, network.encoder.dropout, network.readout.dropout
+
+    assert shares(2) == shares(16) == (0.6, 0.6, 0.6)
+    assert shares(64) == (pytest.approx(1 - 0.4**0.5), 0.6, 0.6)
+    assert shares(1600) == (pytest.approx(1 - 0.4**0.1), 0.6, 0.6)
+    assert shares(64, input_dropout=0.1) == (pytest.approx(1 - 0.4**0.5), 0.1, 0.6)
+    assert shares(64, dropout_depth=0) == (0.6, 0.6, 0.6)
 
 
 def test_detached_attention_gives_its_class_heads_no_gradient_but_the_loss():

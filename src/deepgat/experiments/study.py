@@ -15,6 +15,7 @@ SETTING = "deep-cora"
 FIRST = Change(
     {
         "dropout": 0.6,
+        "dropout_depth": 0,
         "initial_residual": 0.1,
         "temperature": 2.0,
         "attention_from": 1,
@@ -30,6 +31,7 @@ FIRST = Change(
         "self_training_from": 50,
         "confidence": 0.8,
         "target_temperature": 0.0,
+        "own_best": False,
         "average_weights": 0.0,
     },
 )

@@ -83,13 +83,17 @@ def stack_arguments(settings: ModelSettings, multi_label: bool) -> dict[str, Any
         "clean_attention": settings.clean_attention,
         "unit_features": settings.unit_features,
         "feature_norm": _feature_norm(settings),
-        "dropout": settings.dropout,
+        "dropout": settings.layer_dropout,
         "attention_dropout": settings.attention_dropout,
-        "input_dropout": settings.input_dropout,
-        "output_dropout": settings.output_dropout,
+        "input_dropout": _given(settings.input_dropout, settings.dropout),
+        "output_dropout": _given(settings.output_dropout, settings.dropout),
         "bias": settings.bias,
         "loss": _loss(settings),
     }
+
+
+def _given(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value
 
 
 def _score(settings: ModelSettings, multi_label: bool) -> ScoreFactory:

@@ -96,6 +96,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "deep": {
         **_GCNII,
         "layers": 16,
+        "initial_residual": 0.2,
+        "dropout_depth": 16,
         "normalization": "symmetric",
         "class_head": "layer",
         "class_bias": True,

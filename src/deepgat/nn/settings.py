@@ -98,7 +98,7 @@ GATE_LAYERS = ("same", "own")
 GATE_REDUCTIONS = ("mean", "sum")
 CLASS_HEADS = ("layer", "shared")
 COMPATIBILITIES = ("same-class", "learnt")
-LATER = ("compatibility", "attention_to")
+LATER = ("compatibility", "attention_to", "dropout_depth")
 """Settings that there were not always; at their defaults they are as if there were none."""
 SHARES = (
     "dropout",
@@ -134,6 +134,9 @@ class ModelSettings:
         False, "divide every node's features by their sum before the first layer"
     )
     dropout: float = _choice(0.0, "share of each layer's input dropped in training")
+    dropout_depth: int = _choice(
+        0, "the most layers that dropout as it is suits; less between those of more; 0: any"
+    )
     attention_dropout: float = _choice(0.0, "share of attention weights dropped in training")
     input_dropout: float | None = _choice(
         None, "share of the encoder's input dropped; left out: as dropout", kind=float
@@ -240,7 +243,7 @@ class ModelSettings:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise UserError(f"{name} is {value}: expected a share of at least 0 and below 1")
-        for name in ("label_hops", "temperature_ramp", "attention_to"):
+        for name in ("label_hops", "temperature_ramp", "attention_to", "dropout_depth"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")
         for name in ("delta", "identity_map", "layer_loss", "temperature"):
@@ -267,6 +270,18 @@ class ModelSettings:
             )
         if self.class_head == "shared" and self.readout != "linear":
             raise UserError("class_head=shared is the readout's linear map: set readout=linear")
+
+    @property
+    def layer_dropout(self) -> float:
+        """The dropout p' between layers: 1 − p' = (1 − p)^√(d / L) beyond d = ``dropout_depth``.
+
+        A layer multiplies the second moment of the noise by (1 + p / (k (1 − p))) (1 − α)², k
+        the number of neighbours that a node averages: above 1 for nodes with few of them, so it
+        would grow with L. The encoder and the readout keep p.
+        """
+        if not 0 < self.dropout_depth < self.layers:
+            return self.dropout
+        return 1 - (1 - self.dropout) ** math.sqrt(self.dropout_depth / self.layers)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values; what is new and at its default is left out.
