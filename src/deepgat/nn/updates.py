@@ -102,7 +102,8 @@ class InitialResidual(Update):
             raise UserError("an initial residual needs an encoder to make h⁰: set encoder=linear")
         if inputs.initial.size(1) != out.size(1):
             return out
-        return torch.add((1 - self.alpha) * out, inputs.initial, alpha=self.alpha)
+        dtype = torch.promote_types(out.dtype, inputs.initial.dtype)  # they differ in bf16
+        return torch.lerp(out.to(dtype), inputs.initial.to(dtype), self.alpha)
 
 
 class IdentityMap(Update):

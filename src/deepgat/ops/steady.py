@@ -26,7 +26,8 @@ def identity_map(x: Tensor, weight: Tensor, beta: float) -> Tensor:
     """x ((1 − β) I + β W): [n, m], weight [m, m] → [n, m]."""
     if x.device.type != "cpu":
         return torch.addmm(x, x, weight, beta=1 - beta, alpha=beta)
-    return (1 - beta) * x + beta * linear(x, weight.t())
+    identity = torch.eye(weight.size(0), dtype=weight.dtype)
+    return linear(x, torch.lerp(identity, weight, beta).t())  # nothing of x's size but one product
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
