@@ -26,6 +26,7 @@ from deepgat.analysis.metrics import (
     predicted_labels,
 )
 from deepgat.analysis.nearest import ErrorBounds, bayes_error_bounds, nearest_neighbor_error
+from deepgat.analysis.noise import noise_by_layer
 from deepgat.analysis.profile import LayerMeasures, over_smoothing_profile
 from deepgat.analysis.smoothing import (
     DistanceGap,
@@ -77,6 +78,7 @@ __all__ = [
     "moment_bands",
     "nearest_neighbor_error",
     "neighbor_distance",
+    "noise_by_layer",
     "numerical_rank",
     "over_smoothing_profile",
     "paired_p_value",
