@@ -118,16 +118,31 @@ def test_a_second_stage_may_keep_its_own_best_epoch():
     data, model = made()
     plain = TrainSettings(epochs=400, patience=5, lr=0.05, device="cpu")
     start = {name: weight.clone() for name, weight in model.state_dict().items()}
-    count = len(fit(model, data, plain).history)
+    alone = fit(model, data, plain)
+    count = len(alone.history)
     model.load_state_dict(start)
     settings = replace(plain, self_training=1.0, self_training_from=0, own_best=True)
     taught = fit(model, data, settings)
     full = count + EPOCHS_TO_GROW
-    growing = taught.history[count:full]
-    assert [epoch.best_number for epoch in growing] == [epoch.number for epoch in growing]
+    assert {epoch.best_number for epoch in taught.history[count : full - 1]} == {alone.best.number}
+    assert taught.history[full - 1].best_number == full
     assert taught.best == min(taught.history[full - 1 :], key=lambda epoch: epoch.val_loss)
+    assert taught.history[full - 1].val_loss > alone.best.val_loss, "better anyway: nothing tested"
     assert len(taught.history) == taught.best.number + plain.patience
     assert evaluate(model, data, "cpu").loss["val"] == taught.best.val_loss
+
+
+def test_ended_while_the_targets_grow_the_first_stages_best_stays():
+    data, model = made()
+    plain = TrainSettings(epochs=400, patience=5, lr=0.05, device="cpu")
+    start = {name: weight.clone() for name, weight in model.state_dict().items()}
+    alone = fit(model, data, plain)
+    model.load_state_dict(start)
+    short = replace(plain, epochs=len(alone.history) + 20, self_training=1.0, self_training_from=0)
+    taught = fit(model, data, replace(short, own_best=True))
+    assert len(taught.history) == short.epochs
+    assert replace(taught.best, best_number=0) == replace(alone.best, best_number=0)
+    assert evaluate(model, data, "cpu").loss["val"] == alone.best.val_loss
 
 
 def test_from_an_epoch_on_it_has_no_second_stage():
@@ -196,5 +211,6 @@ def test_what_it_cannot_be_used_for_is_said():
 
 
 def test_runs_without_it_are_signed_as_before_it():
-    assert "self_training" not in TrainSettings().to_dict()
+    assert not {"self_training", "own_best"} & set(TrainSettings().to_dict())
     assert TrainSettings(self_training=0.5).to_dict()["self_training"] == 0.5
+    assert TrainSettings(own_best=True).to_dict()["own_best"] is True

@@ -15,6 +15,7 @@ from deepgat.errors import UserError
 from deepgat.nn import SYSTEMS, AttentionStack, build_model, model_settings
 from deepgat.nn.presets import PRESETS
 from deepgat.ops import Neighbors
+from deepgat.progress import last_gain, monitored
 from deepgat.recipes import Recipe, recipe
 from deepgat.runs import ModelCard, Run, train_once
 from deepgat.train import Epoch, TrainSettings, choose_device, evaluate, fit, prepare
@@ -150,21 +151,35 @@ def test_the_weights_of_the_first_best_epoch_are_restored(monitor, value):
     assert evaluation.micro_f1["val"] == best.val_f1
 
 
-@pytest.mark.parametrize(
-    ("monitor", "value"),
-    [
-        ("calibrated-loss", lambda epoch: epoch.val_loss),
-        ("loss-and-errors", lambda epoch: epoch.val_loss + 1 - epoch.val_f1),
-    ],
-)
-def test_the_best_epoch_by_a_calibrated_monitor(monitor, value):
-    _, _, fitted = overfitting(monitor=monitor)
-    plain = overfitting(monitor="val-loss")[2]
-    assert fitted.best == min(fitted.history, key=value)
-    assert all(
-        calibrated.val_loss <= epoch.val_loss + 1e-12
-        for calibrated, epoch in zip(fitted.history, plain.history, strict=False)
-    )
+def test_what_each_monitor_compares():
+    early, late = Epoch(1, 0.9, 0.30, 0.90), Epoch(2, 0.5, 0.32, 0.94)
+    later = Epoch(3, 0.6, 0.31, 0.94)
+    better = {
+        name: monitored(late, name) < monitored(early, name) for name in deepgat.train.MONITORS
+    }
+    assert better == {
+        "val-loss": False,
+        "calibrated-loss": False,
+        "loss-and-errors": True,
+        "f1-or-loss": True,
+        "val-f1": True,
+        "train-loss": True,
+    }
+    assert monitored(later, "f1-or-loss") < monitored(late, "f1-or-loss")
+    assert not monitored(later, "val-f1") < monitored(late, "val-f1")
+
+
+def test_the_calibrated_monitors_divide_by_the_best_temperature():
+    plain = overfitting(monitor="val-loss")[2].history
+    for monitor in ("calibrated-loss", "loss-and-errors", "f1-or-loss"):
+        gaps = [
+            epoch.val_loss - calibrated.val_loss
+            for epoch, calibrated in zip(
+                plain, overfitting(monitor=monitor)[2].history, strict=True
+            )
+        ]
+        assert min(gaps) >= -1e-12
+        assert max(gaps) > 0.1
 
 
 def test_the_monitors_choose_different_epochs():
@@ -173,15 +188,19 @@ def test_the_monitors_choose_different_epochs():
 
 
 def test_patience_that_either_f1_or_loss_renews():
-    recipe = plan("gat", "paper", lr=0.02, epochs=300, patience=4, monitor="f1-or-loss")
-    data = tiny_dataset()
-    fitted = fit(build(data, recipe), data, recipe.training)
-    assert fitted.best == min(fitted.history, key=lambda epoch: (-epoch.val_f1, epoch.val_loss))
-    highest = max(fitted.history, key=lambda epoch: epoch.val_f1).number
-    lowest = min(fitted.history, key=lambda epoch: epoch.val_loss).number
-    assert highest != lowest, "both agree: nothing is tested"
-    assert fitted.stopped == "patience"
-    assert len(fitted.history) == max(fitted.best.number, lowest) + 4
+    numbers = [
+        (0.5, 0.9),
+        (0.6, 0.8),
+        (0.4, 0.8),
+        (0.7, 0.8),
+    ]  # loss and F1: best in 1, lowest in 3
+    history = [
+        Epoch(number, 1.0, loss, f1, best_number=1)
+        for number, (loss, f1) in enumerate(numbers, start=1)
+    ]
+    assert last_gain(history, "f1-or-loss") == 3
+    assert last_gain(history, "val-f1") == 1
+    assert last_gain(history[:2], "f1-or-loss") == 1
 
 
 def test_training_stops_after_patience_epochs_without_improvement():

@@ -159,7 +159,8 @@ def monitored(epoch: Epoch, monitor: str) -> tuple[float, ...]:
 
 
 def last_gain(history: Sequence[Epoch], monitor: str) -> int:
-    """The number of the last epoch that was better than all before it."""
+    """The last epoch that was better than all before it, in what is monitored or, of F1 or loss,
+    in either."""
     found = history[-1].best_number
     if monitor == "f1-or-loss":
         found = max(found, min(history, key=lambda epoch: epoch.val_loss).number)

@@ -97,9 +97,13 @@ class Teacher:
         self.first.fill_(epoch)
         self.average.copy_(logits.softmax(-1))
 
-    def starts_anew(self, epoch: int) -> bool:
-        """Whether this epoch is the best so far, whatever was before: the targets still grow."""
-        return self.own_best and self.began is not None and epoch <= self.began + EPOCHS_TO_GROW
+    @property
+    def first_compared(self) -> int:
+        """The first epoch that may be the best: of a second stage that keeps its own, the one in
+        which the targets have grown; until then the first stage's best stays."""
+        if not self.own_best or self.began is None:
+            return 1
+        return self.began + EPOCHS_TO_GROW
 
     def state(self) -> dict[str, Tensor] | None:
         """Of all nodes, for whoever keeps it; all processes of a team call it, the first has it."""

@@ -171,9 +171,7 @@ def fit_inputs(
                 if epoch_of.over(history) and not epoch_of.teach(best_weights, history):
                     break
                 epoch = Epoch(number, *epoch_of(number))
-                reached = monitored(epoch, settings.monitor)
-                anew = best is None or epoch_of.starts_anew(number)
-                if best is None or anew or reached < monitored(best, settings.monitor):
+                if best is None or epoch_of.better(epoch, best):
                     with epoch_of.kept_weights():
                         spare.keep()  # first, and aside: Ctrl-C may come in it
                     epoch = best = replace(epoch, best_number=number)
@@ -301,15 +299,22 @@ class _Epochs:
         """Whether patience has run out."""
         if not history:
             return False
-        began = 0 if self.teacher is None else self.teacher.began or 0
-        if began and self.starts_anew(began + 1):
-            history = history[began:] or history
-        since = max(last_gain(history, self.monitor), began)
-        return history[-1].number - since >= self.patience
+        first, last, since = self._first(), history[-1].number, history[-1].best_number
+        if self.teacher is not None:
+            since = max(since, self.teacher.began or 0, first - 1)
+        if last - since < self.patience:
+            return False
+        return last - last_gain(history[first - 1 :], self.monitor) >= self.patience
 
-    def starts_anew(self, number: int) -> bool:
-        """Whether an epoch is the best so far, whatever was before."""
-        return self.teacher is not None and self.teacher.starts_anew(number)
+    def better(self, epoch: Epoch, best: Epoch) -> bool:
+        """Whether the epoch takes the place of the best one before it."""
+        if epoch.number <= self._first():
+            return epoch.number == self._first()
+        return monitored(epoch, self.monitor) < monitored(best, self.monitor)
+
+    def _first(self) -> int:
+        """The first epoch that is compared with those after it."""
+        return 1 if self.teacher is None else self.teacher.first_compared
 
     def teach(self, best: Weights, history: Sequence[Epoch]) -> bool:
         """Begin the second stage from the best weights, if there is one and it has not begun."""

@@ -85,8 +85,9 @@ class TrainSettings:
     taught_layers: float = 0.0
     """How much the layers before the last, together, learn from such targets; 0: not at all."""
     own_best: bool = False
-    """Whether a second stage forgets the first one's best epoch and keeps its own, of those in
-    which the targets count fully: what is monitored is not the same number once they do."""
+    """Whether a second stage (``self_training_from`` 0) keeps the best of its own epochs, from the
+    50th on, in which the targets have grown, and not of all: what is monitored is not the same
+    number once they count."""
     average_weights: float = 0.0
     """d of the moving average of the weights that is validated and kept, such as .99; 0: the
     weights themselves are. :mod:`deepgat.averaging`."""

@@ -14,6 +14,8 @@ from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, build_model, model_settings
 from deepgat.nn.presets import DEFAULT_MODELS, PRESETS
 from deepgat.nn.settings import SCORES
+from deepgat.nn.updates import InitialResidual, LayerInputs
+from deepgat.ops import as_neighbors
 
 import transcription
 from graphs import AWKWARD, graphs, random_edges, undirected
@@ -431,6 +433,15 @@ def test_without_temperature_and_layer_loss_the_deep_recipe_is_gcnii():
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
 
+def test_an_initial_residual_of_another_precision_is_joined_in_the_wider_one():
+    rule = InitialResidual(4, 4, alpha=0.25)
+    out, initial = torch.ones(3, 4, dtype=torch.bfloat16), torch.zeros(3, 4)
+    inputs = LayerInputs(out, as_neighbors(torch.zeros(2, 0, dtype=torch.long), 3), out, initial)
+    joined = rule.before_activation(out, inputs)
+    assert joined.dtype == torch.float32
+    assert torch.equal(joined, torch.full((3, 4), 0.75))
+
+
 def test_layers_beyond_the_depth_that_dropout_is_for_drop_less():
     def shares(layers, **choices):
         network = build_model(model_settings("deep", layers=layers, dropout=0.6, **choices), 5, 3)
@@ -514,6 +525,7 @@ def test_class_heads_are_not_convolution_weights():
         ({"model": "deepgat", "class_head": "shared"}, "set readout=linear"),
         ({"model": "gcnii", "gate_power": 0.5}, "expected 1 or more, or 0"),
         ({"model": "gcnii", "drop_edge": 1.0}, "below 1"),
+        ({"model": "deep", "dropout_depth": -1}, "dropout_depth is -1: expected 0 or more"),
         ({"model": "gcnii", "preset": "authors"}, "leave the preset 'authors' away"),
         ({"model": "gcni"}, "did you mean 'gcnii'"),
         ({"model": "gcnii", "attention_from": 0}, "attention_from is 0"),

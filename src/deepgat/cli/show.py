@@ -230,7 +230,7 @@ def epoch_progress(
     """A bar that follows one training: loss, validation score, best epoch, time left.
 
     How long early stopping will take is unknown until it happens. The bar ends where training
-    would end if nothing improved any more, so the time left is "at least".
+    would end at the earliest, as far as the best epoch tells, so the time left is "at least".
     """
     if quiet or not ERR.is_terminal:
         yield None
@@ -248,7 +248,7 @@ def epoch_progress(
 
         def update(epoch: Epoch) -> None:
             end = min(training.epochs, epoch.best_number + training.patience)
-            end = max(end, epoch.number)  # beyond it where a second stage has begun
+            end = max(end, epoch.number)  # a second stage, or another monitor, goes on beyond it
             elapsed = progress.tasks[0].elapsed or 0.0
             left = elapsed / epoch.number * (end - epoch.number)
             progress.update(

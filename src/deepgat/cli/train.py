@@ -73,7 +73,9 @@ def train(
     width: Annotated[
         int | None, typer.Option(help="Width of a hidden layer, H·D, instead of --hidden.")
     ] = None,
-    dropout: Annotated[float | None, typer.Option(help="Share of each layer's input.")] = None,
+    dropout: Annotated[
+        float | None, typer.Option(help="Share of each layer's input; deep: less beyond 16 layers.")
+    ] = None,
     choice: Annotated[
         list[str] | None,
         typer.Option(

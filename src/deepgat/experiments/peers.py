@@ -62,11 +62,11 @@ CONTENDERS: Mapping[str, tuple[str, Sequence[Change]]] = {
         (Change(), Change({"unit_features": True}, {"weight_decay": 0.0})),
     ),
 }
-"""The best systems, each with a shipped setting. Ours is the preset as it is; the others have two
-candidates each, to choose from on validation nodes: DAGNN's are its published settings for
-citation networks and for the coauthor networks. Two rows are ours with something left out: one
-class head for all layers, and no class attention or layer loss, which leaves GCNII with our way
-of training."""
+"""The best systems, each with a shipped setting. Ours is the preset as it is; GCNII, APPNP and
+DAGNN have two candidates each, to choose from on validation nodes: DAGNN's are its published
+settings for citation networks and for the coauthor networks. Two rows are ours with something left
+out: one class head for all layers, and no class attention or layer loss, which leaves GCNII with
+our way of training."""
 MANY = Repeats(public=10, splits=5, seeds=2)
 
 HETEROPHILOUS = ("texas", "wisconsin", "cornell", "chameleon", "squirrel", "actor")
@@ -106,7 +106,7 @@ def peer_specs(**grid: Any) -> dict[str, list[RunSpec]]:
 
 
 def contender_specs(**grid: Any) -> dict[str, list[RunSpec]]:
-    """System → its runs, each with the two candidates of its own that :data:`CONTENDERS` names."""
+    """System → its runs, each with the candidates of its own that :data:`CONTENDERS` names."""
     configs = {label: read_config(setting) for label, (setting, _) in CONTENDERS.items()}
     candidates = {label: changes for label, (_, changes) in CONTENDERS.items()}
     return depth_specs(configs, candidates, MANY, **grid)

@@ -45,6 +45,7 @@ _AVERAGED = {"average_weights": 0.99}
 
 _NEITHER = {"temperature": 0.0, "layer_loss": 0.0}
 _HEADS = {"class_head": "layer", "class_bias": True, "label_hops": 0}
+_ENDS = {"input_dropout": 0.6, "output_dropout": 0.6}
 _SECOND = {**_SOFT, **_AVERAGED, "self_training_from": 0, "epochs": 3000}
 
 
@@ -77,7 +78,6 @@ def _taught(alpha: float) -> dict[str, Change]:
 
 def _dropped(alpha: float) -> dict[str, Change]:
     """Less dropout between the layers, as much as before at both ends."""
-    ends = {"input_dropout": 0.6, "output_dropout": 0.6}
     models: dict[str, dict[str, Any]] = {
         "a class head per layer": {**_LATE, **_HEADS},
         "one class head": _LATE,
@@ -86,7 +86,7 @@ def _dropped(alpha: float) -> dict[str, Change]:
     training = {**_SECOND, "monitor": "calibrated-loss"}
     return {
         f"α = {alpha:g}, {model}, dropout {share:g} between layers".replace("0.", "."): Change(
-            {**changed, **ends, "initial_residual": alpha, "dropout": share}, training
+            {**changed, **_ENDS, "initial_residual": alpha, "dropout": share}, training
         )
         for model, changed in models.items()
         for share in (0.0, 0.1, 0.2, 0.3, 0.4)
@@ -97,10 +97,10 @@ def _by_errors(alpha: float) -> dict[str, Change]:
     """The best epoch by calibrated loss and errors together, or by F1."""
     training = {**_SECOND, "monitor": "loss-and-errors"}
     either = {**_SECOND, "monitor": "f1-or-loss"}
-    ends, half = {"input_dropout": 0.6, "output_dropout": 0.6}, {"dropout": 0.5}
+    less, half = {**_ENDS, "dropout": 0.4}, {"dropout": 0.5}
     ways = {
         "by loss and errors": Change(training=training),
-        "by loss and errors, dropout .4 between layers": Change({**ends, "dropout": 0.4}, training),
+        "by loss and errors, dropout .4 between layers": Change(less, training),
         "by loss and errors, patience 50": Change(training={**training, "patience": 50}),
         "by F1, dropout .5": Change(half, {**_SECOND, "monitor": "val-f1"}),
         "by F1 or loss, dropout .5": Change(half, either),

@@ -133,9 +133,11 @@ class ModelSettings:
     unit_features: bool = _choice(
         False, "divide every node's features by their sum before the first layer"
     )
-    dropout: float = _choice(0.0, "share of each layer's input dropped in training")
+    dropout: float = _choice(
+        0.0, "share of each layer's input dropped in training; see dropout_depth"
+    )
     dropout_depth: int = _choice(
-        0, "the most layers that dropout as it is suits; less between those of more; 0: any"
+        0, "layers up to which dropout is as it says; with more, less between them; 0: any number"
     )
     attention_dropout: float = _choice(0.0, "share of attention weights dropped in training")
     input_dropout: float | None = _choice(

@@ -26,7 +26,7 @@ def identity_map(x: Tensor, weight: Tensor, beta: float) -> Tensor:
     """x ((1 − β) I + β W): [n, m], weight [m, m] → [n, m]."""
     if x.device.type != "cpu":
         return torch.addmm(x, x, weight, beta=1 - beta, alpha=beta)
-    identity = torch.eye(weight.size(0), dtype=weight.dtype)
+    identity = torch.eye(weight.size(0), dtype=weight.dtype, device=x.device)
     return linear(x, torch.lerp(identity, weight, beta).t())  # nothing of x's size but one product
 
 
