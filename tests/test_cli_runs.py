@@ -244,6 +244,18 @@ def test_reproduce_needs_data(run, monkeypatch):
     assert_sentence(run("reproduce", "depth"), "none of the paper's datasets is at hand", "--quick")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("publications", "--epochs", "5"), "runs the settings as they are: leave --epochs out"),
+        (("depth", "--systems", "gat"), "--systems is for the targets peers, contenders and study"),
+        (("peers", "--epochs", "0"), "epochs is 0: expected 1 or more"),
+    ],
+)
+def test_what_reproduce_refuses(run, arguments, sentence):
+    assert_sentence(run("reproduce", *arguments), sentence)
+
+
 # ------------------------------------------------------------------------------- the view
 
 

@@ -94,10 +94,18 @@ def test_depths_and_datasets(monkeypatch):
     assert make_plan("honest").repeats("ppi-rebuilt") == [("public", 0), ("public", 1)]
 
 
+def test_fewer_epochs_are_asked_for():
+    few = make_plan("authors", datasets=["cs"], layers=[2, 15], seeds=[0, 1], epochs=7)
+    for name in ("depth", "all"):
+        usual, short = target_specs(name, AUTHORS), target_specs(name, few)
+        assert [replace(s.training, epochs=7) for s in usual] == [s.training for s in short]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         ({"protocol": "honst"}, "unknown protocol 'honst': did you mean 'honest'?"),
+        ({"epochs": 0}, "epochs is 0: expected 1 or more"),
         ({"datasets": ["coraa"]}, "unknown dataset 'coraa'"),
         ({"layers": [0, 2]}, r"layers is \[0, 2\]: expected numbers from 1 on"),
         ({"splits": 0}, "splits is 0: expected 1 or more"),

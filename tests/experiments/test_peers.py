@@ -49,6 +49,10 @@ def test_peers_differ_from_depth_to_depth_in_the_depth_alone():
     assert len({s for specs in labelled.values() for s in specs}) == sum(
         map(len, labelled.values())
     )
+    few = peers.peer_specs(datasets=["cora"], layers=[2], epochs=7)
+    assert {spec.training.epochs for specs in few.values() for spec in specs} == {7}
+    with pytest.raises(UserError, match="epochs is 0: expected 1 or more"):
+        peers.peer_specs(epochs=0)
     with pytest.raises(UserError, match="splits is 0"):
         peers.peer_specs(splits=0)
     assert list(peers.peer_specs(systems=["G2-GraphSAGE", "gcnii"])) == ["GCNII", "G²-GraphSAGE"]

@@ -92,6 +92,10 @@ def reproduce(
             help="Some of the systems (peers, contenders, study), with semicolons: 'gcnii;gat'."
         ),
     ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(help="The most epochs of a run; left out, what its settings say."),
+    ] = None,
     store: StoreOption = STORE,
     records: Annotated[
         Path | None,
@@ -128,6 +132,7 @@ def reproduce(
         "layers": None if layers is None else parse_numbers(layers, "--layers"),
         "seeds": None if seeds is None else parse_numbers(seeds, "--seeds"),
         "splits": splits,
+        "epochs": epochs,
     }
     if records is not None and known is not None:
         raise UserError("--records runs nothing and --known runs what is missing: choose one")
@@ -147,6 +152,8 @@ def reproduce(
         raise UserError(
             f"--systems is for the targets peers, contenders and study: leave it out for {target}"
         )
+    if epochs is not None and target == peers.PUBLICATIONS:
+        raise UserError(f"{target} runs the settings as they are: leave --epochs out")
     if target in TARGETS:
         grid["systems"] = None if systems is None else systems.split(";")
         specs, outcome = reproduce_peers(target, grid, obtain, out)

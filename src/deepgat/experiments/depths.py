@@ -58,16 +58,22 @@ def depth_specs(
     seeds: Sequence[int] | None = None,
     splits: int | None = None,
     systems: Sequence[str] | None = None,
+    epochs: int | None = None,
 ) -> dict[str, list[RunSpec]]:
     """System → its runs: every dataset at every depth, repeated over seeds and splits.
 
     Every repetition has one run for each of the system's candidates (``quick``: the first alone;
     none named: the system as it is). A dataset with a public split is repeated over seeds; one
     with stored splits over those; the rest over random splits of 20 and 30 nodes per class, with
-    each seed.
+    each seed. ``epochs``: the most of a run; left out, the system's own.
     """
     if splits is not None and splits < 1:
         raise UserError(f"splits is {splits}: expected 1 or more")
+    if epochs is not None and epochs < 1:
+        raise UserError(f"epochs is {epochs}: expected 1 or more")
+    short = {} if epochs is None else {"epochs": epochs}
+    if quick:
+        short = {"epochs": QUICK_EPOCHS, **short}
     names = [find_entry(n).key for n in datasets or (QUICK_DATASETS if quick else DATASETS)]
     depths = layers or (QUICK_DEPTHS if quick else DEPTHS)
     wanted = set(configs) if systems is None else {_label(name, configs) for name in systems}
@@ -77,7 +83,7 @@ def depth_specs(
     }
     return {
         label: [
-            _spec(candidate.of(config), dataset, split, seed, depth, quick)
+            _spec(candidate.of(config), dataset, split, depth, {**short, "seed": seed})
             for dataset in dict.fromkeys(names)
             for depth in sorted(set(depths))
             for split, seed in _repeats(dataset, seeds, often, quick)
@@ -97,11 +103,11 @@ def _label(name: str, labels: Mapping[str, Config]) -> str:
     return known[typed]
 
 
-def _spec(config: Config, dataset: str, split: str, seed: int, layers: int, quick: bool) -> RunSpec:
-    short = {"epochs": QUICK_EPOCHS} if quick else {}
-    there = Change({"layers": layers}, {**short, "seed": seed}).of(replace(config, dataset=dataset))
-    model, training = there.recipe()
-    return RunSpec(DataSpec(dataset, split), model, training)
+def _spec(
+    config: Config, dataset: str, split: str, layers: int, training: Mapping[str, Any]
+) -> RunSpec:
+    there = Change({"layers": layers}, training).of(replace(config, dataset=dataset))
+    return RunSpec(DataSpec(dataset, split), *there.recipe())
 
 
 def _repeats(

@@ -76,6 +76,8 @@ class Plan:
     seeds: tuple[int, ...]
     splits: int
     quick: bool
+    epochs: int | None = None
+    """The most epochs of a run; None: the recipe's own."""
 
     def depths(self, dataset: str) -> tuple[int, ...]:
         if self.layers is not None:
@@ -106,6 +108,7 @@ def make_plan(
     layers: Sequence[int] | None = None,
     seeds: Sequence[int] | None = None,
     splits: int | None = None,
+    epochs: int | None = None,
 ) -> Plan:
     """A plan; what is left out is the paper's, or little enough for a laptop where ``quick``.
 
@@ -117,6 +120,8 @@ def make_plan(
         raise UserError(f"layers is {list(layers)}: expected numbers from 1 on")
     if splits is not None and splits < 1:
         raise UserError(f"splits is {splits}: expected 1 or more")
+    if epochs is not None and epochs < 1:
+        raise UserError(f"epochs is {epochs}: expected 1 or more")
     if datasets is not None:
         named = tuple(dict.fromkeys(find_entry(name).key for name in datasets))
         trained = described = named
@@ -134,6 +139,7 @@ def make_plan(
         tuple(range(usual)) if seeds is None else tuple(dict.fromkeys(seeds)),
         (2 if quick else 5) if splits is None else splits,
         quick,
+        epochs,
     )
 
 
@@ -189,6 +195,8 @@ def _specs(
             if plan.quick:
                 training |= QUICK_TRAINING
                 choices |= QUICK_MODEL
+            if plan.epochs is not None:
+                training["epochs"] = plan.epochs
             model, score = system
             usual = recipe(
                 preset, model, score=score, dataset=dataset, training=training, **choices
