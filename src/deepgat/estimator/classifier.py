@@ -174,8 +174,11 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[logits.argmax(1).numpy()]
 
     def predict_proba(self, X: Any, edge_index: Any = None, edge_weight: Any = None) -> np.ndarray:
-        """[n, C]: the probability of every class of ``classes_``, or of every label by itself."""
-        logits = self._logits(X, edge_index, edge_weight).double()
+        """[n, C]: the probability of every class of ``classes_``, or of every label by itself.
+
+        In single precision, which is what the network computes in.
+        """
+        logits = self._logits(X, edge_index, edge_weight)
         return (logits.sigmoid() if self._multi_label else logits.softmax(1)).numpy()
 
     def score(
