@@ -86,6 +86,18 @@ def test_an_overview_has_a_column_per_dataset_and_their_mean():
     assert report.overview_tables({"GAT": some["GAT"]}, "peers") == []
 
 
+def test_the_study_knows_the_preset_as_it_is():
+    """Its last part changes one thing at a time in the very runs that ``contenders`` makes."""
+    grid = {"datasets": ["cora"], "layers": [16, 64], "seeds": [0, 1]}
+    ours = peers.contender_specs(**grid)
+    changed = study.study_specs(**grid)
+    assert changed[study.PRESET] == ours[peers.OURS]
+    assert changed[f"{study.PRESET}, neither: GCNII"] == ours["GCNII, trained as deep"]
+    assert changed[f"{study.PRESET}, one class head"] == ours["DeepGAT, deep, one class head"]
+    of_the_preset = {name: tuple(specs) for name, specs in changed.items() if study.PRESET in name}
+    assert len(set(of_the_preset.values())) == len(of_the_preset) > 10
+
+
 def test_contenders_have_candidates_of_their_own_and_the_same_repetitions():
     labelled = peers.contender_specs(datasets=["cora", "cs"], layers=[16])
     assert list(labelled) == list(peers.CONTENDERS)

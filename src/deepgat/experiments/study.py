@@ -11,6 +11,7 @@ from deepgat.experiments.spec import RunSpec
 
 STUDY = "study"
 BASE = "the first recipe"
+PRESET = "the preset"
 SETTING = "deep-cora"
 FIRST = Change(
     {
@@ -115,6 +116,36 @@ def _by_errors(alpha: float) -> dict[str, Change]:
     }
 
 
+def _of_the_preset() -> dict[str, Change]:
+    """What came of it, with one thing changed at a time once more."""
+    model = {**_LATE, **_HEADS, "initial_residual": 0.2, "dropout_depth": 16}
+    training = {**_SECOND, "monitor": "loss-and-errors", "own_best": True}
+    changes = {
+        "no class attention": Change({"temperature": 0.0}),
+        "one class head": Change({"class_head": "shared", "class_bias": False, "label_hops": 3}),
+        "one class head, no layer loss": Change(
+            {"class_head": "shared", "class_bias": False, "label_hops": 3, "layer_loss": 0.0}
+        ),
+        "neither: GCNII": Change(_NEITHER),
+        "no identity map": Change({"identity_map": 0.0}),
+        "α = .1": Change({"initial_residual": 0.1}),
+        "as much dropout at any depth": Change({"dropout_depth": 0}),
+        "τ = 1": Change({"temperature": 1.0}),
+        "compatibility learnt": Change({"compatibility": "learnt"}),
+        "one stage": Change(training={"self_training": 0.0}),
+        "own weights": Change(training={"average_weights": 0.0}),
+        "the best epoch of both stages": Change(training={"own_best": False}),
+        "patience 50": Change(training={"patience": 50}),
+    }
+    return {
+        PRESET: Change(model, training),
+        **{
+            f"{PRESET}, {name}": Change({**model, **change.model}, {**training, **change.training})
+            for name, change in changes.items()
+        },
+    }
+
+
 CHANGES: Mapping[str, Change] = {
     BASE: Change(),
     # without
@@ -175,6 +206,7 @@ CHANGES: Mapping[str, Change] = {
     **_dropped(0.2),
     **_by_errors(0.1),
     **_by_errors(0.2),
+    **_of_the_preset(),
 }  # fmt: skip
 """Name → what is changed of the model, and of its training."""
 
