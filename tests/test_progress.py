@@ -49,11 +49,11 @@ class KilledError(Exception):
 def train(
     plan: Recipe, path: Path, every: int = 3, resume: bool = False, until: int | None = None, **more
 ) -> tuple[FitResult, AttentionStack]:
-    """Twelve epochs; killed after ``until`` of them."""
+    """Twelve epochs, unless told otherwise; killed after ``until`` of them."""
     data = tiny_dataset()
     torch.manual_seed(0)
     model = build_model(plan.model, data.num_features, data.num_classes)
-    settings = replace(plan.training, epochs=12, device="cpu", **more)
+    settings = replace(plan.training, **{"epochs": 12, "device": "cpu", **more})
 
     def on_epoch(epoch: Epoch) -> None:
         if epoch.number == until:
@@ -73,6 +73,22 @@ def test_the_weights_are_the_same_to_the_bit(tmp_path, name, until):
     again, model = train(PLANS[name], tmp_path / "kept", resume=True)
     assert again.history == whole.history
     assert again.best == whole.best
+    for key, weight in expected.state_dict().items():
+        assert torch.equal(weight, model.state_dict()[key]), key
+
+
+@pytest.mark.parametrize("until", [30, -4, -1])
+def test_a_second_stage_that_keeps_its_own_best_goes_on_where_it_was(tmp_path, until):
+    """Killed while its targets grow, and so many epochs before its end."""
+    more = {"epochs": 80, "patience": 8, "lr": 0.2, "own_best": True}
+    whole, expected = train(PLANS["taught-later"], tmp_path / "whole", **more)
+    began = next(e.number for e in whole.history if e.number > e.best_number + 8)
+    assert began < 25 < whole.best.number - 30, "not its own best: nothing is tested"
+    stop = until if until > 0 else len(whole.history) + until
+    with pytest.raises(KilledError):
+        train(PLANS["taught-later"], tmp_path / "kept", until=stop, **more)
+    again, model = train(PLANS["taught-later"], tmp_path / "kept", resume=True, **more)
+    assert (again.history, again.best) == (whole.history, whole.best)
     for key, weight in expected.state_dict().items():
         assert torch.equal(weight, model.state_dict()[key]), key
 

@@ -302,7 +302,7 @@ class _Epochs:
         first, last, since = self._first(), history[-1].number, history[-1].best_number
         if self.teacher is not None:
             since = max(since, self.teacher.began or 0, first - 1)
-        if last - since < self.patience:
+        if last - since < self.patience:  # which spares looking through the history
             return False
         return last - last_gain(history[first - 1 :], self.monitor) >= self.patience
 

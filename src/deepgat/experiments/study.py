@@ -46,6 +46,7 @@ _AVERAGED = {"average_weights": 0.99}
 
 _NEITHER = {"temperature": 0.0, "layer_loss": 0.0}
 _HEADS = {"class_head": "layer", "class_bias": True, "label_hops": 0}
+_ONE_HEAD = {"class_head": "shared", "class_bias": False, "label_hops": 3}
 _ENDS = {"input_dropout": 0.6, "output_dropout": 0.6}
 _SECOND = {**_SOFT, **_AVERAGED, "self_training_from": 0, "epochs": 3000}
 
@@ -122,10 +123,8 @@ def _of_the_preset() -> dict[str, Change]:
     training = {**_SECOND, "monitor": "loss-and-errors", "own_best": True}
     changes = {
         "no class attention": Change({"temperature": 0.0}),
-        "one class head": Change({"class_head": "shared", "class_bias": False, "label_hops": 3}),
-        "one class head, no layer loss": Change(
-            {"class_head": "shared", "class_bias": False, "label_hops": 3, "layer_loss": 0.0}
-        ),
+        "one class head": Change(_ONE_HEAD),
+        "one class head, no layer loss": Change({**_ONE_HEAD, "layer_loss": 0.0}),
         "neither: GCNII": Change(_NEITHER),
         "no identity map": Change({"identity_map": 0.0}),
         "α = .1": Change({"initial_residual": 0.1}),
@@ -154,7 +153,7 @@ CHANGES: Mapping[str, Change] = {
     "neither: GCNII": Change({"temperature": 0.0, "layer_loss": 0.0}),
     "no identity map": Change({"identity_map": 0.0}),
     # otherwise
-    "a class head per layer": Change({"class_head": "layer", "class_bias": True, "label_hops": 0}),
+    "a class head per layer": Change(_HEADS),
     "class heads that see labels": Change({"class_head": "layer", "class_bias": True}),
     "gradient through attention": Change({"detach_attention": False}),
     "attention after dropout": Change({"clean_attention": False}),
