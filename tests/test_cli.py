@@ -551,6 +551,7 @@ def test_demo_prints_a_table_and_writes_a_figure(run, tmp_path, monkeypatch):
     assert "GAT collapses: 95.0% at 2 layers" in " ".join(result.out.split())
     figure = tmp_path / "figures" / "depth.png"
     assert f"Figure: {figure}" in result.out
+    assert "Next: deepgat train digits" in result.out
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 

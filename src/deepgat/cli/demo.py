@@ -50,3 +50,9 @@ def demo(
     path = save_figure(figure, out / "depth.png")
     OUT.print(textwrap.fill(demonstration.explain(points), 80))
     OUT.print(f"\nFigure: {path}", soft_wrap=True)
+    OUT.print(
+        "Next: deepgat train digits (the default recipe, made for depth; some minutes), deepgat "
+        "check my-graph/ (a graph of your own), deepgat models.",
+        soft_wrap=True,
+        highlight=False,
+    )
