@@ -47,6 +47,7 @@ _AVERAGED = {"average_weights": 0.99}
 _NEITHER = {"temperature": 0.0, "layer_loss": 0.0}
 _HEADS = {"class_head": "layer", "class_bias": True, "label_hops": 0}
 _ONE_HEAD = {"class_head": "shared", "class_bias": False, "label_hops": 3}
+_NEAR = Change({"initial_residual": 0.1})
 _ENDS = {"input_dropout": 0.6, "output_dropout": 0.6}
 _SECOND = {**_SOFT, **_AVERAGED, "self_training_from": 0, "epochs": 3000}
 
@@ -127,11 +128,20 @@ def _of_the_preset() -> dict[str, Change]:
         "one class head, no layer loss": Change({**_ONE_HEAD, "layer_loss": 0.0}),
         "neither: GCNII": Change(_NEITHER),
         "no identity map": Change({"identity_map": 0.0}),
-        "α = .1": Change({"initial_residual": 0.1}),
+        "α = .1": _NEAR,
+        "α = .1, τ = 1": Change({**_NEAR.model, "temperature": 1.0}),
+        "α = .1, one class head": Change({**_NEAR.model, **_ONE_HEAD}),
+        "α = .1, neither: GCNII": Change({**_NEAR.model, **_NEITHER}),
+        "layer loss .1": Change({"layer_loss": 0.1}),
+        "width 256": Change({"hidden": 256}),
+        "dropout .5": Change({"dropout": 0.5}),
+        "rows of sum one": Change({"unit_features": True}),
         "as much dropout at any depth": Change({"dropout_depth": 0}),
         "τ = 1": Change({"temperature": 1.0}),
         "compatibility learnt": Change({"compatibility": "learnt"}),
         "one stage": Change(training={"self_training": 0.0}),
+        "targets not sharpened": Change(training={"target_temperature": 1.0}),
+        "less weight decay": Change(training={"weight_decay_conv": 5e-4}),
         "own weights": Change(training={"average_weights": 0.0}),
         "the best epoch of both stages": Change(training={"own_best": False}),
         "patience 50": Change(training={"patience": 50}),
