@@ -191,7 +191,10 @@ def _known(specs: list[RunSpec], source: Path) -> Outcome:
     """The runs of the plan that are among some records."""
     found = _among(specs, source)
     if specs and not found:
-        raise UserError(f"{source} has no run of this plan: see deepgat store ls --store for its")
+        raise UserError(
+            f"{source} has no run of this plan: name the --datasets, --layers, --seeds and --epochs "
+            "that its runs were made with"
+        )
     count = len({spec.signature for spec in specs})
     if missing := count - len(found):
         ERR.print(f"{missing} of {count} runs are not in {source}", markup=False)
