@@ -12,7 +12,7 @@ from deepgat.ops import Neighbors, PartNeighbors, use_backend, use_part
 from deepgat.recipes import recipe
 from deepgat.train import fit
 
-from together import CASES, Job, apart, odd_graph, together, train_all
+from together import CASES, Job, apart, dataset, odd_graph, together, train_all
 
 MAIN = ("paper", "authors", "deep", "gcnii", "g2")
 JOBS = [
@@ -46,6 +46,36 @@ def test_any_number_of_processes_trains_as_one(size):
     # three nodes are too few for a batch norm: gradients that are nothing but rounding
     few = Job(tuple(name for name in CASES if name != "authors-batch"), "few")
     check(size, [*JOBS, Job(tuple(CASES), drop=False), few])
+
+
+def train_in_two_stages(team: Team | None) -> dict[str, torch.Tensor]:
+    """Long enough for the second stage to keep a best epoch of its own, after its targets grew."""
+    data = dataset()
+    plan = recipe(
+        "deep",
+        layers=3,
+        hidden=8,
+        attention_from=1,
+        training={"patience": 2, "lr": 0.2, "epochs": 90, "device": "cpu"},
+    )
+    torch.manual_seed(0)
+    model = build_model(plan.model, 7, 3).double()
+    fitted = fit(model, data, plan.training, team=team)
+    return {
+        "losses": torch.tensor([[e.loss, e.val_loss] for e in fitted.history]),
+        "best": torch.tensor([e.best_number for e in fitted.history]),
+        "weights": torch.cat([item.flatten() for item in model.state_dict().values()]),
+    }
+
+
+def test_two_processes_keep_the_second_stage_s_own_best_epoch():
+    alone, team = train_in_two_stages(None), together(2, train_in_two_stages)
+    assert alone["best"][10] < 10  # the first stage's
+    assert alone["best"][-1] > 50  # the second's, which began at 4 and whose targets grew until 54
+    for found in team:
+        assert torch.equal(found["best"], alone["best"])
+        torch.testing.assert_close(found["losses"], alone["losses"], rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(found["weights"], alone["weights"], rtol=1e-6, atol=1e-8)
 
 
 def train_on_cora(team: Team | None) -> dict[str, dict[str, torch.Tensor]]:
