@@ -544,6 +544,36 @@ def test_one_decay_for_all_is_one_group_in_the_order_of_the_model():
     assert group["weight_decay"] == 0.1
 
 
+@pytest.mark.parametrize(
+    ("given", "nodes", "decay"),
+    [
+        ({"weight_decay_conv": 0.1, "decay_nodes": 20}, 80, 0.025),
+        ({"weight_decay_conv": 0.1, "decay_nodes": 20}, 20, 0.1),
+        ({"weight_decay_conv": 0.1, "decay_nodes": 20}, 5, 0.1),  # never more
+        ({"weight_decay_conv": 0.1}, 80, 0.1),
+        ({"weight_decay": 0.2, "decay_nodes": 20}, 80, 0.05),
+    ],
+)
+def test_convolutions_decay_less_on_more_nodes(given, nodes, decay):
+    model = build_model(model_settings("gcnii", layers=2, hidden=4), 6, 3)
+    settings = TrainSettings(**given).on_nodes(nodes)
+    groups = deepgat.train._optimizer(model, settings).param_groups
+    assert groups[-1]["weight_decay"] == pytest.approx(decay)
+    assert groups[0]["weight_decay"] == TrainSettings(**given).weight_decay
+
+
+def test_a_training_counts_the_nodes_it_has():
+    data = tiny_dataset()
+    halved = {"weight_decay_conv": 0.1, "decay_nodes": data.num_nodes // 2}
+    weights = []
+    for given in (halved, {"weight_decay_conv": 0.1 * (data.num_nodes // 2) / data.num_nodes}):
+        torch.manual_seed(0)
+        model = build_model(model_settings("gcnii", layers=2, hidden=4), 6, 3)
+        fit(model, data, TrainSettings(epochs=3, device="cpu", **given))
+        weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.equal(*weights)
+
+
 def test_a_model_without_convolution_weights_decays_as_a_whole():
     model = build_model(model_settings("appnp", layers=2), 6, 3)
     settings = TrainSettings(weight_decay=0.1, weight_decay_conv=0.2)

@@ -71,7 +71,9 @@ _TRAINING: Mapping[str, Mapping[str, Any]] = {
     "gcnii": _GCNII,
     "deep": {
         **_GCNII,
+        "decay_nodes": 1500,
         "epochs": 3000,
+        "patience": 50,
         "monitor": "loss-and-errors",
         "average_weights": 0.99,
         "self_training": 1.0,

@@ -92,7 +92,7 @@ def fit(
             the data, or its part of it; the results are those of one process, up to rounding.
         progress: keep on disk where the training stands, and go on from there.
     """
-    settings = TrainSettings() if settings is None else settings
+    settings = (TrainSettings() if settings is None else settings).on_nodes(dataset.num_nodes)
     device = choose_device(settings.device) if team is None else team.device
     model.to(device)
     inputs: Inputs

@@ -192,8 +192,8 @@ def _known(specs: list[RunSpec], source: Path) -> Outcome:
     found = _among(specs, source)
     if specs and not found:
         raise UserError(
-            f"{source} has no run of this plan: name the --datasets, --layers, --seeds and --epochs "
-            "that its runs were made with"
+            f"{source} has no run of this plan: name the --datasets, --layers, --seeds and "
+            "--epochs that its runs were made with"
         )
     count = len({spec.signature for spec in specs})
     if missing := count - len(found):

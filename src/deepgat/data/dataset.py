@@ -47,6 +47,11 @@ class NodeDataset:
     """What was done to the graph when it was read, a sentence each."""
 
     @property
+    def num_nodes(self) -> int:
+        """Of all graphs together."""
+        return sum(graph.num_nodes for graph in self.graphs)
+
+    @property
     def has_edge_weights(self) -> bool:
         return any(graph.edge_weight is not None for graph in self.graphs)
 

@@ -52,6 +52,11 @@ class PartDataset:
     feature_plan: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
 
     @property
+    def num_nodes(self) -> int:
+        """Of the whole graphs, all together."""
+        return sum(part.num_nodes for part in self.parts)
+
+    @property
     def has_edge_weights(self) -> bool:
         return any(part.edge_weight is not None for part in self.parts)
 

@@ -11,6 +11,7 @@ from deepgat.experiments.spec import RunSpec
 
 STUDY = "study"
 BASE = "the first recipe"
+SECOND = "the second recipe"
 PRESET = "the preset"
 SETTING = "deep-cora"
 FIRST = Change(
@@ -28,6 +29,8 @@ FIRST = Change(
     {
         "monitor": "val-loss",
         "epochs": 1500,
+        "patience": 100,
+        "decay_nodes": 0,
         "self_training": 0.0,
         "self_training_from": 50,
         "confidence": 0.8,
@@ -49,7 +52,7 @@ _HEADS = {"class_head": "layer", "class_bias": True, "label_hops": 0}
 _ONE_HEAD = {"class_head": "shared", "class_bias": False, "label_hops": 3}
 _NEAR = Change({"initial_residual": 0.1})
 _ENDS = {"input_dropout": 0.6, "output_dropout": 0.6}
-_SECOND = {**_SOFT, **_AVERAGED, "self_training_from": 0, "epochs": 3000}
+_TWO_STAGES = {**_SOFT, **_AVERAGED, "self_training_from": 0, "epochs": 3000}
 
 
 def _taught(alpha: float) -> dict[str, Change]:
@@ -63,10 +66,10 @@ def _taught(alpha: float) -> dict[str, Change]:
         "neither: GCNII": _NEITHER,
     }
     ways: dict[str, dict[str, Any]] = {
-        "second stage": _SECOND,
-        "second stage, calibrated": {**_SECOND, "monitor": "calibrated-loss"},
-        "second stage, patience 200": {**_SECOND, "patience": 200},
-        "second stage, own weights": {**_SECOND, "average_weights": 0.0},
+        "second stage": _TWO_STAGES,
+        "second stage, calibrated": {**_TWO_STAGES, "monitor": "calibrated-loss"},
+        "second stage, patience 200": {**_TWO_STAGES, "patience": 200},
+        "second stage, own weights": {**_TWO_STAGES, "average_weights": 0.0},
     }
     usual, (first, calibrated, *_) = next(iter(models)), ways
     return {
@@ -86,7 +89,7 @@ def _dropped(alpha: float) -> dict[str, Change]:
         "one class head": _LATE,
         "neither: GCNII": _NEITHER,
     }
-    training = {**_SECOND, "monitor": "calibrated-loss"}
+    training = {**_TWO_STAGES, "monitor": "calibrated-loss"}
     return {
         f"α = {alpha:g}, {model}, dropout {share:g} between layers".replace("0.", "."): Change(
             {**changed, **_ENDS, "initial_residual": alpha, "dropout": share}, training
@@ -98,14 +101,14 @@ def _dropped(alpha: float) -> dict[str, Change]:
 
 def _by_errors(alpha: float) -> dict[str, Change]:
     """The best epoch by calibrated loss and errors together, or by F1."""
-    training = {**_SECOND, "monitor": "loss-and-errors"}
-    either = {**_SECOND, "monitor": "f1-or-loss"}
+    training = {**_TWO_STAGES, "monitor": "loss-and-errors"}
+    either = {**_TWO_STAGES, "monitor": "f1-or-loss"}
     less, half = {**_ENDS, "dropout": 0.4}, {"dropout": 0.5}
     ways = {
         "by loss and errors": Change(training=training),
         "by loss and errors, dropout .4 between layers": Change(less, training),
         "by loss and errors, patience 50": Change(training={**training, "patience": 50}),
-        "by F1, dropout .5": Change(half, {**_SECOND, "monitor": "val-f1"}),
+        "by F1, dropout .5": Change(half, {**_TWO_STAGES, "monitor": "val-f1"}),
         "by F1 or loss, dropout .5": Change(half, either),
         "by F1 or loss, dropout .5, patience 50": Change(half, {**either, "patience": 50}),
         "by F1 or loss, dropout .5, layer norm": Change({**half, "norm": "layer"}, either),
@@ -118,10 +121,12 @@ def _by_errors(alpha: float) -> dict[str, Change]:
     }
 
 
-def _of_the_preset() -> dict[str, Change]:
-    """What came of it, with one thing changed at a time once more."""
+def _changed(
+    name: str, training: Mapping[str, Any], more: Mapping[str, Change]
+) -> dict[str, Change]:
+    """What came of it, trained so, and with one thing changed at a time once more."""
     model = {**_LATE, **_HEADS, "initial_residual": 0.2, "dropout_depth": 16}
-    training = {**_SECOND, "monitor": "loss-and-errors", "own_best": True}
+    training = {**_TWO_STAGES, "monitor": "loss-and-errors", "own_best": True, **training}
     changes = {
         "no class attention": Change({"temperature": 0.0}),
         "one class head": Change(_ONE_HEAD),
@@ -141,16 +146,15 @@ def _of_the_preset() -> dict[str, Change]:
         "compatibility learnt": Change({"compatibility": "learnt"}),
         "one stage": Change(training={"self_training": 0.0}),
         "targets not sharpened": Change(training={"target_temperature": 1.0}),
-        "less weight decay": Change(training={"weight_decay_conv": 5e-4}),
         "own weights": Change(training={"average_weights": 0.0}),
         "the best epoch of both stages": Change(training={"own_best": False}),
-        "patience 50": Change(training={"patience": 50}),
+        **more,
     }
     return {
-        PRESET: Change(model, training),
+        name: Change(model, training),
         **{
-            f"{PRESET}, {name}": Change({**model, **change.model}, {**training, **change.training})
-            for name, change in changes.items()
+            f"{name}, {what}": Change({**model, **change.model}, {**training, **change.training})
+            for what, change in changes.items()
         },
     }
 
@@ -215,7 +219,19 @@ CHANGES: Mapping[str, Change] = {
     **_dropped(0.2),
     **_by_errors(0.1),
     **_by_errors(0.2),
-    **_of_the_preset(),
+    **_changed(
+        SECOND,
+        {},
+        {
+            "patience 50": Change(training={"patience": 50}),
+            "less weight decay": Change(training={"weight_decay_conv": 5e-4}),
+        },
+    ),
+    **_changed(
+        PRESET,
+        {"patience": 50, "decay_nodes": 1500},
+        {"patience 100": Change(training={"patience": 100})},
+    ),
 }  # fmt: skip
 """Name → what is changed of the model, and of its training."""
 
