@@ -127,6 +127,15 @@ def test_tables_and_figures():
     (axes,) = figures["peers-cora"].axes
     assert len(axes.lines) == len(peers.SETTINGS)
     assert {text.get_text() for text in axes.texts} == set(peers.SETTINGS)
+    (together,) = report.overview_figure(records, "peers").values()
+    assert [axes.get_title(loc="left") for axes in together.axes] == ["cora", "cs"]
+    for axes in together.axes:
+        lines = {line.get_label(): line for line in axes.lines}
+        assert lines["GCN"].get_xdata().tolist() == [2, 8]
+        assert len(axes.containers) == 3  # bars of ours alone
+    for one in (["cora"], []):  # nothing to stand side by side
+        own = {k: [r for r in v if r["dataset"] in one] for k, v in records.items()}
+        assert report.overview_figure(own, "peers") == {}
 
 
 def test_the_table_of_publications():

@@ -53,7 +53,8 @@ def reproduce_peers(
         *report.overview_tables(found, target),
         *report.overview_tables(found, target, "val"),
     ]
-    page = Page(target, tables, report.system_figures(found, target))
+    figures = {**report.system_figures(found, target), **report.overview_figure(found, target)}
+    page = Page(target, tables, figures)
     show_page(page, out, grid["quick"])
     return specs, outcome
 

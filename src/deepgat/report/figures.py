@@ -97,10 +97,15 @@ def new_axes(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:
     """An empty figure in the house style."""
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     axes = figure.add_subplot()
+    house_style(axes)
+    return figure, axes
+
+
+def house_style(axes: Axes) -> None:
+    """No frame above and to the right; faint lines to read values by."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.92")
     axes.set_axisbelow(True)
-    return figure, axes
 
 
 def save_figure(figure: Figure, path: Path) -> Path:

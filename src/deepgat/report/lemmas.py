@@ -8,7 +8,7 @@ from typing import Protocol
 from matplotlib.figure import Figure
 
 from deepgat.analysis import LemmaCheck
-from deepgat.report.figures import COLORS, legend_below
+from deepgat.report.figures import COLORS, house_style, legend_below
 from deepgat.report.layout import Table
 
 
@@ -84,8 +84,7 @@ def lemma_figures(checks: Sequence[Checked]) -> dict[str, Figure]:
         axes.set_yscale("log")
         axes.set_xlabel("layer l")
         axes.set_title(f"{item.lemma}, {item.graph}", loc="left", fontsize=9)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color="0.92")
+        house_style(axes)
     panels[0].set_ylabel("trace of the covariance of h^l")
     legend_below(figure)
     return {"lemmas": figure}

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from deepgat.report.figures import COLORS, MARKERS, new_axes
+from deepgat.report.figures import COLORS, MARKERS, house_style, legend_below, new_axes
 from deepgat.report.layout import Sourced, Table
 from deepgat.report.scores import (
     Curve,
@@ -186,28 +187,9 @@ def system_figures(labelled: Mapping[str, Sequence[Record]], target: str) -> dic
         if len({depth for curve in systems.values() for depth in curve}) < 2:
             continue
         figure, axes = new_axes(8.4, 5.0)
-        ends = {}
-        for index, (label, curve) in enumerate(systems.items()):
-            depths = sorted(curve)
-            means = [score_on_test(curve[depth]).mean for depth in depths]
-            color, own = COLORS[index % len(COLORS)], label.startswith(OWN)
-            axes.plot(
-                depths,
-                means,
-                color=color,
-                marker=MARKERS[(index + index // len(COLORS)) % len(MARKERS)],
-                markersize=5,
-                linewidth=2.6 if own else 1.2,
-                zorder=3 if own else 2,
-            )
-            ends[label] = (depths[-1], means[-1], color)
-        axes.set_xscale("log", base=2)
-        ticks = sorted({depth for curve in systems.values() for depth in curve})
-        axes.set_xticks(ticks, [str(depth) for depth in ticks])
-        axes.minorticks_off()
-        axes.set_xlabel("number of layers L")
-        axes.set_ylabel("test micro-F1 (%)")
+        ends = _draw_lines(axes, systems)
         axes.set_title(f"Systems against depth, {dataset}", loc="left", fontsize=11)
+        axes.set_ylabel("test micro-F1 (%)")
         low, high = axes.get_ylim()
         places = spread_out([y for _, y, _ in ends.values()], (high - low) / 22, low, high)
         for (label, (x, y, color)), place in zip(ends.items(), places, strict=True):
@@ -224,6 +206,63 @@ def system_figures(labelled: Mapping[str, Sequence[Record]], target: str) -> dic
             )
         figures[f"{target}-{dataset}"] = figure
     return figures
+
+
+def overview_figure(labelled: Mapping[str, Sequence[Record]], target: str) -> dict[str, Figure]:
+    """All datasets that have several depths, side by side; none where there is one alone.
+
+    Bars: the 95% interval of our own systems.
+    """
+    found = {
+        dataset: systems
+        for dataset, systems in peer_curves(labelled).items()
+        if len({depth for curve in systems.values() for depth in curve}) > 1
+    }
+    if len(found) < 2:
+        return {}
+    figure = Figure(figsize=(2.6 * len(found), 3.2), dpi=150, layout="constrained")
+    for place, (dataset, systems) in enumerate(found.items(), 1):
+        axes = figure.add_subplot(1, len(found), place)
+        house_style(axes)
+        _draw_lines(axes, systems, intervals=True)
+        axes.set_title(dataset, loc="left", fontsize=11)
+        if place == 1:
+            axes.set_ylabel("test micro-F1 (%)")
+    legend_below(figure)
+    return {f"{target}-datasets": figure}
+
+
+def _draw_lines(
+    axes: Axes, systems: Mapping[str, Curve], intervals: bool = False
+) -> dict[str, tuple[int, float, str]]:
+    """A line per system; ours thicker and on top, with bars where intervals are asked for.
+
+    Returns where each line ends, and its colour.
+    """
+    ends = {}
+    for index, (label, curve) in enumerate(systems.items()):
+        depths = sorted(curve)
+        means, bars, *_ = zip(*(score_on_test(curve[depth]) for depth in depths), strict=True)
+        color, own = COLORS[index % len(COLORS)], label.startswith(OWN)
+        ends[label] = (depths[-1], means[-1], color)
+        axes.plot(
+            depths,
+            means,
+            color=color,
+            marker=MARKERS[(index + index // len(COLORS)) % len(MARKERS)],
+            markersize=5,
+            linewidth=2.6 if own else 1.2,
+            zorder=3 if own else 2,
+            label=label,
+        )
+        if intervals and own:
+            axes.errorbar(depths, means, bars, color=color, fmt="none", linewidth=1, capsize=2)
+    axes.set_xscale("log", base=2)
+    ticks = sorted({depth for curve in systems.values() for depth in curve})
+    axes.set_xticks(ticks, [str(depth) for depth in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("number of layers L")
+    return ends
 
 
 def spread_out(

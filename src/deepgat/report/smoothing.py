@@ -10,7 +10,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from deepgat.report.figures import COLORS, MARKERS, legend_below
+from deepgat.report.figures import COLORS, MARKERS, house_style, legend_below
 from deepgat.report.layout import Sourced, Table
 from deepgat.report.scores import Record, Score, curves, mean_score, signatures, system_name
 
@@ -194,8 +194,7 @@ def smoothing_figures(found: Sequence[Profile]) -> dict[str, Figure]:
             axes.set_ylabel(panel.label, fontsize=8)
             axes.tick_params(which="both", labelsize=7)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(axis="y", color="0.92")
+            house_style(axes)
         legend_below(figure)
         figure.suptitle(f"Over-smoothing, {dataset}, L = {layers}", fontsize=10)
         figures[f"over-smoothing-{dataset}-{layers}"] = figure
