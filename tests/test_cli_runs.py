@@ -231,6 +231,16 @@ def test_reproduce_prints_and_writes_tables_with_the_published_numbers(run):
     assert_sentence(run(*arguments, *known, "--records", "elsewhere"), "choose one")
 
 
+def test_all_makes_the_page_too(run):
+    result = run("reproduce", "all", "--quick", "--datasets", "csbm", "--layers", "2,3",
+                 "--seeds", "0", "--epochs", "2", "--device", "cpu", "--workers", "1")  # fmt: skip
+    assert result.code == 0
+    page = Path("reproduction") / "report" / "report.html"
+    assert result.out.rstrip().endswith(f"18 runs in {page}")
+    text = page.read_text()
+    assert all(part in text for part in ("DeepGAT DP", "Table 1: the datasets", "Lemma 2"))
+
+
 def test_records_of_another_plan(run):
     run("run", write_specs(Path("runs.toml"), 0), "--device", "cpu")
     result = run("reproduce", "depth", "--datasets", "cs", "--records", "deepgat-runs")

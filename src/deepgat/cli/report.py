@@ -63,6 +63,13 @@ def report(
 
     Example: deepgat report deepgat-runs --out report
     """
+    write_page(source, out, title, records_only, quiet)
+
+
+def write_page(
+    source: Path, out: Path, title: str = TITLE, records_only: bool = False, quiet: bool = False
+) -> None:
+    """The report of a store or of records, into a folder; it says where."""
     from deepgat.report import contents, writing  # here: they load a plotting library
 
     writing.check_report_folder(out)

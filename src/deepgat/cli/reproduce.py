@@ -10,6 +10,7 @@ import typer
 
 from deepgat.cli.parsing import parse_numbers
 from deepgat.cli.peers import TARGETS, reproduce_peers
+from deepgat.cli.report import write_page
 from deepgat.cli.run import (
     STORE,
     RayOption,
@@ -32,6 +33,7 @@ from deepgat.experiments import (
 )
 from deepgat.experiments.lemmas import check_lemmas
 from deepgat.experiments.paper import (
+    ALL,
     TRAINED,
     Plan,
     dataset_statistics,
@@ -121,8 +123,8 @@ def reproduce(
     """Reproduce a table or figure of the paper; the published numbers stand beside ours.
 
     Makes the runs that are missing from the store, then prints the tables and writes them (as
-    Markdown and CSV) with the figures into a folder. Ctrl-C stops; the same command goes on where
-    it stopped.
+    Markdown and CSV) with the figures into a folder; all makes the page of deepgat report there
+    too. Ctrl-C stops; the same command goes on where it stopped.
 
     Example: deepgat reproduce all --quick
     """
@@ -163,6 +165,8 @@ def reproduce(
     if specs:
         write_records(out / RECORDS, outcome.records.values())
     OUT.print(f"tables, figures and records: {out}", soft_wrap=True)
+    if target == ALL and outcome.records:
+        write_page(out / RECORDS, out / "report", quiet=quiet)
     tell_failures(specs, outcome)
 
 
