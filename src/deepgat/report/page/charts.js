@@ -215,7 +215,7 @@ function chart(spec, small = false) {
     const now = Math.floor(entry.contentRect.width);
     if (now !== width) {
       width = now;
-      draw();
+      requestAnimationFrame(draw); // at once, it would resize what is being observed
     }
   });
   observer.observe(plot);
