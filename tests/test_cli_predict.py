@@ -163,6 +163,16 @@ def test_a_search_goes_on_where_it_stopped(run, tmp_path, monkeypatch):  # noqa:
     assert_sentence(run(*TUNE, "--storage", journal, "--layers", 5), "holds a search with another")
 
 
+def test_the_file_of_a_search_leaves_nothing_to_its_preset(tmp_path):
+    """What is at its default there, and otherwise in the preset, is named as well."""
+    training = {"self_training": 0.0, "average_weights": 0.0, "decay_nodes": 0, "patience": 100}
+    plan = deepgat.recipe("deep", layers=3, training=training)
+    found = TUNING.Found(plan, 0.9, 1, [], {})
+    path = tmp_path / "best.toml"
+    path.write_text(TUNING.as_config(found, load_graph("csbm"), "deep"))
+    assert read_config(path).recipe() == plan
+
+
 def test_a_search_never_reads_a_test_label(tmp_path):
     pytest.importorskip("optuna")
     data = load_graph("csbm")

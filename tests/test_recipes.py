@@ -154,3 +154,12 @@ def test_a_given_value_wins_over_every_preset(preset):
 def test_unknown_names_are_refused(preset, arguments, sentence):
     with pytest.raises(UserError, match=sentence):
         recipe(**{"preset": preset} | arguments)
+
+
+def test_a_named_decay_is_the_same_on_all_graphs():
+    assert recipe("deep").training.decay_nodes == 1500
+    assert recipe("deep", training={"weight_decay": 0.1}).training.decay_nodes == 1500
+    named = recipe("deep", training={"weight_decay_conv": 0.02}).training
+    assert (named.weight_decay_conv, named.decay_nodes) == (0.02, 0)
+    both = recipe("deep", training={"weight_decay_conv": 0.02, "decay_nodes": 300}).training
+    assert (both.weight_decay_conv, both.decay_nodes) == (0.02, 300)

@@ -108,7 +108,8 @@ def recipe(
             named, "deep" where none is.
         model, score: the system; see :func:`~deepgat.nn.model_settings`.
         dataset: a name of the catalogue; the authors tuned some values per dataset.
-        training: fields of :class:`~deepgat.train.TrainSettings` to replace.
+        training: fields of :class:`~deepgat.train.TrainSettings` to replace; a
+            ``weight_decay_conv`` that is named is the same on graphs of any size.
         choices: model settings to replace, such as ``layers=15``.
     """
     model, preset = resolve(model, preset)  # refuses unknown names
@@ -132,7 +133,10 @@ def recipe(
         schedule = TrainSettings(lr=0.01 if deep else 0.05, weight_decay=1e-4)
     else:
         schedule = TrainSettings(**_TRAINING.get(preset, _USUAL))
-    return Recipe(settings.with_changes(choices), schedule.with_changes(training or {}))
+    changes = dict(training or {})
+    if "weight_decay_conv" in changes:
+        changes.setdefault("decay_nodes", 0)
+    return Recipe(settings.with_changes(choices), schedule.with_changes(changes))
 
 
 def suited(plan: Recipe, dataset: NodeDataset | PartDataset, asked: Collection[str] = ()) -> Recipe:

@@ -272,8 +272,11 @@ def _found(study: Any, what: Search) -> Found:
 
 def as_config(found: Found, dataset: NodeDataset, preset: str) -> str:
     """The best settings as a file for ``deepgat train --config``; nothing in it is left open."""
-    training = found.recipe.training.to_dict()
-    own = {key: training[key] for key in training if key not in ("seed", "device", "checkpoint")}
+    own = {
+        key: value
+        for key, value in asdict(found.recipe.training).items()  # what is at its default too
+        if value is not None and key not in ("seed", "device", "checkpoint")
+    }
     read = {"read": read_texts(dataset.reading)} if dataset.reading else {}
     tables = {
         "data": {"dataset": dataset.name, "split": dataset.split, **read},
