@@ -235,6 +235,19 @@ def test_a_recorded_step_gives_the_bits_of_an_eager_one(preset):
     assert all(torch.equal(weights[name], same_weights[name]) for name in weights)
 
 
+def test_calibrated_targets_are_recorded_too():
+    data = load_graph("csbm")
+    training = {"epochs": 30, "patience": 4, "calibrated_targets": True, "device": "cuda"}
+    made = recipe("deep", layers=4, training=training)
+    found = []
+    for recorded in (True, False):
+        model = ModelCard.of(data, made).build()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # "cannot be recorded"
+            found.append(fit(model, data, made.training, cuda_graphs=recorded).history)
+    assert found[0] == found[1]
+
+
 def test_steps_on_several_graphs_are_recorded_each():
     """The bits of steps that are not, in whatever order the graphs come."""
     data = load_graph("csbm")

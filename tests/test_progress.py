@@ -34,6 +34,7 @@ PLANS = {
             "self_training_from": 0,
             "target_temperature": 0.5,
             "average_weights": 0.9,
+            "calibrated_targets": True,
             "patience": 2,
             "lr": 0.2,
         },

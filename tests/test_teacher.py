@@ -15,10 +15,13 @@ from deepgat.nn import build_model
 from deepgat.recipes import recipe
 from deepgat.scoring import evaluate
 from deepgat.teacher import EPOCHS_TO_GROW, Teacher
-from deepgat.train import TrainSettings, fit
+from deepgat.train import TEMPERATURES, TrainSettings, fit
 from tiny import tiny_dataset, tiny_labels
 
 SETTINGS = TrainSettings(self_training=0.7, confidence=0.5, self_training_from=2, device="cpu")
+
+
+ONE = torch.ones(1)
 
 
 def made():
@@ -28,10 +31,12 @@ def made():
     return data, build_model(plan.model, data.num_features, data.num_classes)
 
 
-def test_the_loss_is_the_equation_node_by_node():
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_the_loss_is_the_equation_node_by_node(calibrated):
     data, model = made()
     (graph,) = prepare(model, data, torch.device("cpu"))
-    teacher = Teacher.wanted(model, FixedInputs([graph]), SETTINGS, None)
+    settings = replace(SETTINGS, monitor="calibrated-loss", calibrated_targets=calibrated)
+    teacher = Teacher.wanted(model, FixedInputs([graph]), settings, None)
     assert teacher is not None
     n, classes = data.graphs[0].num_nodes, data.num_classes
     train = set(graph.nodes["train"].tolist())
@@ -40,9 +45,9 @@ def test_the_loss_is_the_equation_node_by_node():
     taught = 0
     for epoch in range(1, 60):
         said = 3 * torch.randn(n, classes)
-        teacher.learn(said)
+        teacher.learn(said, torch.tensor([0.6]))
         for v in range(n):
-            new = said[v].double().softmax(-1).tolist()
+            new = (said[v].double() / (0.6 if calibrated else 1)).softmax(-1).tolist()
             average[v] = [0.8 * a + 0.2 * b for a, b in zip(average[v], new, strict=True)]
         logits = torch.randn(n, classes, requires_grad=True)
         chosen = [v for v in range(n) if v not in train and max(average[v]) > 0.5]
@@ -69,7 +74,7 @@ def test_soft_targets_and_the_layers_share_node_by_node():
     n, classes = data.graphs[0].num_nodes, data.num_classes
     torch.manual_seed(1)
     for _ in range(60):
-        teacher.learn(3 * torch.randn(n, classes))
+        teacher.learn(3 * torch.randn(n, classes), ONE)
     layers = {layer: torch.randn(n, classes) for layer in range(3)}
     train = set(graph.nodes["train"].tolist())
     terms = []
@@ -98,8 +103,8 @@ def test_it_begins_once_patience_has_run_out_from_the_best_weights():
     begun = []
     begin = Teacher.begin
 
-    def noted(self, epoch, logits):
-        begin(self, epoch, logits)
+    def noted(self, epoch, logits, temperature):
+        begin(self, epoch, logits, temperature)
         begun.append(epoch)
         assert all(torch.equal(best[name], w) for name, w in model.state_dict().items())
         assert torch.equal(self.average, logits.softmax(-1))
@@ -112,6 +117,55 @@ def test_it_begins_once_patience_has_run_out_from_the_best_weights():
     assert begun == [count]
     assert len(taught.history) >= count + plain.patience
     assert taught.best.val_loss <= alone.best.val_loss
+
+
+def test_targets_are_calibrated_on_the_validation_nodes():
+    """By the temperature, of those that are tried, at which their loss is smallest."""
+    data, model = made()
+    settings = TrainSettings(
+        epochs=60,
+        patience=5,
+        lr=0.05,
+        device="cpu",
+        monitor="calibrated-loss",
+        self_training=1.0,
+        self_training_from=0,
+        calibrated_targets=True,
+    )
+    graph = data.graphs[0]
+    found = []
+
+    def best_temperature(logits):
+        losses = {
+            t: F.cross_entropy(logits[graph.val_mask].double() / t, graph.y[graph.val_mask])
+            for t in TEMPERATURES
+        }
+        return min(losses, key=lambda t: losses[t].item())
+
+    begin, learn = Teacher.begin, Teacher.learn
+
+    def begun(self, epoch, logits, temperature):
+        begin(self, epoch, logits, temperature)
+        found.append(("begin", best_temperature(logits), temperature.item()))
+        torch.testing.assert_close(self.average, (logits / temperature).softmax(-1))
+
+    def learnt(self, logits, temperature):
+        learn(self, logits, temperature)
+        found.append(("learn", best_temperature(logits), temperature.item()))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Teacher, "begin", begun)
+        patch.setattr(Teacher, "learn", learnt)
+        taught = fit(model, data, settings)
+    assert [name for name, *_ in found].count("begin") == 1
+    assert len(found) == len(taught.history) + 1
+    assert all(expected == pytest.approx(given) for _, expected, given in found)
+    assert len({given for *_, given in found}) > 3, "hardly any other temperature: nothing tested"
+
+
+def test_calibrated_targets_need_a_monitor_that_calibrates():
+    with pytest.raises(UserError, match="calibrated_targets is set, and the monitor val-f1"):
+        TrainSettings(calibrated_targets=True, monitor="val-f1")
 
 
 def test_a_second_stage_may_keep_its_own_best_epoch():
@@ -174,7 +228,7 @@ def test_targets_are_learnt():
     n = data.graphs[0].num_nodes
     sure = F.one_hot(torch.zeros(n, dtype=torch.long), data.num_classes) * 20.0
     for _ in range(60):
-        teacher.learn(sure)
+        teacher.learn(sure, ONE)
     logits = torch.zeros(n, data.num_classes, requires_grad=True)
     teacher.loss({2: logits}).backward()
     assert logits.grad is not None
@@ -213,4 +267,5 @@ def test_what_it_cannot_be_used_for_is_said():
 def test_runs_without_it_are_signed_as_before_it():
     assert not {"self_training", "own_best"} & set(TrainSettings().to_dict())
     assert TrainSettings(self_training=0.5).to_dict()["self_training"] == 0.5
+    assert "calibrated_targets" not in TrainSettings().to_dict()
     assert TrainSettings(own_best=True).to_dict()["own_best"] is True

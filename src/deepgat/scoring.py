@@ -106,27 +106,32 @@ def heads_of(model: Network, team: Team | None) -> LiveHeads | None:
 
 
 def scores_of(
+    logits: Sequence[Tensor], graphs: Sequence[GraphInputs], part: str, team: Team | None
+) -> Tensor:
+    """[2] double: loss and micro-F1 of the output over all nodes of one part, together."""
+    (loss,), f1 = losses_and_f1(logits, graphs, part, team)
+    return torch.stack([loss, f1])
+
+
+def losses_and_f1(
     logits: Sequence[Tensor],
     graphs: Sequence[GraphInputs],
     part: str,
     team: Team | None,
     temperatures: Sequence[float] = (1.0,),
-) -> Tensor:
-    """[2] double: loss and micro-F1 of the output over all nodes of one part, together.
-
-    The loss is the smallest that one of the temperatures gives, by which the logits are divided.
-    """
+) -> tuple[Tensor, Tensor]:
+    """As :func:`scores_of`, the losses [len(temperatures)] with the logits divided by each."""
     pairs = list(zip(logits, graphs, strict=True))
     scores = torch.cat([values.index_select(0, graph.nodes[part]) for values, graph in pairs])
     y = torch.cat([graph.y.index_select(0, graph.nodes[part]) for _, graph in pairs])
     if team is None:
         losses = [classification_loss(scores / t, y).double() for t in temperatures]
-        return torch.stack([torch.stack(losses).min(), micro_f1(scores, y)])
+        return torch.stack(losses), micro_f1(scores, y)
     each = [classification_loss(scores / t, y, reduction="none").double() for t in temperatures]
     count = each[0].new_tensor(each[0].numel())
     own = torch.stack([count, *f1_counts(scores, y), *(losses.sum() for losses in each)])
     total, hits, named, *sums = team.sum(own)
-    return torch.stack([torch.stack(sums).min() / total, 2 * hits / named.clamp(min=1)])
+    return torch.stack(sums) / total, 2 * hits / named.clamp(min=1)
 
 
 def full(x: Tensor) -> Tensor:

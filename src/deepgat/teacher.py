@@ -8,7 +8,8 @@ Let U be the nodes outside the training set with max_c t_vc above the confidence
 
 where r grows from 0 to 1 over 50 epochs and the target s_v is the class argmax_c t_vc or, with a
 target temperature T, t_v^(1/T) / Σ_c t_vc^(1/T). No label is looked at but those the model is
-trained with.
+trained with; calibrated, the logits are first divided by the temperature at which the loss on the
+validation nodes is smallest: of their labels, that one number is used.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Teacher:
         self.graph, self.team = graph, team
         self.weight, self.confidence = settings.self_training, settings.confidence
         self.temperature, self.update = settings.target_temperature, settings.target_update
-        self.of_layers = settings.taught_layers
+        self.of_layers, self.calibrated = settings.taught_layers, settings.calibrated_targets
         self.waits = not settings.self_training_from
         """Whether it begins a second stage, once patience has run out."""
         self.own_best = settings.own_best
@@ -85,17 +86,25 @@ class Teacher:
         return self.weight * grown * (each * chosen).sum() / count.clamp(min=1)
 
     @torch.no_grad()
-    def learn(self, logits: Tensor) -> None:
-        """What the model says of all nodes after an epoch; in place, so that it can be recorded."""
-        self.average.lerp_(logits.softmax(-1).to(self.average.dtype), self.update)
+    def learn(self, logits: Tensor, temperature: Tensor) -> None:
+        """What the model says of all nodes after an epoch; in place, so that it can be recorded.
+
+        ``temperature`` [1]: its best on the validation nodes.
+        """
+        self.average.lerp_(self._said(logits, temperature), self.update)
         self.epoch += 1
 
     @torch.no_grad()
-    def begin(self, epoch: int, logits: Tensor) -> None:
+    def begin(self, epoch: int, logits: Tensor, temperature: Tensor) -> None:
         """From here on: what the best model says are the first targets."""
         self.began = epoch
         self.first.fill_(epoch)
-        self.average.copy_(logits.softmax(-1))
+        self.average.copy_(self._said(logits, temperature))
+
+    def _said(self, logits: Tensor, temperature: Tensor) -> Tensor:
+        if self.calibrated:
+            logits = logits / temperature.to(logits.dtype)
+        return logits.softmax(-1).to(self.average.dtype)
 
     @property
     def first_compared(self) -> int:

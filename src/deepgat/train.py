@@ -27,7 +27,15 @@ from deepgat.nn.norms import PairNorm
 from deepgat.ops import use_heads, use_part
 from deepgat.progress import Epoch, Progress, Weights, best_of, last_gain, monitored, under
 from deepgat.replay import Recorded
-from deepgat.scoring import Evaluation, by_parts, evaluate, full, heads_of, scores_of
+from deepgat.scoring import (
+    Evaluation,
+    by_parts,
+    evaluate,
+    full,
+    heads_of,
+    losses_and_f1,
+    scores_of,
+)
 from deepgat.teacher import Teacher
 from deepgat.training import CALIBRATED, MONITORS, PRECISIONS, TrainSettings
 
@@ -243,6 +251,7 @@ class _Epochs:
         self.monitor = settings.monitor
         self.temperatures = TEMPERATURES if self.monitor in CALIBRATED else (1.0,)
         device = inputs.validation[0].y.device
+        self.grid = torch.tensor(self.temperatures, device=device)
         needed = model.layer_bytes(inputs.most_nodes)
         free = free_memory(device) / (1 if team is None or device.type == "cuda" else team.size)
         checkpoint = chosen(settings.checkpoint, model.num_layers, *needed, free)
@@ -325,7 +334,9 @@ class _Epochs:
             self.averaged.reset()
         self.model.eval()
         with torch.no_grad(), use_heads(self.heads):
-            self.teacher.begin(len(history), full(self.val_graphs[0].run(self.model).logits))
+            logits = [full(self.val_graphs[0].run(self.model).logits)]
+        losses, _ = self._losses_and_f1(logits)
+        self.teacher.begin(len(history), logits[0], self._temperature(losses))
         return True
 
     def kept_weights(self) -> AbstractContextManager[None]:
@@ -376,9 +387,17 @@ class _Epochs:
         """[2]: loss and micro-F1 of the output on the validation nodes."""
         with use_heads(self.heads), self.kept_weights():
             logits = [full(graph.run(self.model).logits) for graph in self.val_graphs]
+        losses, f1 = self._losses_and_f1(logits)
         if self.teacher is not None:
-            self.teacher.learn(logits[0])
-        return scores_of(logits, self.val_graphs, "val", self.team, self.temperatures)
+            self.teacher.learn(logits[0], self._temperature(losses))
+        return torch.stack([losses.min(), f1])
+
+    def _losses_and_f1(self, logits: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        return losses_and_f1(logits, self.val_graphs, "val", self.team, self.temperatures)
+
+    def _temperature(self, losses: Tensor) -> Tensor:
+        """[1]: the one that the smallest loss is of."""
+        return self.grid.gather(0, losses.argmin().view(1))
 
     @torch.no_grad()
     def _odd_one(self) -> LayerOutputs:

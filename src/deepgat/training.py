@@ -23,6 +23,7 @@ LATER = (
     "batches", "clusters", "batch_clusters", "batch_seeds", "fan_out", "most_nodes",
     "batch_graphs", "self_training", "confidence", "self_training_from", "target_update",
     "target_temperature", "taught_layers", "average_weights", "own_best", "decay_nodes",
+    "calibrated_targets",
 )  # fmt: skip
 """Settings that there were not always; at their defaults they are as if there were none."""
 
@@ -85,6 +86,10 @@ class TrainSettings:
     """How much of the targets is what the model says of late; 0: they stay as they began."""
     target_temperature: float = 0.0
     """T of the targets t^(1/T) / Σ_c t_c^(1/T); 0: the most probable class alone."""
+    calibrated_targets: bool = False
+    """Whether the targets are predictions at the temperature that makes the validation loss
+    smallest: a network that is too sure of itself, or not sure enough, then teaches what its
+    predictions are worth. For the monitors that look for that temperature."""
     taught_layers: float = 0.0
     """How much the layers before the last, together, learn from such targets; 0: not at all."""
     own_best: bool = False
@@ -109,6 +114,11 @@ class TrainSettings:
                 check_type(setting.name, value, float)
         if self.monitor not in MONITORS:
             raise unknown_name("monitor", self.monitor, MONITORS)
+        if self.calibrated_targets and self.monitor not in CALIBRATED:
+            raise UserError(
+                f"calibrated_targets is set, and the monitor {self.monitor} looks for no "
+                f"temperature: expected one of {', '.join(CALIBRATED)}"
+            )
         if self.precision not in PRECISIONS:
             raise unknown_name("precision", self.precision, PRECISIONS)
         if self.checkpoint not in CHECKPOINTS:

@@ -230,7 +230,15 @@ CHANGES: Mapping[str, Change] = {
     **_changed(
         PRESET,
         {"patience": 50, "decay_nodes": 1500},
-        {"patience 100": Change(training={"patience": 100})},
+        {
+            "patience 100": Change(training={"patience": 100}),
+            "calibrated targets": Change(
+                training={"calibrated_targets": True, "target_temperature": 1.0}
+            ),
+            "calibrated targets, sharpened a little": Change(
+                training={"calibrated_targets": True, "target_temperature": 0.7}
+            ),
+        },
     ),
 }  # fmt: skip
 """Name → what is changed of the model, and of its training."""
