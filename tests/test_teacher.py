@@ -21,9 +21,6 @@ from tiny import tiny_dataset, tiny_labels
 SETTINGS = TrainSettings(self_training=0.7, confidence=0.5, self_training_from=2, device="cpu")
 
 
-ONE = torch.ones(1)
-
-
 def made():
     data = tiny_dataset()
     plan = recipe("deep", layers=2, hidden=4)
@@ -35,8 +32,7 @@ def made():
 def test_the_loss_is_the_equation_node_by_node(calibrated):
     data, model = made()
     (graph,) = prepare(model, data, torch.device("cpu"))
-    settings = replace(SETTINGS, monitor="calibrated-loss", calibrated_targets=calibrated)
-    teacher = Teacher.wanted(model, FixedInputs([graph]), settings, None)
+    teacher = Teacher.wanted(model, FixedInputs([graph]), SETTINGS, None)
     assert teacher is not None
     n, classes = data.graphs[0].num_nodes, data.num_classes
     train = set(graph.nodes["train"].tolist())
@@ -45,7 +41,7 @@ def test_the_loss_is_the_equation_node_by_node(calibrated):
     taught = 0
     for epoch in range(1, 60):
         said = 3 * torch.randn(n, classes)
-        teacher.learn(said, torch.tensor([0.6]))
+        teacher.learn(said, torch.tensor([0.6]) if calibrated else None)
         for v in range(n):
             new = (said[v].double() / (0.6 if calibrated else 1)).softmax(-1).tolist()
             average[v] = [0.8 * a + 0.2 * b for a, b in zip(average[v], new, strict=True)]
@@ -74,7 +70,7 @@ def test_soft_targets_and_the_layers_share_node_by_node():
     n, classes = data.graphs[0].num_nodes, data.num_classes
     torch.manual_seed(1)
     for _ in range(60):
-        teacher.learn(3 * torch.randn(n, classes), ONE)
+        teacher.learn(3 * torch.randn(n, classes))
     layers = {layer: torch.randn(n, classes) for layer in range(3)}
     train = set(graph.nodes["train"].tolist())
     terms = []
@@ -228,7 +224,7 @@ def test_targets_are_learnt():
     n = data.graphs[0].num_nodes
     sure = F.one_hot(torch.zeros(n, dtype=torch.long), data.num_classes) * 20.0
     for _ in range(60):
-        teacher.learn(sure, ONE)
+        teacher.learn(sure)
     logits = torch.zeros(n, data.num_classes, requires_grad=True)
     teacher.loss({2: logits}).backward()
     assert logits.grad is not None

@@ -39,7 +39,7 @@ class Teacher:
         self.graph, self.team = graph, team
         self.weight, self.confidence = settings.self_training, settings.confidence
         self.temperature, self.update = settings.target_temperature, settings.target_update
-        self.of_layers, self.calibrated = settings.taught_layers, settings.calibrated_targets
+        self.of_layers = settings.taught_layers
         self.waits = not settings.self_training_from
         """Whether it begins a second stage, once patience has run out."""
         self.own_best = settings.own_best
@@ -86,25 +86,20 @@ class Teacher:
         return self.weight * grown * (each * chosen).sum() / count.clamp(min=1)
 
     @torch.no_grad()
-    def learn(self, logits: Tensor, temperature: Tensor) -> None:
+    def learn(self, logits: Tensor, temperature: Tensor | None = None) -> None:
         """What the model says of all nodes after an epoch; in place, so that it can be recorded.
 
-        ``temperature`` [1]: its best on the validation nodes.
+        ``temperature`` [1]: its best on the validation nodes, where targets are calibrated.
         """
-        self.average.lerp_(self._said(logits, temperature), self.update)
+        self.average.lerp_(_probabilities(logits, temperature).to(self.average.dtype), self.update)
         self.epoch += 1
 
     @torch.no_grad()
-    def begin(self, epoch: int, logits: Tensor, temperature: Tensor) -> None:
+    def begin(self, epoch: int, logits: Tensor, temperature: Tensor | None = None) -> None:
         """From here on: what the best model says are the first targets."""
         self.began = epoch
         self.first.fill_(epoch)
-        self.average.copy_(self._said(logits, temperature))
-
-    def _said(self, logits: Tensor, temperature: Tensor) -> Tensor:
-        if self.calibrated:
-            logits = logits / temperature.to(logits.dtype)
-        return logits.softmax(-1).to(self.average.dtype)
+        self.average.copy_(_probabilities(logits, temperature))
 
     @property
     def first_compared(self) -> int:
@@ -132,3 +127,9 @@ class Teacher:
         self.first.copy_(state["first"])
         if self.waits and not math.isinf(self.first.item()):
             self.began = int(self.first.item())
+
+
+def _probabilities(logits: Tensor, temperature: Tensor | None) -> Tensor:
+    if temperature is not None:
+        logits = logits / temperature.to(logits.dtype)
+    return logits.softmax(-1)

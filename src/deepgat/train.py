@@ -251,7 +251,9 @@ class _Epochs:
         self.monitor = settings.monitor
         self.temperatures = TEMPERATURES if self.monitor in CALIBRATED else (1.0,)
         device = inputs.validation[0].y.device
-        self.grid = torch.tensor(self.temperatures, device=device)
+        self.grid = (
+            torch.tensor(self.temperatures, device=device) if settings.calibrated_targets else None
+        )
         needed = model.layer_bytes(inputs.most_nodes)
         free = free_memory(device) / (1 if team is None or device.type == "cuda" else team.size)
         checkpoint = chosen(settings.checkpoint, model.num_layers, *needed, free)
@@ -395,8 +397,10 @@ class _Epochs:
     def _losses_and_f1(self, logits: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         return losses_and_f1(logits, self.val_graphs, "val", self.team, self.temperatures)
 
-    def _temperature(self, losses: Tensor) -> Tensor:
-        """[1]: the one that the smallest loss is of."""
+    def _temperature(self, losses: Tensor) -> Tensor | None:
+        """[1]: the one that the smallest loss is of, where targets are calibrated by it."""
+        if self.grid is None:
+            return None
         return self.grid.gather(0, losses.argmin().view(1))
 
     @torch.no_grad()
