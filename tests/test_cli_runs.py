@@ -241,6 +241,15 @@ def test_all_makes_the_page_too(run):
     assert all(part in text for part in ("DeepGAT DP", "Table 1: the datasets", "Lemma 2"))
 
 
+def test_all_does_not_train_for_a_page_that_cannot_be_written(run):
+    kept = Path("reproduction") / "report" / "mine.txt"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("mine")
+    assert_sentence(run("reproduce", "all", "--quick", "--datasets", "csbm"), "report")
+    assert kept.read_text() == "mine"
+    assert not Path("deepgat-runs").exists()
+
+
 def test_records_of_another_plan(run):
     run("run", write_specs(Path("runs.toml"), 0), "--device", "cpu")
     result = run("reproduce", "depth", "--datasets", "cs", "--records", "deepgat-runs")

@@ -178,8 +178,9 @@ def cross_validate(
     if batch < 2:
         raise UserError(f"batch is {batch}: expected 2 or more graphs")
     device = choose_device(plan.training.device) if team is None else team.device
-    training = replace(plan.training, seed=seed)
     graphs = data.graphs
+    nodes = sum(graph.num_nodes for graph in graphs)
+    training = replace(plan.training, seed=seed).on_nodes(nodes)
     for number, (train, val, test) in enumerate(folds(data.y, count, seed), start=1):
         model = build_classifier(data, plan, gin, pool, seed).to(device)
         chosen = [[graphs[i] for i in part.tolist()] for part in (train, val, test)]

@@ -251,7 +251,7 @@ class _Epochs:
         self.monitor = settings.monitor
         self.temperatures = TEMPERATURES if self.monitor in CALIBRATED else (1.0,)
         device = inputs.validation[0].y.device
-        self.grid = (
+        self.temperature_grid = (
             torch.tensor(self.temperatures, device=device) if settings.calibrated_targets else None
         )
         needed = model.layer_bytes(inputs.most_nodes)
@@ -399,9 +399,9 @@ class _Epochs:
 
     def _temperature(self, losses: Tensor) -> Tensor | None:
         """[1]: the one that the smallest loss is of, where targets are calibrated by it."""
-        if self.grid is None:
+        if self.temperature_grid is None:
             return None
-        return self.grid.gather(0, losses.argmin().view(1))
+        return self.temperature_grid.gather(0, losses.argmin().view(1))
 
     @torch.no_grad()
     def _odd_one(self) -> LayerOutputs:

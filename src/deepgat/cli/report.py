@@ -66,13 +66,20 @@ def report(
     write_page(source, out, title, records_only, quiet)
 
 
+def check_page(out: Path) -> None:
+    """Refuse a folder that holds something else than an earlier report."""
+    from deepgat.report.writing import check_report_folder  # here: it loads a plotting library
+
+    check_report_folder(out)
+
+
 def write_page(
     source: Path, out: Path, title: str = TITLE, records_only: bool = False, quiet: bool = False
 ) -> None:
     """The report of a store or of records, into a folder; it says where."""
     from deepgat.report import contents, writing  # here: they load a plotting library
 
-    writing.check_report_folder(out)
+    check_page(out)
     status = ERR.status("reading")
     with nullcontext() if quiet else status:
         records, failures, store = _read(source)

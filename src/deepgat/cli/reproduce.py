@@ -10,7 +10,7 @@ import typer
 
 from deepgat.cli.parsing import parse_numbers
 from deepgat.cli.peers import TARGETS, reproduce_peers
-from deepgat.cli.report import write_page
+from deepgat.cli.report import check_page, write_page
 from deepgat.cli.run import (
     STORE,
     RayOption,
@@ -52,6 +52,8 @@ from deepgat.report.drifts import (
 from deepgat.saving import to_json, write_whole
 
 RECORDS = "records.jsonl"
+PAGE = "report"
+"""In the output folder: the runs, and the folder of the page."""
 
 
 def reproduce(
@@ -140,6 +142,8 @@ def reproduce(
         raise UserError("--records runs nothing and --known runs what is missing: choose one")
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file: --out expects a folder")
+    if target == ALL:
+        check_page(out / PAGE)  # now, and not when all has been trained
 
     def obtain(specs: list[RunSpec]) -> Outcome:
         if records is not None:
@@ -166,7 +170,7 @@ def reproduce(
         write_records(out / RECORDS, outcome.records.values())
     OUT.print(f"tables, figures and records: {out}", soft_wrap=True)
     if target == ALL and outcome.records:
-        write_page(out / RECORDS, out / "report", quiet=quiet)
+        write_page(out / RECORDS, out / PAGE, quiet=quiet)
     tell_failures(specs, outcome)
 
 

@@ -87,7 +87,8 @@ def train(
     lr: Annotated[float | None, typer.Option(help="Learning rate of Adam.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay of Adam.")] = None,
     weight_decay_conv: Annotated[
-        float | None, typer.Option(help="The same for the convolutions alone.")
+        float | None,
+        typer.Option(help="The same for the convolutions alone, on graphs of any size."),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="The most epochs.")] = None,
     patience: Annotated[

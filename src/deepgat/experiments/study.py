@@ -50,7 +50,7 @@ _AVERAGED = {"average_weights": 0.99}
 _NEITHER = {"temperature": 0.0, "layer_loss": 0.0}
 _HEADS = {"class_head": "layer", "class_bias": True, "label_hops": 0}
 _ONE_HEAD = {"class_head": "shared", "class_bias": False, "label_hops": 3}
-_NEAR = Change({"initial_residual": 0.1})
+_NEAR = {"initial_residual": 0.1}
 _ENDS = {"input_dropout": 0.6, "output_dropout": 0.6}
 _TWO_STAGES = {**_SOFT, **_AVERAGED, "self_training_from": 0, "epochs": 3000}
 
@@ -121,7 +121,7 @@ def _by_errors(alpha: float) -> dict[str, Change]:
     }
 
 
-def _changed(
+def _one_at_a_time(
     name: str, training: Mapping[str, Any], more: Mapping[str, Change]
 ) -> dict[str, Change]:
     """What came of it, trained so, and with one thing changed at a time once more."""
@@ -133,10 +133,10 @@ def _changed(
         "one class head, no layer loss": Change({**_ONE_HEAD, "layer_loss": 0.0}),
         "neither: GCNII": Change(_NEITHER),
         "no identity map": Change({"identity_map": 0.0}),
-        "α = .1": _NEAR,
-        "α = .1, τ = 1": Change({**_NEAR.model, "temperature": 1.0}),
-        "α = .1, one class head": Change({**_NEAR.model, **_ONE_HEAD}),
-        "α = .1, neither: GCNII": Change({**_NEAR.model, **_NEITHER}),
+        "α = .1": Change(_NEAR),
+        "α = .1, τ = 1": Change({**_NEAR, "temperature": 1.0}),
+        "α = .1, one class head": Change({**_NEAR, **_ONE_HEAD}),
+        "α = .1, neither: GCNII": Change({**_NEAR, **_NEITHER}),
         "layer loss .1": Change({"layer_loss": 0.1}),
         "width 256": Change({"hidden": 256}),
         "dropout .5": Change({"dropout": 0.5}),
@@ -219,7 +219,7 @@ CHANGES: Mapping[str, Change] = {
     **_dropped(0.2),
     **_by_errors(0.1),
     **_by_errors(0.2),
-    **_changed(
+    **_one_at_a_time(
         SECOND,
         {},
         {
@@ -227,7 +227,7 @@ CHANGES: Mapping[str, Change] = {
             "less weight decay": Change(training={"weight_decay_conv": 5e-4}),
         },
     ),
-    **_changed(
+    **_one_at_a_time(
         PRESET,
         {"patience": 50, "decay_nodes": 1500},
         {
