@@ -81,6 +81,13 @@ def affine(h: Tensor, w: Weights, name: str) -> Tensor:
 # --------------------------------------------------------------------------- the systems
 
 
+def place(layer: int, layers: int, depth: int) -> int:
+    """⌈l d/L⌉ of more than d layers: the smallest k with k L ≥ l d."""
+    if not 0 < depth < layers:
+        return layer
+    return next(k for k in range(1, depth + 1) if k * layers >= layer * depth)
+
+
 def gcnii(
     x: Tensor,
     nbrs: Neighbours,
@@ -89,16 +96,22 @@ def gcnii(
     alpha: float,
     theta: float,
     attention: Callable[[int, Tensor], Tensor] | None = None,
+    depth: int = 0,
 ) -> tuple[Tensor, list[Tensor]]:
-    """(logits, [h^0 … h^L]); ``attention(l, h^(l-1))`` gives another P than GCN's."""
+    """(logits, [h^0 … h^L]); ``attention(l, h^(l-1))`` gives another P than GCN's.
+
+    ``depth`` d > 0: of more layers each goes d/L of the way, with the β of layer ⌈l d/L⌉.
+    """
+    step = depth / layers if 0 < depth < layers else 1.0
     h0 = h = relu(affine(x, w, "encoder.maps.0"))
     states = [h0]
     for layer in range(1, layers + 1):
         P = symmetric(nbrs) if attention is None else attention(layer, h)
         W = w[f"layers.{layer - 1}.update.rules.1.weight"]
-        beta = math.log(theta / layer + 1)
+        beta = math.log(theta / place(layer, layers, depth) + 1)
         mixed = (1 - alpha) * (P @ h) + alpha * h0
-        h = relu(mixed @ ((1 - beta) * torch.eye(W.shape[0], dtype=torch.float64) + beta * W))
+        new = relu(mixed @ ((1 - beta) * torch.eye(W.shape[0], dtype=torch.float64) + beta * W))
+        h = (1 - step) * h + step * new
         states.append(h)
     return affine(h, w, "readout.linear"), states
 

@@ -16,6 +16,7 @@ from deepgat.distributed import PartDataset
 from deepgat.nn import ModelSettings, model_settings
 from deepgat.nn.presets import PRESETS, resolve
 from deepgat.train import TrainSettings
+from deepgat.training import CALIBRATED
 
 PRESET_NAMES = tuple(PRESETS)
 
@@ -79,7 +80,8 @@ _TRAINING: Mapping[str, Mapping[str, Any]] = {
         "self_training": 1.0,
         "self_training_from": 0,
         "confidence": 0.0,
-        "target_temperature": 0.5,
+        "target_temperature": 1.0,
+        "calibrated_targets": True,
         "own_best": True,
     },
     "g2": {"lr": 0.003, "weight_decay": 0.01, "epochs": 200, "patience": 200, "monitor": "val-f1"},
@@ -109,7 +111,8 @@ def recipe(
         model, score: the system; see :func:`~deepgat.nn.model_settings`.
         dataset: a name of the catalogue; the authors tuned some values per dataset.
         training: fields of :class:`~deepgat.train.TrainSettings` to replace; a
-            ``weight_decay_conv`` that is named is the same on graphs of any size.
+            ``weight_decay_conv`` that is named is the same on graphs of any size, and with a
+            ``monitor`` that looks for no temperature targets are not calibrated.
         choices: model settings to replace, such as ``layers=15``.
     """
     model, preset = resolve(model, preset)  # refuses unknown names
@@ -136,6 +139,8 @@ def recipe(
     changes = dict(training or {})
     if "weight_decay_conv" in changes:
         changes.setdefault("decay_nodes", 0)
+    if changes.get("monitor", schedule.monitor) not in CALIBRATED:
+        changes.setdefault("calibrated_targets", False)
     return Recipe(settings.with_changes(choices), schedule.with_changes(changes))
 
 

@@ -1,6 +1,7 @@
 """Every other system against its literal transcription: outputs, loss and all gradients."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -38,6 +39,7 @@ def deep_literal(
     own_heads=False,
     layer_loss=True,
     far=0.2,
+    depth=0,
 ):
     """The recipe: class attention inside GCNII."""
 
@@ -50,18 +52,19 @@ def deep_literal(
             p = h @ w[prefix + "class_weight"].t()
             return p if bias is None else p + bias[0]
 
-        def attention(layer, h):
-            p = logits_of(layer, h)
+        def attention(number, h):
+            p = logits_of(number, h)
+            layer = systems.place(number, layers, depth)
             if layer < first or layer > last:
                 return systems.class_attention(nbrs, torch.zeros_like(p), 0.0, rows)
             q = systems.softmax_rows((p.detach() if detach else p) / soft)
-            own = w.get(f"layers.{layer - 1}.conv.score.temperature")
+            own = w.get(f"layers.{number - 1}.conv.score.temperature")
             factor = (tau if own is None else own) * (min(1, layer / ramp) if ramp else 1)
-            M = w.get(f"layers.{layer - 1}.conv.score.compatibility")
+            M = w.get(f"layers.{number - 1}.conv.score.compatibility")
             M = None if M is None else 0.5 * M + 0.5 * M.t()
             return systems.class_attention(nbrs, q, factor, rows, M)
 
-        out, states = systems.gcnii(x, nbrs, w, layers, far, 0.5, attention)
+        out, states = systems.gcnii(x, nbrs, w, layers, far, 0.5, attention, depth)
         before = {i: logits_of(i + 1, h) for i, h in enumerate(states[:-1])}
         return (out, states, before) if layer_loss else (out, states)
 
@@ -156,6 +159,20 @@ CASES: dict[str, tuple[dict, Literal]] = {
     "deep, attention in layers 2 and 3": (
         {"model": "deep", "attention_from": 2, "attention_to": 3},
         deep_literal(tau=3.0, first=2, last=3, own_heads=True),
+    ),
+    "deep in smaller steps": (
+        {"model": "deep", "attention_from": 2, "step_depth": 3},
+        deep_literal(tau=3.0, first=2, own_heads=True, depth=3),
+    ),
+    "deep in smaller steps, growing τ, attention in one place": (
+        {
+            "model": "deep",
+            "attention_from": 1,
+            "attention_to": 1,
+            "temperature_ramp": 2,
+            "step_depth": 2,
+        },
+        deep_literal(tau=3.0, ramp=2, last=1, own_heads=True, depth=2),
     ),
     "deep, one class head": (ONE_HEAD, deep_literal()),
     "deep with gradients through the attention": (
@@ -442,11 +459,22 @@ def test_an_initial_residual_of_another_precision_is_joined_in_the_wider_one():
     assert torch.equal(joined, torch.full((3, 4), 0.75))
 
 
-def test_layers_beyond_the_depth_that_dropout_is_for_drop_less():
-    def shares(layers, **choices):
-        network = build_model(model_settings("deep", layers=layers, dropout=0.6, **choices), 5, 3)
-        return network.dropout, network.encoder.dropout, network.readout.dropout
+def shares_of(layers, **choices):
+    """The dropout between layers, and at both ends."""
+    network = build_model(model_settings("deep", layers=layers, dropout=0.6, **choices), 5, 3)
+    return network.dropout, network.encoder.dropout, network.readout.dropout
 
+
+def test_smaller_steps_average_noise_and_so_drop_more():
+    assert shares_of(2) == shares_of(16) == (0.6, 0.6, 0.6)
+    assert shares_of(64) == (pytest.approx(0.75), 0.6, 0.6)  # odds of 3 instead of 1.5
+    assert shares_of(1600) == (pytest.approx(15 / 16), 0.6, 0.6)
+    assert shares_of(64, input_dropout=0.1) == (pytest.approx(0.75), 0.1, 0.6)
+    assert shares_of(64, step_depth=0) == (0.6, 0.6, 0.6)
+
+
+def test_layers_beyond_the_depth_that_dropout_is_for_drop_less():
+    shares = partial(shares_of, step_depth=0, dropout_depth=16)
     assert shares(2) == shares(16) == (0.6, 0.6, 0.6)
     assert shares(64) == (pytest.approx(1 - 0.4**0.5), 0.6, 0.6)
     assert shares(1600) == (pytest.approx(1 - 0.4**0.1), 0.6, 0.6)
@@ -526,6 +554,8 @@ def test_class_heads_are_not_convolution_weights():
         ({"model": "gcnii", "gate_power": 0.5}, "expected 1 or more, or 0"),
         ({"model": "gcnii", "drop_edge": 1.0}, "below 1"),
         ({"model": "deep", "dropout_depth": -1}, "dropout_depth is -1: expected 0 or more"),
+        ({"model": "deep", "step_depth": -1}, "step_depth is -1: expected 0 or more"),
+        ({"model": "deep", "dropout_depth": 16}, "set one of them to 0"),
         ({"model": "gcnii", "preset": "authors"}, "leave the preset 'authors' away"),
         ({"model": "gcni"}, "did you mean 'gcnii'"),
         ({"model": "gcnii", "attention_from": 0}, "attention_from is 0"),

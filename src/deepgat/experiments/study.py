@@ -12,12 +12,14 @@ from deepgat.experiments.spec import RunSpec
 STUDY = "study"
 BASE = "the first recipe"
 SECOND = "the second recipe"
+THIRD = "the third recipe"
 PRESET = "the preset"
 SETTING = "deep-cora"
 FIRST = Change(
     {
         "dropout": 0.6,
         "dropout_depth": 0,
+        "step_depth": 0,
         "initial_residual": 0.1,
         "temperature": 2.0,
         "attention_from": 1,
@@ -35,6 +37,7 @@ FIRST = Change(
         "self_training_from": 50,
         "confidence": 0.8,
         "target_temperature": 0.0,
+        "calibrated_targets": False,
         "own_best": False,
         "average_weights": 0.0,
     },
@@ -52,6 +55,12 @@ _HEADS = {"class_head": "layer", "class_bias": True, "label_hops": 0}
 _ONE_HEAD = {"class_head": "shared", "class_bias": False, "label_hops": 3}
 _NEAR = {"initial_residual": 0.1}
 _ENDS = {"input_dropout": 0.6, "output_dropout": 0.6}
+_BEFORE = {
+    "as much dropout at any depth": Change({"dropout_depth": 0}),
+    "targets not sharpened": Change(training={"target_temperature": 1.0}),
+}
+_SHORTER = {"patience": 50, "decay_nodes": 1500}
+_CALIBRATED = {"calibrated_targets": True, "target_temperature": 1.0}
 _TWO_STAGES = {**_SOFT, **_AVERAGED, "self_training_from": 0, "epochs": 3000}
 
 
@@ -121,12 +130,10 @@ def _by_errors(alpha: float) -> dict[str, Change]:
     }
 
 
-def _one_at_a_time(
-    name: str, training: Mapping[str, Any], more: Mapping[str, Change]
-) -> dict[str, Change]:
-    """What came of it, trained so, and with one thing changed at a time once more."""
-    model = {**_LATE, **_HEADS, "initial_residual": 0.2, "dropout_depth": 16}
-    training = {**_TWO_STAGES, "monitor": "loss-and-errors", "own_best": True, **training}
+def _one_at_a_time(name: str, came: Change, more: Mapping[str, Change]) -> dict[str, Change]:
+    """What came of it, so changed, and with one thing changed at a time once more."""
+    model = {**_LATE, **_HEADS, "initial_residual": 0.2, **came.model}
+    training = {**_TWO_STAGES, "monitor": "loss-and-errors", "own_best": True, **came.training}
     changes = {
         "no class attention": Change({"temperature": 0.0}),
         "one class head": Change(_ONE_HEAD),
@@ -141,11 +148,9 @@ def _one_at_a_time(
         "width 256": Change({"hidden": 256}),
         "dropout .5": Change({"dropout": 0.5}),
         "rows of sum one": Change({"unit_features": True}),
-        "as much dropout at any depth": Change({"dropout_depth": 0}),
         "τ = 1": Change({"temperature": 1.0}),
         "compatibility learnt": Change({"compatibility": "learnt"}),
         "one stage": Change(training={"self_training": 0.0}),
-        "targets not sharpened": Change(training={"target_temperature": 1.0}),
         "own weights": Change(training={"average_weights": 0.0}),
         "the best epoch of both stages": Change(training={"own_best": False}),
         **more,
@@ -221,23 +226,61 @@ CHANGES: Mapping[str, Change] = {
     **_by_errors(0.2),
     **_one_at_a_time(
         SECOND,
-        {},
+        Change({"dropout_depth": 16}),
         {
+            **_BEFORE,
             "patience 50": Change(training={"patience": 50}),
             "less weight decay": Change(training={"weight_decay_conv": 5e-4}),
         },
     ),
     **_one_at_a_time(
+        THIRD,
+        Change({"dropout_depth": 16}, _SHORTER),
+        {
+            **_BEFORE,
+            "patience 100": Change(training={"patience": 100}),
+            "decay for 1000 nodes": Change(training={"decay_nodes": 1000}),
+            "decay for 1000 nodes, patience 100": Change(
+                training={"decay_nodes": 1000, "patience": 100}
+            ),
+            "decay for 300 nodes": Change(training={"decay_nodes": 300}),
+            "step of Adam .005": Change(training={"lr": 0.005}),
+            "decay of the ends 5e-3": Change(training={"weight_decay": 5e-3}),
+            "decay of the ends 5e-5": Change(training={"weight_decay": 5e-5}),
+            "no dropout between layers": Change({**_ENDS, "dropout": 0.0}),
+            "by F1 or loss": Change(training={"monitor": "f1-or-loss"}),
+            "layer loss 1": Change({"layer_loss": 1.0}),
+            "one stage, neither: GCNII": Change(_NEITHER, {"self_training": 0.0}),
+            "α = .3": Change({"initial_residual": 0.3}),
+            "α = .4": Change({"initial_residual": 0.4}),
+            "τ = 3 from layer 12 on": Change({"attention_from": 12}),
+            "calibrated targets": Change(training=_CALIBRATED),
+            "calibrated targets, patience 100": Change(training={**_CALIBRATED, "patience": 100}),
+            "calibrated targets, decay for 1000 nodes": Change(
+                training={**_CALIBRATED, "decay_nodes": 1000}
+            ),
+            **{
+                f"calibrated targets, sharpened by {temperature:g}".replace("0.", "."): Change(
+                    training={**_CALIBRATED, "target_temperature": temperature}
+                )
+                for temperature in (0.7, 0.8)
+            },
+            "calibrated targets, sharpened by .7, patience 100": Change(
+                training={**_CALIBRATED, "target_temperature": 0.7, "patience": 100}
+            ),
+        },
+    ),
+    **_one_at_a_time(
         PRESET,
-        {"patience": 50, "decay_nodes": 1500},
+        Change({"step_depth": 16}, {**_SHORTER, **_CALIBRATED}),
         {
             "patience 100": Change(training={"patience": 100}),
-            "calibrated targets": Change(
-                training={"calibrated_targets": True, "target_temperature": 1.0}
+            "whole steps": Change({"step_depth": 0}),
+            "targets not calibrated": Change(training={"calibrated_targets": False}),
+            "targets sharpened by ½, not calibrated": Change(
+                training={"calibrated_targets": False, "target_temperature": 0.5}
             ),
-            "calibrated targets, sharpened a little": Change(
-                training={"calibrated_targets": True, "target_temperature": 0.7}
-            ),
+            "targets sharpened by .8": Change(training={"target_temperature": 0.8}),
         },
     ),
 }  # fmt: skip

@@ -83,6 +83,7 @@ def stack_arguments(settings: ModelSettings, multi_label: bool) -> dict[str, Any
         "clean_attention": settings.clean_attention,
         "unit_features": settings.unit_features,
         "feature_norm": _feature_norm(settings),
+        "step_depth": settings.step_depth,
         "dropout": settings.layer_dropout,
         "attention_dropout": settings.attention_dropout,
         "input_dropout": _given(settings.input_dropout, settings.dropout),

@@ -65,6 +65,10 @@ class GraphClassifier(nn.Module):
         }
         return LayerOutputs(pooled[max(pooled)], pooled, outputs.hidden)
 
+    @property
+    def step(self) -> float:
+        return self.network.step if isinstance(self.network, AttentionStack) else 1.0
+
     def convolution_weights(self) -> list[nn.Parameter]:
         stack = self.network
         return stack.convolution_weights() if isinstance(stack, AttentionStack) else []

@@ -97,7 +97,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         **_GCNII,
         "layers": 16,
         "initial_residual": 0.2,
-        "dropout_depth": 16,
+        "step_depth": 16,
         "normalization": "symmetric",
         "class_head": "layer",
         "class_bias": True,

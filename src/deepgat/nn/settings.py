@@ -98,7 +98,7 @@ GATE_LAYERS = ("same", "own")
 GATE_REDUCTIONS = ("mean", "sum")
 CLASS_HEADS = ("layer", "shared")
 COMPATIBILITIES = ("same-class", "learnt")
-LATER = ("compatibility", "attention_to", "dropout_depth")
+LATER = ("compatibility", "attention_to", "dropout_depth", "step_depth")
 """Settings that there were not always; at their defaults they are as if there were none."""
 SHARES = (
     "dropout",
@@ -134,10 +134,13 @@ class ModelSettings:
         False, "divide every node's features by their sum before the first layer"
     )
     dropout: float = _choice(
-        0.0, "share of each layer's input dropped in training; see dropout_depth"
+        0.0, "share of each layer's input dropped in training; see dropout_depth, step_depth"
     )
     dropout_depth: int = _choice(
         0, "layers up to which dropout is as it says; with more, less between them; 0: any number"
+    )
+    step_depth: int = _choice(
+        0, "d: of more layers, each goes d/L of the way, from its input to its output; 0: all of it"
     )
     attention_dropout: float = _choice(0.0, "share of attention weights dropped in training")
     input_dropout: float | None = _choice(
@@ -245,7 +248,9 @@ class ModelSettings:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise UserError(f"{name} is {value}: expected a share of at least 0 and below 1")
-        for name in ("label_hops", "temperature_ramp", "attention_to", "dropout_depth"):
+        for name in (
+            "label_hops", "temperature_ramp", "attention_to", "dropout_depth", "step_depth",
+        ):  # fmt: skip
             if getattr(self, name) < 0:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")
         for name in ("delta", "identity_map", "layer_loss", "temperature"):
@@ -270,20 +275,31 @@ class ModelSettings:
             raise UserError(
                 f"compatibility is for class attention, and {self.model} has none: leave it out"
             )
+        if self.dropout_depth and self.step_depth:
+            raise UserError(
+                f"dropout_depth is {self.dropout_depth} and step_depth is {self.step_depth}: each "
+                "says what dropout deep networks have; set one of them to 0"
+            )
         if self.class_head == "shared" and self.readout != "linear":
             raise UserError("class_head=shared is the readout's linear map: set readout=linear")
 
     @property
     def layer_dropout(self) -> float:
-        """The dropout p' between layers: 1 − p' = (1 − p)^√(d / L) beyond d = ``dropout_depth``.
+        """The dropout p' between layers; the encoder and the readout keep p.
 
         A layer multiplies the second moment of the noise by (1 + p / (k (1 − p))) (1 − α)², k
         the number of neighbours that a node averages: above 1 for nodes with few of them, so it
-        would grow with L. The encoder and the readout keep p.
+        would grow with L. Beyond d = ``dropout_depth`` therefore 1 − p' = (1 − p)^√(d / L).
+
+        Steps of d/L, beyond d = ``step_depth``, average the noise of L/d layers instead, and would
+        leave next to none: p' / (1 − p') = √(L / d) · p / (1 − p).
         """
-        if not 0 < self.dropout_depth < self.layers:
-            return self.dropout
-        return 1 - (1 - self.dropout) ** math.sqrt(self.dropout_depth / self.layers)
+        if 0 < self.dropout_depth < self.layers:
+            return 1 - (1 - self.dropout) ** math.sqrt(self.dropout_depth / self.layers)
+        if 0 < self.step_depth < self.layers:
+            odds = math.sqrt(self.layers / self.step_depth) * self.dropout / (1 - self.dropout)
+            return odds / (1 + odds)
+        return self.dropout
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values; what is new and at its default is left out.

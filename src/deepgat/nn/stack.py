@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from deepgat import ops
@@ -70,6 +71,9 @@ class AttentionStack(nn.Module):
             of a class head per layer.
         class_bias: learn a bias in the class head of each layer.
         clean_attention: compare class predictions made without dropout.
+        step_depth: d, the layers up to which h^l = F_l(h^(l-1)); of more, each goes a part of the
+            way, h^l = h^(l-1) + (d/L) (F_l(h^(l-1)) − h^(l-1)), and has the β, τ and the like of
+            layer ⌈l d/L⌉: L layers are smaller steps on the way that d layers go. 0: any number.
         unit_features: divide every node's features by their sum before the first layer.
         feature_norm: applied to the features, made dense, before anything else.
         dropout, attention_dropout: on each layer's input, and on the attention weights.
@@ -109,6 +113,7 @@ class AttentionStack(nn.Module):
         shared_class_head: bool = False,
         class_bias: bool = False,
         clean_attention: bool = False,
+        step_depth: int = 0,
         unit_features: bool = False,
         feature_norm: nn.Module | None = None,
         dropout: float = 0.0,
@@ -133,6 +138,7 @@ class AttentionStack(nn.Module):
         self.edge_sampler = edge_sampler
         self.shared_layers = shared_layers
         self.clean_attention = clean_attention
+        self.step_depth = step_depth if 0 < step_depth < layers else layers
         self.label_input: LabelInput = LabelsToPrediction() if label_input is None else label_input
         self.loss: Loss = LayerwiseLoss(delta=0.4) if loss is None else loss
         activation = nn.ELU() if activation is None else activation
@@ -202,6 +208,11 @@ class AttentionStack(nn.Module):
     def needs_labels(self) -> bool:
         """Whether some layer is an oracle and must be shown every true label."""
         return any(isinstance(m, Score) and m.needs_labels for m in self.layers.modules())
+
+    @property
+    def step(self) -> float:
+        """How far a layer goes from its input to its output, 1: all the way."""
+        return self.step_depth / self.num_layers
 
     def convolution_weights(self) -> list[nn.Parameter]:
         """What the layers multiply by: W₂, W^l of an identity map, W' of a skip, and biases.
@@ -295,7 +306,7 @@ class AttentionStack(nn.Module):
                 initial=given.initial,
                 label_features=z,
                 labels=given.labels,
-                number=number,
+                number=-(-number * self.step_depth // self.num_layers),
                 class_head=self.class_head,
                 clean_attention=self.clean_attention,
             )
@@ -304,9 +315,16 @@ class AttentionStack(nn.Module):
                 predictions[number - 1] = result.class_logits.mean(1)
             if result.attention is not None:
                 attention.append(result.attention)
-            h = result.out
-            states.append(result.out)
+            h = self._after_step(h, result.out)
+            states.append(h)
         return Computed(states, predictions, attention)
+
+    def _after_step(self, h: Features, out: Tensor) -> Tensor:
+        """h + step · (out − h); out itself where the widths differ, or a step is all the way."""
+        if self.step == 1 or not isinstance(h, Tensor) or h.shape != out.shape:
+            return out
+        dtype = torch.promote_types(h.dtype, out.dtype)  # they differ in bf16
+        return torch.lerp(h.to(dtype), out.to(dtype), self.step)
 
     def _last_layer(self, numbers: range, h: Features, given: Given) -> Computed:
         """The same, with the last state alone: the others are not held on to."""

@@ -36,7 +36,7 @@ class LayerInputs:
     labels: Tensor | None = None
     """The true labels, for the oracle alone."""
     number: int = 1
-    """l, from 1."""
+    """l, from 1; with steps of d/L, beyond d layers, ⌈l d/L⌉: whose place of d layers it takes."""
     class_head: ClassHead | None = None
     """The class head that all layers share, where they do."""
     clean_attention: bool = False
