@@ -26,7 +26,7 @@ print("| --- | --- |" + " --- |" * len(SHOWN))
 for alpha in (0.1, 0.2):
     for dropout in (0.6, 0.37):
         plan = deepgat.recipe(
-            "deep", layers=64, initial_residual=alpha, dropout=dropout, dropout_depth=0,
+            "deep", layers=64, initial_residual=alpha, dropout=dropout, step_depth=0,
             input_dropout=0.0,
         )  # fmt: skip
         torch.manual_seed(0)

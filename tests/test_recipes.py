@@ -163,3 +163,11 @@ def test_a_named_decay_is_the_same_on_all_graphs():
     assert (named.weight_decay_conv, named.decay_nodes) == (0.02, 0)
     both = recipe("deep", training={"weight_decay_conv": 0.02, "decay_nodes": 300}).training
     assert (both.weight_decay_conv, both.decay_nodes) == (0.02, 300)
+
+
+def test_a_monitor_that_looks_for_no_temperature_leaves_targets_as_they_are():
+    assert recipe("deep").training.calibrated_targets
+    assert recipe("deep", training={"monitor": "calibrated-loss"}).training.calibrated_targets
+    assert not recipe("deep", training={"monitor": "val-loss"}).training.calibrated_targets
+    with pytest.raises(UserError, match="calibrated_targets is set"):
+        recipe("deep", training={"monitor": "val-loss", "calibrated_targets": True})

@@ -161,7 +161,8 @@ def test_targets_are_calibrated_on_the_validation_nodes():
 
 def test_calibrated_targets_need_a_monitor_that_calibrates():
     with pytest.raises(UserError, match="calibrated_targets is set, and the monitor val-f1"):
-        TrainSettings(calibrated_targets=True, monitor="val-f1")
+        TrainSettings(calibrated_targets=True, self_training=1.0, monitor="val-f1")
+    TrainSettings(calibrated_targets=True, monitor="val-f1")  # without self-training: no targets
 
 
 def test_a_second_stage_may_keep_its_own_best_epoch():

@@ -562,6 +562,22 @@ def test_convolutions_decay_less_on_more_nodes(given, nodes, decay):
     assert groups[0]["weight_decay"] == TrainSettings(**given).weight_decay
 
 
+@pytest.mark.parametrize(
+    ("given", "layers", "decay"),
+    [
+        ({"weight_decay_conv": 0.1}, 8, 0.025),
+        ({"weight_decay_conv": 0.1}, 2, 0.1),  # steps are whole
+        ({"weight_decay": 0.2}, 8, 0.05),
+        ({"weight_decay": 0.2}, 2, None),  # one group
+    ],
+)
+def test_convolutions_of_smaller_steps_decay_less(given, layers, decay):
+    model = build_model(model_settings("gcnii", layers=layers, hidden=4, step_depth=2), 6, 3)
+    groups = deepgat.train._optimizer(model, TrainSettings(**given)).param_groups
+    assert [g["weight_decay"] for g in groups[1:]] == ([] if decay is None else [decay])
+    assert groups[0]["weight_decay"] == TrainSettings(**given).weight_decay
+
+
 def test_a_training_counts_the_nodes_it_has():
     data = tiny_dataset()
     halved = {"weight_decay_conv": 0.1, "decay_nodes": data.num_nodes // 2}

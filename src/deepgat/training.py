@@ -114,7 +114,8 @@ class TrainSettings:
                 check_type(setting.name, value, float)
         if self.monitor not in MONITORS:
             raise unknown_name("monitor", self.monitor, MONITORS)
-        if self.calibrated_targets and self.monitor not in CALIBRATED:
+        taught = self.calibrated_targets and self.self_training > 0
+        if taught and self.monitor not in CALIBRATED:
             raise UserError(
                 f"calibrated_targets is set, and the monitor {self.monitor} looks for no "
                 f"temperature: expected one of {', '.join(CALIBRATED)}"

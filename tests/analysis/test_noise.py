@@ -40,7 +40,7 @@ def test_it_grows_with_depth_and_less_with_less_dropout():
     data = tiny_dataset()
 
     def noise(**choices):
-        plan = recipe("deep", layers=24, hidden=16, dropout_depth=0, input_dropout=0.0, **choices)
+        plan = recipe("deep", layers=24, hidden=16, step_depth=0, input_dropout=0.0, **choices)
         torch.manual_seed(0)
         model = build_model(plan.model, data.num_features, data.num_classes).train()
         graph = prepare(model, data, torch.device("cpu"))[0]
