@@ -280,7 +280,10 @@ CHANGES: Mapping[str, Change] = {
             "targets sharpened by ½, not calibrated": Change(
                 training={"calibrated_targets": False, "target_temperature": 0.5}
             ),
-            "targets sharpened by .8": Change(training={"target_temperature": 0.8}),
+            "targets sharpened by .7": Change(training={"target_temperature": 0.7}),
+            "targets sharpened by .7, patience 100": Change(
+                training={"target_temperature": 0.7, "patience": 100}
+            ),
         },
     ),
 }  # fmt: skip
