@@ -168,6 +168,10 @@ def test_a_named_decay_is_the_same_on_all_graphs():
 def test_a_monitor_that_looks_for_no_temperature_leaves_targets_as_they_are():
     assert recipe("deep").training.calibrated_targets
     assert recipe("deep", training={"monitor": "calibrated-loss"}).training.calibrated_targets
-    assert not recipe("deep", training={"monitor": "val-loss"}).training.calibrated_targets
+    assert recipe("deep").training.target_temperature == 1.0
+    for changed in ({"monitor": "val-loss"}, {"calibrated_targets": False}):
+        training = recipe("deep", training=changed).training
+        assert (training.calibrated_targets, training.target_temperature) == (False, 0.5)
+    assert not recipe("gcnii", training={"monitor": "val-f1"}).training.target_temperature
     with pytest.raises(UserError, match="calibrated_targets is set"):
         recipe("deep", training={"monitor": "val-loss", "calibrated_targets": True})

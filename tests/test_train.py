@@ -578,6 +578,13 @@ def test_convolutions_of_smaller_steps_decay_less(given, layers, decay):
     assert groups[0]["weight_decay"] == TrainSettings(**given).weight_decay
 
 
+def test_weights_that_all_layers_share_decay_as_with_whole_steps():
+    choices = {"layers": 8, "hidden": 4, "shared_layers": True}
+    model = build_model(model_settings("gcnii", **choices, step_depth=2), 6, 3)
+    groups = deepgat.train._optimizer(model, TrainSettings(weight_decay_conv=0.1)).param_groups
+    assert [group["weight_decay"] for group in groups] == [0.0, 0.1]
+
+
 def test_a_training_counts_the_nodes_it_has():
     data = tiny_dataset()
     halved = {"weight_decay_conv": 0.1, "decay_nodes": data.num_nodes // 2}

@@ -93,6 +93,9 @@ _TRAINING: Mapping[str, Mapping[str, Any]] = {
 APPNP's weight decay, of 5e-4, 1e-3 and 5e-3, is the best on the validation nodes of Cora and of
 CiteSeer (5 seeds, results/search.jsonl.gz)."""
 
+_SHARPENED = 0.5
+"""Temperature of targets that are not calibrated: as they are, they teach too little."""
+
 
 def recipe(
     preset: str | None = None,
@@ -112,7 +115,7 @@ def recipe(
         dataset: a name of the catalogue; the authors tuned some values per dataset.
         training: fields of :class:`~deepgat.train.TrainSettings` to replace; a
             ``weight_decay_conv`` that is named is the same on graphs of any size, and with a
-            ``monitor`` that looks for no temperature targets are not calibrated.
+            ``monitor`` that looks for no temperature targets are not calibrated, but sharpened.
         choices: model settings to replace, such as ``layers=15``.
     """
     model, preset = resolve(model, preset)  # refuses unknown names
@@ -139,8 +142,10 @@ def recipe(
     changes = dict(training or {})
     if "weight_decay_conv" in changes:
         changes.setdefault("decay_nodes", 0)
-    if changes.get("monitor", schedule.monitor) not in CALIBRATED:
-        changes.setdefault("calibrated_targets", False)
+    if schedule.calibrated_targets:
+        possible = changes.get("monitor", schedule.monitor) in CALIBRATED
+        if not changes.setdefault("calibrated_targets", possible):
+            changes.setdefault("target_temperature", _SHARPENED)
     return Recipe(settings.with_changes(choices), schedule.with_changes(changes))
 
 

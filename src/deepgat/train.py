@@ -219,12 +219,13 @@ def _require_nodes(dataset: NodeDataset | PartDataset, graphs: Sequence[GraphInp
 def _optimizer(model: Network, settings: TrainSettings) -> torch.optim.Optimizer:
     """Adam; the convolutions' weights in a group of their own where they decay differently.
 
-    Where layers go ``model.step`` of the way their gradients are as much smaller, and so is the
-    decay: Adam makes up for the size of the two together, not of one beside the other.
+    Where layers go a part of the way their gradients are smaller, and so is the decay: Adam makes
+    up for the size of the two together, not of one beside the other.
     """
     decay, conv_decay = settings.weight_decay, settings.weight_decay_conv
-    if model.step < 1:
-        conv_decay = model.step * (decay if conv_decay is None else conv_decay)
+    share = model.gradient_share
+    if share < 1:
+        conv_decay = share * (decay if conv_decay is None else conv_decay)
     conv = model.convolution_weights() if conv_decay is not None else []
     chosen = {id(parameter) for parameter in conv}
     rest = [parameter for parameter in model.parameters() if id(parameter) not in chosen]

@@ -118,7 +118,7 @@ class TrainSettings:
         if taught and self.monitor not in CALIBRATED:
             raise UserError(
                 f"calibrated_targets is set, and the monitor {self.monitor} looks for no "
-                f"temperature: expected one of {', '.join(CALIBRATED)}"
+                f"temperature: expected one of {', '.join(CALIBRATED)}, or calibrated_targets=no"
             )
         if self.precision not in PRECISIONS:
             raise unknown_name("precision", self.precision, PRECISIONS)

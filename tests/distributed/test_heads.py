@@ -17,6 +17,7 @@ EXTRA = {
     "wide": {"preset": "authors", "layers": 2, "hidden": 3, "heads": 16},
     "two-out": {"preset": "authors", "layers": 3, "hidden": 4, "heads": 4, "output_heads": 2},
     "deep-heads": {"preset": "deep", "layers": 3, "hidden": 4, "heads": 4},
+    "deep-steps": {"preset": "deep", "layers": 5, "hidden": 4, "heads": 4, "step_depth": 4},
     "shared": {"preset": "deep", "layers": 3, "hidden": 4, "heads": 2, "class_head": "shared",
                "detach_attention": False, "clean_attention": False},
     "shared-clean": {"preset": "deep", "layers": 3, "hidden": 4, "heads": 2,
@@ -70,7 +71,7 @@ def test_any_system_in_two_processes():
 
 @pytest.mark.distributed
 def test_four_processes_train_as_one():
-    names = ("paper-sd", "wide", "two-out", "deep-heads")
+    names = ("paper-sd", "wide", "two-out", "deep-heads", "deep-steps")
     check(4, [Job(names, drop=drop) for drop in (True, False)])
 
 

@@ -473,13 +473,25 @@ def test_smaller_steps_average_noise_and_so_drop_more():
     assert shares_of(64, step_depth=0) == (0.6, 0.6, 0.6)
 
 
+def test_small_steps_survive_bf16():
+    """Steps of 1/64 are below what bf16 tells apart from nothing."""
+    torch.manual_seed(0)
+    network = build_model(model_settings("deep", layers=256, hidden=8, step_depth=4), 5, 3).eval()
+    x, edge_index = torch.rand(12, 5), random_edges(12, 20)
+    with torch.no_grad():
+        expected = network.run(x, edge_index).hidden[-1]
+        with torch.autocast("cpu", torch.bfloat16):
+            found = network.run(x, edge_index).hidden[-1]
+    assert (found - expected).norm() < 0.02 * expected.norm()
+
+
 def test_layers_beyond_the_depth_that_dropout_is_for_drop_less():
-    shares = partial(shares_of, step_depth=0, dropout_depth=16)
+    shares = partial(shares_of, dropout_depth=16)
     assert shares(2) == shares(16) == (0.6, 0.6, 0.6)
     assert shares(64) == (pytest.approx(1 - 0.4**0.5), 0.6, 0.6)
     assert shares(1600) == (pytest.approx(1 - 0.4**0.1), 0.6, 0.6)
     assert shares(64, input_dropout=0.1) == (pytest.approx(1 - 0.4**0.5), 0.1, 0.6)
-    assert shares(64, dropout_depth=0) == (0.6, 0.6, 0.6)
+    assert shares(64, dropout_depth=0) == shares_of(64)
 
 
 def test_detached_attention_gives_its_class_heads_no_gradient_but_the_loss():
@@ -555,7 +567,11 @@ def test_class_heads_are_not_convolution_weights():
         ({"model": "gcnii", "drop_edge": 1.0}, "below 1"),
         ({"model": "deep", "dropout_depth": -1}, "dropout_depth is -1: expected 0 or more"),
         ({"model": "deep", "step_depth": -1}, "step_depth is -1: expected 0 or more"),
-        ({"model": "deep", "dropout_depth": 16}, "set one of them to 0"),
+        ({"model": "deep", "dropout_depth": 16, "step_depth": 16}, "set one of them to 0"),
+        (
+            {"model": "deep", "layers": 20, "attention_from": 17},
+            "attention_from is 17, but 20 layers are steps on the way of 16: expected 1 to 16",
+        ),
         ({"model": "gcnii", "preset": "authors"}, "leave the preset 'authors' away"),
         ({"model": "gcni"}, "did you mean 'gcnii'"),
         ({"model": "gcnii", "attention_from": 0}, "attention_from is 0"),
@@ -575,6 +591,7 @@ def test_settings_refuse_what_has_no_meaning(choices, sentence):
         ({"model": "appnp", "heads": 2}, "3 do not divide into 2 heads"),
         ({"model": "gcnii", "readout": "hop-gate"}, "channels for the 3 classes"),
         ({"model": "gcnii", "readout": "last-layer"}, "channels for the 3 classes"),
+        ({"model": "gcn", "preset": "standard", "layers": 3, "step_depth": 2}, "one width"),
         ({"model": "gcn", "preset": "standard", "shared_layers": True}, "share their weights"),
         ({"model": "deepgat", "preset": "gcnii", "label_input": "layer"}, "keeps its width"),
     ],

@@ -48,7 +48,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
     Args:
         model, preset, attention: the system, its body and its score; as ``--model``, ``--preset``
             and ``--score`` of ``deepgat train``; all None: ``deep``, 16 layers.
-        layers, hidden, heads, dropout: L, D, H and the share dropped (with ``deep`` less between
+        layers, hidden, heads, dropout: L, D, H and the share dropped (with ``deep`` more between
             more than 16 layers); None: the preset's.
         settings: any other model settings, ``{"norm": "layer"}``.
         lr, weight_decay, epochs, patience, monitor: of the training; None: the preset's.

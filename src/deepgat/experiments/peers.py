@@ -1,10 +1,9 @@
 """The other systems: each beside its own publication, and all of them side by side at every depth.
 
 All start from the shipped settings (:mod:`deepgat.config`). ``publications`` runs them as they
-are, over the repetitions they name. ``peers`` takes each system to every dataset and depth, its own
-settings or others, chosen in every repetition, on validation nodes, from the same
-:data:`CANDIDATES` for all. ``contenders`` does so for the best of them, with many repetitions and
-candidates of each system's own.
+are, over the repetitions they name. ``peers`` takes each system to every dataset and depth; every
+repetition chooses on validation nodes between the same :data:`CANDIDATES`. ``contenders`` does so
+for the best of them, with many repetitions and candidates of each system's own.
 """
 
 from __future__ import annotations
@@ -41,8 +40,9 @@ SETTINGS: Mapping[str, str] = {
 
 CANDIDATES = (Change(), Change({"dropout": 0.2}, {"lr": 0.003, "weight_decay": 0.0}))
 """What every system has to choose from: its own settings, which suit the depth it was published at;
-and a smaller step with little dropout and no weight decay, which deep networks without residuals
-need: dropout's noise grows from layer to layer, and decay shrinks a product of many weights."""
+and a smaller step with little dropout between the layers and no weight decay (but a second one, of
+the convolutions alone, which GCNII and ours have), which deep networks without residuals need:
+dropout's noise grows from layer to layer, and decay shrinks a product of many weights."""
 
 OURS = "DeepGAT, deep"
 

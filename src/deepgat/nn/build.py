@@ -94,7 +94,7 @@ def stack_arguments(settings: ModelSettings, multi_label: bool) -> dict[str, Any
 
 
 def _given(value: float | None, otherwise: float) -> float:
-    """The dropout of an end: as ``dropout`` says, and not as little as between the layers."""
+    """The dropout of an end: as ``dropout`` says, whatever is between deep networks' layers."""
     return otherwise if value is None else value
 
 

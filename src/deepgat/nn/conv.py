@@ -200,7 +200,7 @@ class NeighborAttention(nn.Module):
         """As :meth:`forward`, returning everything the layer computed.
 
         Args:
-            layer: the number of this layer in its stack, from 1, for scores that change with it.
+            layer: this layer's place in its stack, from 1, for scores that change with it.
             undropped: x before dropout, where the attention is to be computed from that; the
                 class prediction that is returned, and trained, is always made from ``x``.
             class_head: makes the class predictions in place of the layer's own W₁.

@@ -66,8 +66,8 @@ class GraphClassifier(nn.Module):
         return LayerOutputs(pooled[max(pooled)], pooled, outputs.hidden)
 
     @property
-    def step(self) -> float:
-        return self.network.step if isinstance(self.network, AttentionStack) else 1.0
+    def gradient_share(self) -> float:
+        return self.network.gradient_share if isinstance(self.network, AttentionStack) else 1.0
 
     def convolution_weights(self) -> list[nn.Parameter]:
         stack = self.network

@@ -140,7 +140,7 @@ class ModelSettings:
         0, "layers up to which dropout is as it says; with more, less between them; 0: any number"
     )
     step_depth: int = _choice(
-        0, "d: of more layers, each goes d/L of the way, from its input to its output; 0: all of it"
+        0, "with more layers than this, d, each goes d/L of the way from input to output; 0: all"
     )
     attention_dropout: float = _choice(0.0, "share of attention weights dropped in training")
     input_dropout: float | None = _choice(
@@ -207,10 +207,16 @@ class ModelSettings:
     detach_attention: bool = _choice(False, "no gradient through the class predictions compared")
     temperature: float = _choice(1.0, "τ, factor on the agreement of two class predictions")
     learn_temperature: bool = _choice(False, "learn τ, one per layer")
-    temperature_ramp: int = _choice(0, "layers over which τ grows to its full value; 0: none")
+    temperature_ramp: int = _choice(
+        0, "layers, of step_depth where there are more, over which τ grows; 0: none"
+    )
     softening: float = _choice(1.0, "T in softmax(p/T), the class predictions compared")
-    attention_from: int = _choice(1, "the first layer that attends by class; uniform before")
-    attention_to: int = _choice(0, "the last layer that attends by class; uniform after; 0: all do")
+    attention_from: int = _choice(
+        1, "the first layer, of step_depth where there are more, that attends by class"
+    )
+    attention_to: int = _choice(
+        0, "the last layer, of step_depth where there are more, that attends by class; 0: all do"
+    )
     compatibility: str = _choice(
         "same-class",
         "which classes attend to which: each to itself, or by a learnt C×C matrix",
@@ -275,6 +281,11 @@ class ModelSettings:
             raise UserError(
                 f"compatibility is for class attention, and {self.model} has none: leave it out"
             )
+        if 0 < self.step_depth < min(self.layers, self.attention_from):
+            raise UserError(
+                f"attention_from is {self.attention_from}, but {self.layers} layers are steps on "
+                f"the way of {self.step_depth}: expected 1 to {self.step_depth}, or step_depth=0"
+            )
         if self.dropout_depth and self.step_depth:
             raise UserError(
                 f"dropout_depth is {self.dropout_depth} and step_depth is {self.step_depth}: each "
@@ -322,6 +333,8 @@ class ModelSettings:
         for name in changes:
             if name not in self.names():
                 raise unknown_name("model setting", name, self.names())
+        if changes.get("dropout_depth"):  # it stands in the place of smaller steps
+            changes = {"step_depth": 0, **changes}
         return replace(self, **changes)
 
 

@@ -74,6 +74,7 @@ class AttentionStack(nn.Module):
         step_depth: d, the layers up to which h^l = F_l(h^(l-1)); of more, each goes a part of the
             way, h^l = h^(l-1) + (d/L) (F_l(h^(l-1)) − h^(l-1)), and has the β, τ and the like of
             layer ⌈l d/L⌉: L layers are smaller steps on the way that d layers go. 0: any number.
+            For layers of one width, between an encoder and a readout.
         unit_features: divide every node's features by their sum before the first layer.
         feature_norm: applied to the features, made dense, before anything else.
         dropout, attention_dropout: on each layer's input, and on the attention weights.
@@ -161,6 +162,13 @@ class AttentionStack(nn.Module):
                 raise UserError("a class head for all layers is the readout's: set readout=linear")
             self.class_head = self.readout.predict
         _check_widths(self.readout, project, body_width, num_classes)
+        if 0 < step_depth < layers and (
+            width != body_width or (project and not self.readout.takes_width)
+        ):
+            raise UserError(
+                f"step_depth is {step_depth}, of {layers} layers: steps need one width from end to "
+                "end; set encoder=linear and readout=linear, or step_depth=0"
+            )
         if shared_layers and (width != body_width or (project and not self.readout.takes_width)):
             raise UserError(
                 "layers that share their weights need one width from end to end: "
@@ -213,6 +221,12 @@ class AttentionStack(nn.Module):
     def step(self) -> float:
         """How far a layer goes from its input to its output, 1: all the way."""
         return self.step_depth / self.num_layers
+
+    @property
+    def gradient_share(self) -> float:
+        """Of a gradient with whole steps, what steps leave of that of a layer's weights: as much
+        of it as they go of the way; all where layers share their weights, since theirs add up."""
+        return 1.0 if self.shared_layers else self.step
 
     def convolution_weights(self) -> list[nn.Parameter]:
         """What the layers multiply by: W₂, W^l of an identity map, W' of a skip, and biases.
@@ -295,7 +309,7 @@ class AttentionStack(nn.Module):
         states, predictions, attention = [], {}, []
         for number in numbers:
             layer = self.layers[0 if self.shared_layers else number - 1]
-            z = None
+            z, before = None, h
             if number <= self.label_hops:
                 z = self._labels_of(number - 1, given.label_features, h)
                 h, z = self.label_input.join(h, z, self._heads_into(number))
@@ -315,15 +329,15 @@ class AttentionStack(nn.Module):
                 predictions[number - 1] = result.class_logits.mean(1)
             if result.attention is not None:
                 attention.append(result.attention)
-            h = self._after_step(h, result.out)
+            h = self._after_step(before, result.out)
             states.append(h)
         return Computed(states, predictions, attention)
 
     def _after_step(self, h: Features, out: Tensor) -> Tensor:
-        """h + step · (out − h); out itself where the widths differ, or a step is all the way."""
-        if self.step == 1 or not isinstance(h, Tensor) or h.shape != out.shape:
+        """h + step · (out − h)."""
+        if self.step == 1 or not isinstance(h, Tensor):
             return out
-        dtype = torch.promote_types(h.dtype, out.dtype)  # they differ in bf16
+        dtype = torch.promote_types(out.dtype, torch.float32)  # bf16 would round small steps away
         return torch.lerp(h.to(dtype), out.to(dtype), self.step)
 
     def _last_layer(self, numbers: range, h: Features, given: Given) -> Computed:
