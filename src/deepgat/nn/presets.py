@@ -171,5 +171,5 @@ def model_settings(
         usual = model == "gcn" and preset not in OF_THE_PAPER
         score = "symmetric" if usual else SCORES[model][0]
     base = ModelSettings(model=model, score=score)
-    usual = base.with_changes({**PRESETS[preset], **_OF_MODELS.get(model, {})})
-    return usual.with_changes(choices)
+    body = base.with_changes({**PRESETS[preset], **_OF_MODELS.get(model, {})})
+    return body.with_changes(choices)
