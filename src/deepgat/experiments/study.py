@@ -281,8 +281,13 @@ CHANGES: Mapping[str, Change] = {
                 training={"calibrated_targets": False, "target_temperature": 0.5}
             ),
             "targets sharpened by .7": Change(training={"target_temperature": 0.7}),
+            "targets sharpened by .85": Change(training={"target_temperature": 0.85}),
             "targets sharpened by .7, patience 100": Change(
                 training={"target_temperature": 0.7, "patience": 100}
+            ),
+            "steps of 8 layers": Change({"step_depth": 8}),
+            "steps of 8 layers, targets sharpened by .7": Change(
+                {"step_depth": 8}, {"target_temperature": 0.7}
             ),
         },
     ),
