@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 
 import deepgat.train
 from deepgat.data import NodeDataset
+from deepgat.epochs import make_optimizer
 from deepgat.errors import UserError
 from deepgat.nn import SYSTEMS, AttentionStack, build_model, model_settings
 from deepgat.nn.presets import PRESETS
@@ -526,9 +527,7 @@ def test_one_node_and_one_class_train():
 def test_convolutions_may_decay_differently():
     """Adam adds the decay to the gradient: without a gradient only what decays moves."""
     model = build_model(model_settings("gcnii", layers=2, hidden=4), 6, 3)
-    optimizer = deepgat.train._optimizer(
-        model, TrainSettings(weight_decay=0.0, weight_decay_conv=0.1)
-    )
+    optimizer = make_optimizer(model, TrainSettings(weight_decay=0.0, weight_decay_conv=0.1))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -539,7 +538,7 @@ def test_convolutions_may_decay_differently():
 
 def test_one_decay_for_all_is_one_group_in_the_order_of_the_model():
     model = build_model(model_settings("gcnii", layers=2, hidden=4), 6, 3)
-    (group,) = deepgat.train._optimizer(model, TrainSettings(weight_decay=0.1)).param_groups
+    (group,) = make_optimizer(model, TrainSettings(weight_decay=0.1)).param_groups
     assert [id(p) for p in group["params"]] == [id(p) for p in model.parameters()]
     assert group["weight_decay"] == 0.1
 
@@ -557,7 +556,7 @@ def test_one_decay_for_all_is_one_group_in_the_order_of_the_model():
 def test_convolutions_decay_less_on_more_nodes(given, nodes, decay):
     model = build_model(model_settings("gcnii", layers=2, hidden=4), 6, 3)
     settings = TrainSettings(**given).on_nodes(nodes)
-    groups = deepgat.train._optimizer(model, settings).param_groups
+    groups = make_optimizer(model, settings).param_groups
     assert groups[-1]["weight_decay"] == pytest.approx(decay)
     assert groups[0]["weight_decay"] == TrainSettings(**given).weight_decay
 
@@ -573,7 +572,7 @@ def test_convolutions_decay_less_on_more_nodes(given, nodes, decay):
 )
 def test_convolutions_of_smaller_steps_decay_less(given, layers, decay):
     model = build_model(model_settings("gcnii", layers=layers, hidden=4, step_depth=2), 6, 3)
-    groups = deepgat.train._optimizer(model, TrainSettings(**given)).param_groups
+    groups = make_optimizer(model, TrainSettings(**given)).param_groups
     assert [g["weight_decay"] for g in groups[1:]] == ([] if decay is None else [decay])
     assert groups[0]["weight_decay"] == TrainSettings(**given).weight_decay
 
@@ -581,7 +580,7 @@ def test_convolutions_of_smaller_steps_decay_less(given, layers, decay):
 def test_weights_that_all_layers_share_decay_as_with_whole_steps():
     choices = {"layers": 8, "hidden": 4, "shared_layers": True}
     model = build_model(model_settings("gcnii", **choices, step_depth=2), 6, 3)
-    groups = deepgat.train._optimizer(model, TrainSettings(weight_decay_conv=0.1)).param_groups
+    groups = make_optimizer(model, TrainSettings(weight_decay_conv=0.1)).param_groups
     assert [group["weight_decay"] for group in groups] == [0.0, 0.1]
 
 
@@ -600,7 +599,7 @@ def test_a_training_counts_the_nodes_it_has():
 def test_a_model_without_convolution_weights_decays_as_a_whole():
     model = build_model(model_settings("appnp", layers=2), 6, 3)
     settings = TrainSettings(weight_decay=0.1, weight_decay_conv=0.2)
-    (group,) = deepgat.train._optimizer(model, settings).param_groups
+    (group,) = make_optimizer(model, settings).param_groups
     assert group["weight_decay"] == 0.1
 
 
