@@ -577,6 +577,22 @@ def test_convolutions_of_smaller_steps_decay_less(given, layers, decay):
     assert groups[0]["weight_decay"] == TrainSettings(**given).weight_decay
 
 
+@pytest.mark.parametrize(("layers", "decay"), [(2, 0.1), (8, 0.025)])
+def test_class_heads_may_decay_differently_and_less_in_smaller_steps(layers, decay):
+    model = build_model(
+        model_settings("deep", layers=layers, hidden=4, step_depth=2, attention_from=1), 6, 3
+    )
+    settings = TrainSettings(weight_decay=0.2, weight_decay_heads=0.1)
+    groups = make_optimizer(model, settings).param_groups
+    by_decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
+    heads = {id(p) for p in model.class_head_weights()}
+    convolutions = {id(p) for p in model.convolution_weights()}
+    for name, parameter in model.named_parameters():
+        key = id(parameter)
+        expected = decay if key in heads else 0.2 * decay / 0.1 if key in convolutions else 0.2
+        assert by_decay[key] == pytest.approx(expected), name
+
+
 def test_weights_that_all_layers_share_decay_as_with_whole_steps():
     choices = {"layers": 8, "hidden": 4, "shared_layers": True}
     model = build_model(model_settings("gcnii", **choices, step_depth=2), 6, 3)

@@ -30,28 +30,29 @@ TEMPERATURES = tuple(2.0 ** (k / 4) for k in range(-8, 17))
 
 
 def make_optimizer(model: Network, settings: TrainSettings) -> torch.optim.Optimizer:
-    """Adam; the convolutions' weights in a group of their own where they decay differently.
+    """Adam; the weights of convolutions, and of class heads, in groups where they decay otherwise.
 
     Where layers go a part of the way their gradients are smaller, and so is the decay: Adam makes
     up for the size of the two together, not of one beside the other.
     """
-    decay, conv_decay = settings.weight_decay, settings.weight_decay_conv
-    share = model.gradient_share
-    if share < 1:
-        conv_decay = share * (decay if conv_decay is None else conv_decay)
-    conv = model.convolution_weights() if conv_decay is not None else []
-    chosen = {id(parameter) for parameter in conv}
-    rest = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
-    groups = [{"params": rest, "weight_decay": decay}]
-    if conv:
-        groups.append({"params": conv, "weight_decay": conv_decay})
-    on_gpu = rest[0].is_cuda if rest else conv[0].is_cuda
-    return torch.optim.Adam(
-        [group for group in groups if group["params"]],
-        lr=settings.lr,
-        fused=on_gpu,
-        capturable=on_gpu,
-    )
+    decay, share = settings.weight_decay, model.gradient_share
+    conv_decay, head_decay = settings.weight_decay_conv, settings.weight_decay_heads
+    if share < 1 and conv_decay is None:
+        conv_decay = decay
+    rest = {id(parameter): parameter for parameter in model.parameters()}
+    groups = []
+    for weights, other in (
+        (model.convolution_weights(), conv_decay),
+        (model.class_head_weights(), head_decay),
+    ):
+        if other is not None and weights:
+            groups.append({"params": weights, "weight_decay": share * other})
+            for weight in weights:
+                del rest[id(weight)]
+    if rest:
+        groups.insert(0, {"params": list(rest.values()), "weight_decay": decay})
+    on_gpu = next(model.parameters()).is_cuda
+    return torch.optim.Adam(groups, lr=settings.lr, fused=on_gpu, capturable=on_gpu)
 
 
 class Epochs:

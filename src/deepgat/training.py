@@ -23,7 +23,7 @@ LATER = (
     "batches", "clusters", "batch_clusters", "batch_seeds", "fan_out", "most_nodes",
     "batch_graphs", "self_training", "confidence", "self_training_from", "target_update",
     "target_temperature", "taught_layers", "average_weights", "own_best", "decay_nodes",
-    "calibrated_targets",
+    "calibrated_targets", "weight_decay_heads",
 )  # fmt: skip
 """Settings that there were not always; at their defaults they are as if there were none."""
 
@@ -37,6 +37,10 @@ class TrainSettings:
     weight_decay_conv: float | None = None
     """For the weights of the convolutions (``model.convolution_weights()``), where it is to be
     another than for the encoder, the readout and the class heads; left out: the same."""
+    weight_decay_heads: float | None = None
+    """For the class heads of the layers (``model.class_head_weights()``); left out: as
+    ``weight_decay`` says, whatever part of the way layers go. Where they go a part of it, that of
+    the convolutions and this one are as much less."""
     decay_nodes: int = 0
     """n₀ of the convolutions' decay λ·min(1, n₀ / n) on n nodes: the loss is a mean over what there
     is to learn from, and the more that is, the less the decay should say beside it; 0: λ."""
@@ -145,8 +149,9 @@ class TrainSettings:
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more and below 1")
         for name in (
-            "weight_decay", "weight_decay_conv", "self_training", "self_training_from",
-            "target_temperature", "taught_layers", "target_update", "decay_nodes",
+            "weight_decay", "weight_decay_conv", "weight_decay_heads", "self_training",
+            "self_training_from", "target_temperature", "taught_layers", "target_update",
+            "decay_nodes",
         ):  # fmt: skip
             if not 0 <= (getattr(self, name) or 0.0) < math.inf:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")

@@ -556,6 +556,15 @@ def test_class_heads_are_not_convolution_weights():
     assert names == {f"layers.{i}.update.rules.1.weight" for i in range(2)}
 
 
+def test_class_heads_are_those_of_the_layers_alone():
+    for heads in ("layer", "shared"):
+        network = build_model(model_settings("deep", layers=2, class_head=heads), D_IN, CLASSES)
+        chosen = network.class_head_weights()
+        names = {name for name, p in network.named_parameters() if any(p is q for q in chosen)}
+        own = {f"layers.{i}.conv.class_{what}" for i in range(2) for what in ("weight", "bias")}
+        assert names == (own if heads == "layer" else set())
+
+
 @pytest.mark.parametrize(
     ("choices", "sentence"),
     [

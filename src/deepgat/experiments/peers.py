@@ -2,7 +2,8 @@
 
 All start from the shipped settings (:mod:`deepgat.config`). ``publications`` runs them as they
 are, over the repetitions they name. ``peers`` takes each system to every dataset and depth; every
-repetition chooses on validation nodes between the same :data:`CANDIDATES`. ``contenders`` does so
+repetition chooses on validation nodes between the same :data:`CANDIDATES` (ours has nothing to
+choose). ``contenders`` does so
 for the best of them, with many repetitions and candidates of each system's own.
 """
 
@@ -39,10 +40,11 @@ SETTINGS: Mapping[str, str] = {
 """Each system's name and the shipped setting it is taken from."""
 
 CANDIDATES = (Change(), Change({"dropout": 0.2}, {"lr": 0.003, "weight_decay": 0.0}))
-"""What every system has to choose from: its own settings, which suit the depth it was published at;
-and a smaller step with little dropout between the layers and no weight decay (but a second one, of
-the convolutions alone, which GCNII and ours have), which deep networks without residuals need:
-dropout's noise grows from layer to layer, and decay shrinks a product of many weights."""
+"""What every system but ours, the preset as it is, has to choose from: its own settings, which suit
+the depth it was published at; and a smaller step with little dropout between the layers and no
+weight decay (but a second one, of the convolutions alone, which GCNII has), which deep networks
+without residuals need: dropout's noise grows from layer to layer, and decay shrinks a product of
+many weights."""
 
 OURS = "DeepGAT, deep"
 
@@ -103,7 +105,8 @@ def publications(datasets: Sequence[str] | None = None) -> list[Publication]:
 def peer_specs(**grid: Any) -> dict[str, list[RunSpec]]:
     """System → its runs, as :func:`~deepgat.experiments.depths.depth_specs` takes the grid."""
     configs = {label: read_config(setting) for label, setting in SETTINGS.items()}
-    return depth_specs(configs, dict.fromkeys(configs, CANDIDATES), **grid)
+    candidates = {**dict.fromkeys(configs, CANDIDATES), OURS: AS_IT_IS}
+    return depth_specs(configs, candidates, **grid)
 
 
 def contender_specs(**grid: Any) -> dict[str, list[RunSpec]]:

@@ -61,6 +61,7 @@ _BEFORE = {
 }
 _SHORTER = {"patience": 50, "decay_nodes": 1500}
 _CALIBRATED = {"calibrated_targets": True, "target_temperature": 1.0}
+_BY_THE_STEP = {"weight_decay_heads": 5e-4}
 _TWO_STAGES = {**_SOFT, **_AVERAGED, "self_training_from": 0, "epochs": 3000}
 
 
@@ -285,6 +286,11 @@ CHANGES: Mapping[str, Change] = {
             "targets sharpened by .7, patience 100": Change(
                 training={"target_temperature": 0.7, "patience": 100}
             ),
+            "class heads decay by the step": Change(training=_BY_THE_STEP),
+            "class heads decay by the step, steps of 32 layers": Change(
+                {"step_depth": 32}, _BY_THE_STEP
+            ),
+            "steps of 32 layers": Change({"step_depth": 32}),
             "steps of 8 layers": Change({"step_depth": 8}),
             "steps of 8 layers, targets sharpened by .7": Change(
                 {"step_depth": 8}, {"target_temperature": 0.7}

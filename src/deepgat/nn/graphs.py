@@ -73,6 +73,10 @@ class GraphClassifier(nn.Module):
         stack = self.network
         return stack.convolution_weights() if isinstance(stack, AttentionStack) else []
 
+    def class_head_weights(self) -> list[nn.Parameter]:
+        stack = self.network
+        return stack.class_head_weights() if isinstance(stack, AttentionStack) else []
+
     def forget_projections(self, forget: bool) -> None:
         if isinstance(self.network, AttentionStack):
             self.network.forget_projections(forget)

@@ -242,6 +242,15 @@ class AttentionStack(nn.Module):
                 found |= {id(p): p for p in module.parameters()}
         return list(found.values())
 
+    def class_head_weights(self) -> list[nn.Parameter]:
+        """W₁ and b₁ of every layer that has a class head of its own."""
+        found: dict[int, nn.Parameter] = {}
+        for module in self.layers.modules():
+            if isinstance(module, NeighborAttention):
+                own = (module.class_weight, module.class_bias)
+                found |= {id(p): p for p in own if p is not None}
+        return list(found.values())
+
     def forward(
         self,
         x: Features,
