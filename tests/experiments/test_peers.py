@@ -191,6 +191,7 @@ def test_differences_are_taken_pair_by_pair():
         {"DeepGAT, deep": ours, "GCNII": theirs}, "peers", "DeepGAT, deep"
     )
     assert table.rows == [["GCNII", f"{-mean:+.1f} (p = {found.p_value:.3f})"]]
+    assert report.pair_tables({"DeepGAT, deep": ours}, "peers", "DeepGAT, deep") == []
     assert paired(ours, []) is None
     assert math.isnan(paired(ours[:1], theirs[:1]).p_value)
 

@@ -162,6 +162,8 @@ def pair_tables(labelled: Mapping[str, Sequence[Record]], target: str, base: str
                 pair = paired(curve.get(depth, []), systems[base][depth])
                 cells.append(NONE if pair is None else str(pair))
             rows.append([label, *cells])
+        if not rows:  # nothing beside it
+            continue
         tables.append(
             Table(
                 f"{target}-{dataset}-pairs",
