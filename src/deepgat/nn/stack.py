@@ -335,7 +335,7 @@ class AttentionStack(nn.Module):
             )
             result: ConvOutput = layer(inputs, given.with_attention)
             if result.class_logits is not None:
-                predictions[number - 1] = result.class_logits.mean(1)
+                predictions[number - 1] = _mean_of_heads(result.class_logits)
             if result.attention is not None:
                 attention.append(result.attention)
             h = self._after_step(before, result.out)
@@ -399,6 +399,11 @@ class AttentionStack(nn.Module):
                 f"PropagateLabels(hops={self.label_hops})"
             )
         return label_features[:, index].to(dtype)
+
+
+def _mean_of_heads(logits: Tensor) -> Tensor:
+    """[n, H, C] → [n, C]; the one head itself where there is one, which costs nothing."""
+    return logits.squeeze(1) if logits.size(1) == 1 else logits.mean(1)
 
 
 def _divided(width: int, heads: int) -> int:
