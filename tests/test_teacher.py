@@ -263,7 +263,7 @@ def test_what_it_cannot_be_used_for_is_said():
 
 
 def test_runs_without_it_are_signed_as_before_it():
-    assert not {"self_training", "own_best"} & set(TrainSettings().to_dict())
+    assert not {"self_training", "own_best", "weight_decay_heads"} & set(TrainSettings().to_dict())
     assert TrainSettings(self_training=0.5).to_dict()["self_training"] == 0.5
     assert "calibrated_targets" not in TrainSettings().to_dict()
     assert TrainSettings(own_best=True).to_dict()["own_best"] is True

@@ -468,6 +468,7 @@ def test_an_interrupt_while_weights_are_set_aside_never_leaves_them_half_done(mo
         ({"lr": math.nan}, "lr is nan"),
         ({"weight_decay": -0.1}, "weight_decay is -0.1: expected 0 or more"),
         ({"weight_decay": math.nan}, "weight_decay is nan"),
+        ({"weight_decay_heads": -1.0}, "weight_decay_heads is -1.0: expected 0 or more"),
         ({"epochs": 0}, "epochs is 0: expected 1 or more"),
         ({"patience": -3}, "patience is -3: expected 1 or more"),
         ({"monitor": "val-los"}, "unknown monitor 'val-los': did you mean 'val-loss'"),
@@ -587,6 +588,8 @@ def test_class_heads_may_decay_differently_and_less_in_smaller_steps(layers, dec
     by_decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
     heads = {id(p) for p in model.class_head_weights()}
     convolutions = {id(p) for p in model.convolution_weights()}
+    assert heads
+    assert convolutions
     for name, parameter in model.named_parameters():
         key = id(parameter)
         expected = decay if key in heads else 0.2 * decay / 0.1 if key in convolutions else 0.2

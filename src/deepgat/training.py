@@ -38,9 +38,9 @@ class TrainSettings:
     """For the weights of the convolutions (``model.convolution_weights()``), where it is to be
     another than for the encoder, the readout and the class heads; left out: the same."""
     weight_decay_heads: float | None = None
-    """For the class heads of the layers (``model.class_head_weights()``); left out: as
-    ``weight_decay`` says, whatever part of the way layers go. Where they go a part of it, that of
-    the convolutions and this one are as much less."""
+    """For the class heads that layers have of their own (``model.class_head_weights()``); left out:
+    as ``weight_decay`` says. Where layers go a part of the way (``step_depth``), it is as much
+    less, as is that of the convolutions; ``weight_decay`` itself is not."""
     decay_nodes: int = 0
     """n₀ of the convolutions' decay λ·min(1, n₀ / n) on n nodes: the loss is a mean over what there
     is to learn from, and the more that is, the less the decay should say beside it; 0: λ."""

@@ -402,8 +402,10 @@ class AttentionStack(nn.Module):
 
 
 def _mean_of_heads(logits: Tensor) -> Tensor:
-    """[n, H, C] → [n, C]; the one head itself where there is one, which costs nothing."""
-    return logits.squeeze(1) if logits.size(1) == 1 else logits.mean(1)
+    """[n, H, C] → [n, C]; where there is one head, that itself."""
+    if logits.size(1) > 1:
+        return logits.mean(1)
+    return logits.squeeze(1).contiguous()  # a slice of a wider product would keep all of it
 
 
 def _divided(width: int, heads: int) -> int:

@@ -2,7 +2,7 @@
 
 torch sums the gradients of a weight over the nodes in as many parts as there are threads. Here the
 parts are fixed by the number of nodes alone. On other devices these are torch's own, but for the
-gradient of the identity map, which takes two kernels in place of six.
+gradient of the identity map, in which two products take the factors along.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def identity_map(x: Tensor, weight: Tensor, beta: float) -> Tensor:
     """x ((1 − β) I + β W): [n, m], weight [m, m] → [n, m]."""
-    if x.device.type != "cpu":
-        if torch.is_autocast_enabled(x.device.type):  # its types differ in the backward pass
-            return torch.addmm(x, x, weight, beta=1 - beta, alpha=beta)
+    if x.is_cuda and not torch.is_autocast_enabled("cuda"):  # whose types differ going back
         return _IdentityMap.apply(x, weight, beta)
+    if x.device.type != "cpu":
+        return torch.addmm(x, x, weight, beta=1 - beta, alpha=beta)
     identity = torch.eye(weight.size(0), dtype=weight.dtype, device=x.device)
     return linear(x, torch.lerp(identity, weight, beta).t())  # nothing of x's size but one product
 

@@ -27,6 +27,8 @@ NONE = "–"
 PARTS = {"test": "Test", "val": "Validation"}
 OWN = "DeepGAT"
 """How the names of our own systems begin; their lines are drawn on top, and thicker."""
+MANY_TICKS = 7
+"""With more depths than these their numbers are written small, to stay apart."""
 
 _HOW = (
     "Mean ± half-width of the 95% interval, over splits where there are several, else over seeds. "
@@ -203,7 +205,13 @@ def system_figures(labelled: Mapping[str, Sequence[Record]], target: str) -> dic
                 color=color,
                 fontsize=8,
                 va="center",
-                arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.5},
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": color,
+                    "linewidth": 0.6,
+                    "linestyle": ":",
+                    "relpos": (0, 0.5),
+                },
                 annotation_clip=False,
             )
         figures[f"{target}-{dataset}"] = figure
@@ -262,6 +270,8 @@ def _draw_lines(
     axes.set_xscale("log", base=2)
     ticks = sorted({depth for curve in systems.values() for depth in curve})
     axes.set_xticks(ticks, [str(depth) for depth in ticks])
+    if len(ticks) > MANY_TICKS:  # they would run into each other
+        axes.tick_params(axis="x", labelsize="x-small")
     axes.minorticks_off()
     axes.set_xlabel("number of layers L")
     return ends
