@@ -335,7 +335,7 @@ class AttentionStack(nn.Module):
             )
             result: ConvOutput = layer(inputs, given.with_attention)
             if result.class_logits is not None:
-                predictions[number - 1] = _mean_of_heads(result.class_logits)
+                predictions[number - 1] = result.class_logits.mean(1)
             if result.attention is not None:
                 attention.append(result.attention)
             h = self._after_step(before, result.out)
@@ -399,13 +399,6 @@ class AttentionStack(nn.Module):
                 f"PropagateLabels(hops={self.label_hops})"
             )
         return label_features[:, index].to(dtype)
-
-
-def _mean_of_heads(logits: Tensor) -> Tensor:
-    """[n, H, C] → [n, C]; where there is one head, that itself."""
-    if logits.size(1) > 1:
-        return logits.mean(1)
-    return logits.squeeze(1).contiguous()  # a slice of a wider product would keep all of it
 
 
 def _divided(width: int, heads: int) -> int:

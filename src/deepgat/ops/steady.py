@@ -1,8 +1,7 @@
 """Dense maps whose gradients have the same bits for any number of CPU threads.
 
 torch sums the gradients of a weight over the nodes in as many parts as there are threads. Here the
-parts are fixed by the number of nodes alone. On other devices these are torch's own, but for the
-gradient of the identity map, in which two products take the factors along.
+parts are fixed by the number of nodes alone. On other devices these are torch's own.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def identity_map(x: Tensor, weight: Tensor, beta: float) -> Tensor:
     """x ((1 − β) I + β W): [n, m], weight [m, m] → [n, m]."""
-    if x.is_cuda and not torch.is_autocast_enabled("cuda"):  # whose types differ going back
-        return _IdentityMap.apply(x, weight, beta)
     if x.device.type != "cpu":
         return torch.addmm(x, x, weight, beta=1 - beta, alpha=beta)
     identity = torch.eye(weight.size(0), dtype=weight.dtype, device=x.device)
@@ -65,26 +62,6 @@ class _Linear(torch.autograd.Function):
             transposed_product(grad, x) if ctx.needs_input_grad[1] else None,
             grad.sum(0) if ctx.needs_input_grad[2] else None,
         )
-
-
-class _IdentityMap(torch.autograd.Function):
-    """(1 − β) x + β x W; every factor rides on a product."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, beta: float) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.beta = beta
-        return torch.addmm(x, x, weight, beta=1 - beta, alpha=beta)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        (x, weight), beta = ctx.saved_tensors, ctx.beta
-        of_x = of_weight = None
-        if ctx.needs_input_grad[0]:
-            of_x = torch.addmm(grad, grad, weight.t(), beta=1 - beta, alpha=beta)
-        if ctx.needs_input_grad[1]:  # beta=0: the first argument is not read
-            of_weight = torch.addmm(weight, x.t(), grad, beta=0, alpha=beta)
-        return of_x, of_weight, None
 
 
 class _LayerNorm(torch.autograd.Function):
