@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from deepgat.bench import SUITES, machine, run_suites
+from deepgat.bench.measure import memory_comes_back
 from deepgat.bench.suites import Options
 from deepgat.cli.show import ERR, OUT
 from deepgat.errors import UserError, unknown_name
@@ -42,6 +43,12 @@ def bench(
     if out is not None and out.is_dir():
         raise UserError(f"{out} is a folder: --out expects the name of a JSON file")
     where = choose_device(device)
+    if where.type == "cpu" and not memory_comes_back():
+        ERR.print(
+            "torch's allocator keeps what is freed, so the peaks of memory below are too low: set "
+            "MIMALLOC_PURGE_DELAY=0 and start again to measure them (the times are then slower)",
+            markup=False,
+        )
     rows: list[dict[str, Any]] = []
     record: dict[str, Any] = {"measured": datetime.now(UTC).isoformat(timespec="seconds")}
     record |= {"machine": machine(where), "rows": rows}
