@@ -92,6 +92,11 @@ def test_the_command_writes_rows_with_the_machine(monkeypatch, tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["rows.json"]
 
 
+def test_where_no_peaks_are_measured_nothing_is_said_of_the_allocator(monkeypatch):
+    monkeypatch.setattr(measure, "_resident", lambda field: 0.0)
+    assert measure.memory_comes_back()
+
+
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_peaks_that_cannot_be_measured_are_told(comes_back, monkeypatch, capsys):
     command = sys.modules["deepgat.cli.bench"]  # the package has a function of that name

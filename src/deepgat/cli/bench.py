@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from deepgat.bench import SUITES, machine, run_suites
-from deepgat.bench.measure import memory_comes_back
+from deepgat.bench import SUITES, machine, memory_comes_back, run_suites
 from deepgat.bench.suites import Options
 from deepgat.cli.show import ERR, OUT
 from deepgat.errors import UserError, unknown_name
@@ -46,7 +45,7 @@ def bench(
     if where.type == "cpu" and not memory_comes_back():
         ERR.print(
             "torch's allocator keeps what is freed, so the peaks of memory below are too low: set "
-            "MIMALLOC_PURGE_DELAY=0 and start again to measure them (the times are then slower)",
+            "MIMALLOC_PURGE_DELAY=0 and start again to measure them (the times may then differ)",
             markup=False,
         )
     rows: list[dict[str, Any]] = []

@@ -3,8 +3,8 @@
 All start from the shipped settings (:mod:`deepgat.config`). ``publications`` runs them as they
 are, over the repetitions they name. ``peers`` takes each system to every dataset and depth; every
 repetition chooses on validation nodes between the same :data:`CANDIDATES` (ours has nothing to
-choose). ``contenders`` does so
-for the best of them, with many repetitions and candidates of each system's own.
+choose). ``contenders`` does so for the best of them, with many repetitions and candidates of each
+system's own.
 """
 
 from __future__ import annotations
