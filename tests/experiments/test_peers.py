@@ -36,7 +36,7 @@ def test_peers_differ_from_depth_to_depth_in_the_depth_alone():
     labelled = peers.peer_specs(datasets=["cora", "cs", "texas"], layers=[4, 2])
     assert list(labelled) == list(peers.SETTINGS)
     for label, specs in labelled.items():
-        choices = 1 if label == peers.OURS else len(peers.CANDIDATES)
+        choices = 1 if label in peers.FOR_DEPTH else len(peers.CANDIDATES)
         cora = [spec for spec in specs if spec.data.dataset == "cora"]
         own = [s for s in cora if (s.training.lr, s.training.weight_decay) != (0.003, 0.0)]
         assert [(s.model.layers, s.seed) for s in own] == [(d, k) for d in (2, 4) for k in range(3)]

@@ -1,10 +1,10 @@
 """The other systems: each beside its own publication, and all of them side by side at every depth.
 
 All start from the shipped settings (:mod:`deepgat.config`). ``publications`` runs them as they
-are, over the repetitions they name. ``peers`` takes each system to every dataset and depth; every
-repetition chooses on validation nodes between the same :data:`CANDIDATES` (ours has nothing to
-choose). ``contenders`` does so for the best of them, with many repetitions and candidates of each
-system's own.
+are, over the repetitions they name. ``peers`` takes each system to every dataset and depth; those
+published with a few layers choose, on the validation nodes of every repetition, between two
+:data:`CANDIDATES`. ``contenders`` takes the best of them, with many repetitions and candidates of
+each system's own.
 """
 
 from __future__ import annotations
@@ -39,14 +39,16 @@ SETTINGS: Mapping[str, str] = {
 }
 """Each system's name and the shipped setting it is taken from."""
 
-CANDIDATES = (Change(), Change({"dropout": 0.2}, {"lr": 0.003, "weight_decay": 0.0}))
-"""What every system but ours, the preset as it is, has to choose from: its own settings, which suit
-the depth it was published at; and a smaller step with little dropout between the layers and no
-weight decay (but a second one, of the convolutions alone, which GCNII has), which deep networks
-without residuals need: dropout's noise grows from layer to layer, and decay shrinks a product of
-many weights."""
-
 OURS = "DeepGAT, deep"
+
+CANDIDATES = (Change(), Change({"dropout": 0.2}, {"lr": 0.003, "weight_decay": 0.0}))
+"""What a system that was published with a few layers has to choose from: its own settings, which
+suit those; and a smaller step with little dropout between the layers and no weight decay, which
+deep networks without residuals need: dropout's noise grows from layer to layer, and decay shrinks a
+product of many weights."""
+
+FOR_DEPTH = ("GCNII", "G²-GraphSAGE", "APPNP", "DAGNN", OURS)
+"""The systems whose own settings are for depth already: they are taken as they are."""
 
 
 _NEAR_OR_FAR = (Change({"initial_residual": 0.1}), Change({"initial_residual": 0.2}))
@@ -105,7 +107,7 @@ def publications(datasets: Sequence[str] | None = None) -> list[Publication]:
 def peer_specs(**grid: Any) -> dict[str, list[RunSpec]]:
     """System → its runs, as :func:`~deepgat.experiments.depths.depth_specs` takes the grid."""
     configs = {label: read_config(setting) for label, setting in SETTINGS.items()}
-    candidates = {**dict.fromkeys(configs, CANDIDATES), OURS: AS_IT_IS}
+    candidates = {label: AS_IT_IS if label in FOR_DEPTH else CANDIDATES for label in configs}
     return depth_specs(configs, candidates, **grid)
 
 
