@@ -13,7 +13,8 @@ from torch import Tensor
 from deepgat import ops
 from deepgat.cli import main
 from deepgat.data import NodeDataset, load_graph
-from deepgat.nn import AttentionStack, build_model, model_settings
+from deepgat.nn import AttentionStack, DropEdge, build_model, model_settings
+from deepgat.nn.edges import EdgeSampler, all_edges, no_edges
 from deepgat.nn.presets import PRESETS as ALL_PRESETS
 from deepgat.nn.settings import SCORES, ModelSettings
 from deepgat.ops import (
@@ -246,6 +247,70 @@ def test_calibrated_targets_are_recorded_too():
             warnings.simplefilter("error")  # "cannot be recorded"
             found.append(fit(model, data, made.training, cuda_graphs=recorded).history)
     assert found[0] == found[1]
+
+
+BODIES = {
+    "gcn": {"preset": "dropedge"},
+    "sage": {"preset": "standard", "model": "sage"},
+    "gat": {"preset": "standard", "model": "gat"},
+    "deepgat": {"preset": "authors"},
+    "deep": {"preset": "deep"},
+    "g2": {"preset": "g2"},
+    "mlp": {"preset": "mlp"},
+}
+"""One for every way of weighing, or counting, neighbours."""
+
+
+def trained(body: str, sampler: EdgeSampler, recorded: bool = True):
+    """(history, weights) of a short training of float32 with these edges in every step."""
+    data = load_graph("csbm")
+    made = recipe(**BODIES[body], layers=4, training={"epochs": 12, "device": "cuda"})
+    model = ModelCard.of(data, made).build()
+    model.edge_sampler = sampler
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # "cannot be recorded"
+        history = fit(model, data, made.training, cuda_graphs=recorded).history
+    return history, model.state_dict()
+
+
+@pytest.mark.parametrize("sampler", [DropEdge(0.5), no_edges], ids=["dropped", "none"])
+@pytest.mark.parametrize("body", [name for name in BODIES if name != "mlp"])
+def test_steps_without_some_edges_are_recorded_too(body, sampler, monkeypatch):
+    recordings = []
+    record = Recorded._record
+    monkeypatch.setattr(Recorded, "_record", lambda self: recordings.append(self) or record(self))
+    one, weights = trained(body, sampler)
+    assert len(recordings) == 2, "the step and the validation"
+    two, same_weights = trained(body, sampler, recorded=False)
+    assert len(recordings) == 2
+    assert one == two
+    assert all(torch.equal(weights[name], same_weights[name]) for name in weights)
+
+
+def test_an_mlp_is_recorded_too():
+    one, weights = trained("mlp", all_edges)
+    two, same_weights = trained("mlp", all_edges, recorded=False)
+    assert one == two
+    assert all(torch.equal(weights[name], same_weights[name]) for name in weights)
+
+
+@pytest.mark.parametrize("body", [name for name in BODIES if name != "mlp"])
+def test_edges_dropped_by_weight_train_as_edges_cut_out(body, monkeypatch):
+    """The same seed drops the same; steps with a sampler from elsewhere are not recorded."""
+    drop, recordings = DropEdge(0.5), []
+    record = Recorded._record
+    monkeypatch.setattr(Recorded, "_record", lambda self: recordings.append(self) or record(self))
+
+    def cut(near: Neighbors) -> Neighbors:
+        return near.select(drop.kept(near), near.symmetric)
+
+    by_weight, _ = trained(body, drop)
+    assert len(recordings) == 2
+    cut_out, _ = trained(body, cut)
+    assert len(recordings) == 3, "the validation alone"
+    for name in ("loss", "val_loss"):
+        found, expected = ([getattr(e, name) for e in each] for each in (by_weight, cut_out))
+        assert found == pytest.approx(expected, rel=1e-3)
 
 
 def test_steps_on_several_graphs_are_recorded_each():

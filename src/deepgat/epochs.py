@@ -17,7 +17,7 @@ from deepgat.errors import UserError
 from deepgat.inputs import GraphInputs, Inputs, Network
 from deepgat.nn import LayerOutputs
 from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
-from deepgat.nn.edges import all_edges
+from deepgat.nn.edges import recordable
 from deepgat.ops import use_heads, use_part
 from deepgat.progress import Epoch, Weights, last_gain, monitored, under
 from deepgat.replay import Recorded
@@ -88,7 +88,6 @@ class Epochs:
             and team is None
             and device.type == "cuda"
             and bool(inputs.repeated)
-            and model.edge_sampler is all_edges
             and not self.segment
             and _fit_together(model, inputs.repeated, free)
         )
@@ -98,7 +97,10 @@ class Epochs:
         decay = settings.average_weights
         self.averaged = AveragedWeights(model, decay) if decay else None
         self.steps = {
-            id(graph): Recorded(partial(self._step, graph), record) for graph in inputs.repeated
+            id(graph): Recorded(
+                partial(self._step, graph), record and recordable(model.edge_sampler)
+            )
+            for graph in inputs.repeated
         }
         self.validate = Recorded(self._validate, record)
 

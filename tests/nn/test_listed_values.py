@@ -7,7 +7,9 @@ from deepgat.errors import UserError
 from deepgat.nn import AdditiveScore, ClassScore, DotScore, NeighborAttention, UniformScore
 from deepgat.nn.build import build_model
 from deepgat.nn.edges import DropEdge, no_edges
+from deepgat.nn.layers import neighbor_differences
 from deepgat.nn.presets import model_settings, resolve
+from deepgat.nn.scores import OthersScore
 from deepgat.ops import Neighbors, Normalization, use_backend
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 0, 3, 3], [1, 0, 2, 1, 0, 2, 3, 2]])
@@ -76,6 +78,36 @@ def test_a_stack_of_any_system_reads_them():
         assert same == (system == "mlp"), system
         with pytest.raises(UserError, match="pass edge_attr"):
             model(x, EDGES)
+
+
+def test_others_are_counted_without_edges_of_weight_0():
+    edge_index = torch.tensor([[1, 2, 0, 0], [0, 0, 1, 0]])
+    near = Neighbors.from_edge_index(edge_index, 4)
+    assert near.others.tolist() == [2, 1, 0, 0]
+    weighed = near.with_values(edge_index, torch.tensor([0.5, 0.0, 0.0, 0.0]), None)
+    assert weighed.others.tolist() == [1, 0, 0, 0]
+
+
+def test_the_mean_over_neighbours_of_weight_0_is_0():
+    edge_index = torch.tensor([[1, 2, 0], [0, 0, 1]])
+    near = Neighbors.from_edge_index(edge_index, 3)
+    near = near.with_values(edge_index, torch.tensor([1.0, 1.0, 0.0]), None)
+    conv = NeighborAttention(2, 2, score=OthersScore, bias=False)
+    x = torch.randn(3, 2)
+    h = x @ conv.weight.t()
+    expected = torch.stack([(h[1] + h[2]) / 2, torch.zeros(2), torch.zeros(2)])
+    torch.testing.assert_close(conv(x, near), expected)
+
+
+def test_gates_do_not_look_at_neighbours_of_weight_0():
+    weight = torch.tensor([1.0, 1.0, 0.0, 0.0, 2.0, 2.0])
+    near = Neighbors.from_edge_index(UNDIRECTED, 4).with_values(UNDIRECTED, weight, None)
+    kept = UNDIRECTED[:, weight > 0]
+    x = torch.randn(4, 3)
+    for mean in (True, False):
+        found = neighbor_differences(x, near, 2.0, mean)
+        expected = neighbor_differences(x, Neighbors.from_edge_index(kept, 4), 2.0, mean)
+        torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.gpu

@@ -123,6 +123,29 @@ def test_hubs_dropout_and_bias_together(name, normalization, directed):
     assert_same(near, name, (2, 3, 4), normalization, dropout=0.5, with_bias=True)
 
 
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+@pytest.mark.parametrize("normalization", Normalization)
+@pytest.mark.parametrize("name", ["dot", "dot shared", "classes", "additive", "uniform"])
+def test_edges_of_weight_0_are_as_good_as_none(name, normalization, directed):
+    """Also where a whole piece of a hub's list has no others."""
+    near = lists_of(7, 20, directed, longest=2)
+    keep = near.source == near.target
+    keep |= (near.source + near.target) % 3 == 0
+    bias = torch.zeros(near.num_edges, 1, device=DEVICE).masked_fill(~keep[:, None], -torch.inf)
+    assert any(bias[begin:end].isinf().all() for _, begin, end, slot in near.pieces if slot >= 0)
+    with DEVICE:
+        form, leaves = make_form(name, near, 2, 3, torch.float64)
+        value = torch.randn(7, 2, 4, dtype=torch.float64, requires_grad=True)
+        upstream, seed = torch.randn_like(value), torch.tensor([77])
+    leaves = [value, *leaves]
+    left = near.select(keep, near.symmetric)
+    expected = reference.neighbor_attention(left, value, form, normalization, 0.5, seed)
+    found = attention.neighbor_attention(near, value, form, normalization, 0.5, seed, bias)
+    results = [[out, *torch.autograd.grad(out, leaves, upstream)] for out in (expected, found)]
+    for cut, masked in zip(*results, strict=True):
+        torch.testing.assert_close(masked, cut, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 15, 64), (8, 5, 8), (9, 2, 3), (3, 121, 2)])
 def test_ragged_sizes(sizes, monkeypatch):
     monkeypatch.setattr(launch, "LARGEST", 256)  # so that heads are split over programs

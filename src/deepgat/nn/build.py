@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from deepgat.nn.edges import DropEdge, all_edges
+from deepgat.nn.edges import DropEdge, EdgeSampler, all_edges
 from deepgat.nn.layers import Gate, GatedLayer
 from deepgat.nn.losses import LayerwiseLoss, Loss, OutputAndLayersLoss, OutputLoss
 from deepgat.nn.scores import (
@@ -74,7 +74,7 @@ def stack_arguments(settings: ModelSettings, multi_label: bool) -> dict[str, Any
         "encoder": ENCODERS[settings.encoder],
         "readout": READOUTS[settings.readout],
         "neighborhood": EDGES[settings.edges],
-        "edge_sampler": DropEdge(settings.drop_edge) if settings.drop_edge else all_edges,
+        "edge_sampler": _edge_sampler(settings),
         "label_input": LABEL_INPUTS[settings.label_input](),
         "label_hops": _label_hops(settings, multi_label),
         "first_labels": settings.first_labels,
@@ -96,6 +96,12 @@ def stack_arguments(settings: ModelSettings, multi_label: bool) -> dict[str, Any
 def _given(value: float | None, otherwise: float) -> float:
     """The dropout of an end: as ``dropout`` says, whatever is between deep networks' layers."""
     return otherwise if value is None else value
+
+
+def _edge_sampler(settings: ModelSettings) -> EdgeSampler:
+    """All where there are none to drop, so that the lists keep what they have of ``alone``."""
+    dropped = settings.drop_edge if settings.edges == "all" else 0.0
+    return DropEdge(dropped) if dropped else all_edges
 
 
 def _score(settings: ModelSettings, multi_label: bool) -> ScoreFactory:

@@ -239,7 +239,7 @@ class NeighborAttention(nn.Module):
                 neighbors, value, form, self.normalization, p, edge_bias, own.start or 0
             )
         if self.score.others_only:  # the mean over no one is 0
-            out = out * (neighbors.degree > 1).view(-1, 1, 1)
+            out = out * (neighbors.others > 0).view(-1, 1, 1)
         if share is not None:
             out = share.gathered(out)
             if class_head is None and class_logits is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -106,10 +107,12 @@ def neighbor_differences(x: Tensor, neighbors: Neighbors, power: float, mean: bo
         _differences, x, neighbors, power, use_reentrant=False, preserve_rng_state=False
     )
     assert isinstance(total, Tensor)
-    return total / (neighbors.degree - 1).clamp(min=1).unsqueeze(1) if mean else total
+    return total / neighbors.others.clamp(min=1).unsqueeze(1) if mean else total
 
 
 def _differences(x: Tensor, neighbors: Neighbors, power: float) -> Tensor:
     everyone, lists = neighbors.with_halo(x), neighbors.square
     apart = target_rows(everyone, lists) - source_rows(everyone, lists)
+    if lists.log_weight is not None:
+        apart = apart.masked_fill(lists.log_weight == -math.inf, 0.0)
     return sum_by_target(apart.abs().pow(power), lists)[: x.size(0)]

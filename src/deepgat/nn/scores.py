@@ -253,7 +253,7 @@ class OthersScore(Score):
         neighbors = inputs.neighbors
         itself = neighbors.target == neighbors.source
         # a node that is alone keeps itself, so that its weights have a sum; the layer drops it
-        skipped = itself & (neighbors.degree > 1).index_select(0, neighbors.target)
+        skipped = itself & (neighbors.others > 0).index_select(0, neighbors.target)
         score = inputs.projected.new_zeros(neighbors.num_edges)
         return EdgeScore(score.masked_fill(skipped, -math.inf).unsqueeze(-1))
 

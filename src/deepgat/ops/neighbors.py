@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,7 +36,8 @@ class Neighbors:
         pieces, hubs: the lists by target cut for workers, of :func:`~deepgat.ops.pieces.cut_lists`.
         source_pieces, source_hubs: the same for the lists by source.
         symmetric: whether u ∈ N_v implies v ∈ N_u.
-        log_weight: [E, 1] or None: logarithms of the edges' weights, which join every score.
+        log_weight: [E, 1] or None: logarithms of the edges' weights, which join every score. An
+            edge of weight 0, −inf here, counts as none.
         features: [E, k] or None: the edges' features, for layers made with ``edge_channels``.
     """
 
@@ -177,6 +179,14 @@ class Neighbors:
     def degree(self) -> Tensor:
         """[n] int64: |N_v|, the node itself counted."""
         return self.ptr.diff()
+
+    @property
+    def others(self) -> Tensor:
+        """[n] int64: how many nodes v listens to besides itself; edges of weight 0 do not count."""
+        if self.log_weight is None:
+            return self.degree - 1
+        heard = (self.log_weight.view(-1) > -math.inf) & (self.source != self.target)
+        return _places(heard)[self.ptr].diff()
 
     def in_order(self, edge_index: Tensor, values: Tensor, mean: bool, loops: float) -> Tensor:
         """Numbers per edge of ``edge_index`` [2, m] in the order of the lists: [m, k] → [E, k].
