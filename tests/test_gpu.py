@@ -123,6 +123,7 @@ def forms(n: int, count: int, device: torch.device) -> dict:
 
 GRAPHS = {**AWKWARD, "no nodes": (0, torch.zeros(2, 0, dtype=torch.long))}
 GRAPHS["large"] = (3000, random_edges(3000, 20_000))
+STAR = torch.stack([torch.arange(1, 2001), torch.zeros(2000, dtype=torch.long)])
 
 
 @pytest.mark.parametrize("normalization", list(Normalization))
@@ -145,6 +146,46 @@ def test_attention_on_cuda_equals_that_on_the_cpu(name, kind, normalization):
     for cpu, cuda, again in zip(*results, strict=True):
         torch.testing.assert_close(cuda, cpu, **CLOSE)
         assert torch.equal(cuda, again), "CUDA gave other bits the second time"
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 2.5, 3.7])
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+@pytest.mark.parametrize("name", [*GRAPHS, "hub of 2,000"])
+def test_differences_on_cuda_equal_those_on_the_cpu(name, directed, p):
+    n, edge_index = {**GRAPHS, "hub of 2,000": (2001, STAR)}[name]
+    if not directed:
+        edge_index = torch.cat([edge_index, edge_index.flip(0)], 1)
+    x, direction = torch.randn(n, 70), torch.randn(n, 70)
+    results = []
+    for device in (CPU, GPU, GPU):
+        near = Neighbors.from_edge_index(edge_index, n).to(device)
+        leaf = x.to(device).requires_grad_()
+        out = ops.neighbor_differences(near, leaf, p)
+        (gradient,) = torch.autograd.grad(out, leaf, direction.to(device))
+        results.append([out.detach().cpu(), gradient.cpu()])
+    for cpu, cuda, again in zip(*results, strict=True):
+        scale = max(1.0, float(cpu.abs().max())) if cpu.numel() else 1.0
+        torch.testing.assert_close(cuda, cpu, rtol=1e-3, atol=1e-5 * scale)
+        assert torch.equal(cuda, again), "CUDA gave other bits the second time"
+
+
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+def test_differences_can_be_recorded(directed):
+    edge_index = STAR if directed else torch.cat([STAR, STAR.flip(0)], 1)
+    near = Neighbors.from_edge_index(edge_index, 2001).to(GPU)
+    x = torch.randn(2001, 70, device=GPU, requires_grad=True)
+
+    def step() -> tuple[Tensor, Tensor]:
+        out = ops.neighbor_differences(near, x, 2.5)
+        return out.detach(), torch.autograd.grad(out.sum(), x)[0]
+
+    expected = step()
+    recorded = Recorded(step, enabled=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # "cannot be recorded"
+        for _ in range(6):
+            found = recorded()
+    assert all(map(torch.equal, found, expected))
 
 
 def test_lists_built_on_cuda_are_those_built_on_the_cpu():

@@ -211,14 +211,14 @@ def test_every_copy_of_the_kernels(monkeypatch, capability):
     if here not in order or order.index(capability) > order.index(here):
         pytest.skip(f"this processor has {here}")
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability.upper())
-    native._function.cache_clear()
+    native.function.cache_clear()
     neighbors = star(600)
     try:
         for heads in (1, 8, 10):
             for dtype in (torch.float64, torch.float32):
                 assert_same(neighbors, "classes", heads, 5, 8, Normalization.ROW, dtype, 0.5)
     finally:
-        native._function.cache_clear()
+        native.function.cache_clear()
 
 
 def test_no_nodes():

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from deepgat import ops
 from deepgat.errors import UserError
 from deepgat.nn.conv import ConvOutput, NeighborAttention
 from deepgat.nn.updates import LayerInputs, Update
 from deepgat.ops import Neighbors
-from deepgat.ops.reference import source_rows, sum_by_target, target_rows
 
 
 class Layer(nn.Module):
@@ -98,21 +95,6 @@ class GatedLayer(nn.Module):
 
 
 def neighbor_differences(x: Tensor, neighbors: Neighbors, power: float, mean: bool) -> Tensor:
-    """Σ_{u∈N_v} |x_v − x_u|^p per channel, or its mean over u ≠ v: [n, D] → [n, D].
-
-    The E×D differences are computed again in the backward pass rather than kept: a deep stack
-    would keep them for every layer.
-    """
-    total = checkpoint(
-        _differences, x, neighbors, power, use_reentrant=False, preserve_rng_state=False
-    )
-    assert isinstance(total, Tensor)
+    """Σ_{u∈N_v} |x_v − x_u|^p per channel, or its mean over u ≠ v: [n, D] → [n, D]."""
+    total = ops.neighbor_differences(neighbors, x, power)
     return total / neighbors.others.clamp(min=1).unsqueeze(1) if mean else total
-
-
-def _differences(x: Tensor, neighbors: Neighbors, power: float) -> Tensor:
-    everyone, lists = neighbors.with_halo(x), neighbors.square
-    apart = target_rows(everyone, lists) - source_rows(everyone, lists)
-    if lists.log_weight is not None:
-        apart = apart.masked_fill(lists.log_weight == -math.inf, 0.0)
-    return sum_by_target(apart.abs().pow(power), lists)[: x.size(0)]

@@ -3,7 +3,7 @@
 import torch
 
 from deepgat.ops import gpu
-from deepgat.ops.backends import BACKENDS, neighbor_attention, use_backend
+from deepgat.ops.backends import BACKENDS, neighbor_attention, neighbor_differences, use_backend
 from deepgat.ops.divided import attention_weights
 from deepgat.ops.features import (
     Columns,
@@ -62,6 +62,7 @@ __all__ = [
     "layer_norm_elu",
     "linear",
     "neighbor_attention",
+    "neighbor_differences",
     "node_mean",
     "node_mean_share",
     "take_rows",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 
@@ -11,7 +11,16 @@ import torch
 from torch import Tensor
 
 from deepgat.errors import UserError, unknown_name
-from deepgat.ops import attention, divided, draws, gpu, native, reference
+from deepgat.ops import (
+    attention,
+    differences,
+    divided,
+    draws,
+    gpu,
+    native,
+    native_differences,  # noqa: F401  registers them
+    reference,
+)
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.part_lists import PartNeighbors
 from deepgat.ops.scores import Normalization, ScoreForm
@@ -30,7 +39,7 @@ _chosen = "auto"  # a plain global: torch.compile can read it
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
-    """Run attention inside with one backend: "reference" (plain torch), "native" (C++), "triton".
+    """Run operators inside with one backend: "reference" (plain torch), "native" (C++), "triton".
 
     "auto", the default, takes the fastest that fits the tensors: native on the CPU, Triton on GPUs.
     """
@@ -75,22 +84,38 @@ def neighbor_attention(
     return run(neighbors, value, form, normalization, dropout, seed, bias)
 
 
-def _implementation(value: Tensor):  # type: ignore[no-untyped-def]
+def neighbor_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tensor:
+    """out_v = Σ_{u∈N_v} |x_v − x_u|^p per channel, p ≥ 1: [n, D] → [n, D].
+
+    An edge of weight 0 counts as none. Under autocast in float32, as torch takes powers there.
+    """
+    if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
+        x = x.float()
+    run = reference.neighbor_differences
+    if neighbors.square.log_weight is None:  # the kernels look at no weights
+        run = _implementation(x, differences.neighbor_differences, run)
+    return run(neighbors.square, neighbors.with_halo(x), power)[: x.size(0)]
+
+
+def _implementation(
+    value: Tensor,
+    fast: Callable[..., Tensor] = attention.neighbor_attention,
+    slow: Callable[..., Tensor] = reference.neighbor_attention,
+) -> Callable[..., Tensor]:
     chosen, device = _chosen, value.device.type
     if chosen == "reference":
-        return reference.neighbor_attention
+        return slow
     if torch.compiler.is_compiling():  # no looking around while a graph is traced
-        fast = device in attention.KERNELS
-        return attention.neighbor_attention if fast else reference.neighbor_attention
+        return fast if device in attention.KERNELS else slow
     if device == "cpu" and native.available() and chosen != "triton":
-        return attention.neighbor_attention
+        return fast
     if device == "cuda" and gpu.available() and chosen != "native":
-        return attention.neighbor_attention
+        return fast
     if chosen != "auto":
         raise UserError(f"the {chosen} backend does not run on {device} tensors: choose auto")
     if device in _HOW_TO:
         _say_once(device)
-    return reference.neighbor_attention
+    return slow
 
 
 @cache

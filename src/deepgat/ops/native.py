@@ -95,7 +95,7 @@ def threads() -> int:
 
 
 @cache
-def _function(name: str, dtype: torch.dtype) -> Any:
+def function(name: str, dtype: torch.dtype) -> Any:
     """The copy of a kernel for this processor's instruction set."""
     capability = torch.backends.cpu.get_cpu_capability().lower()
     loaded = library()
@@ -266,7 +266,7 @@ class _Call:
         if inner.size(2) % LANES == 0 and heads <= LANES and inner.is_contiguous():
             return inner
         room = self.room(channels)
-        _function("to_lanes", x.dtype)(
+        function("to_lanes", x.dtype)(
             ctypes.c_void_p(x.data_ptr()),
             (ctypes.c_int64 * 3)(*x.stride()),
             ctypes.c_void_p(room.data_ptr()),
@@ -279,7 +279,7 @@ class _Call:
         return room
 
     def run(self, name: str) -> None:
-        _function(name, self.value.dtype)(ctypes.byref(self.problem))
+        function(name, self.value.dtype)(ctypes.byref(self.problem))
 
 
 def _ids(seed: Tensor) -> int | None:
@@ -318,7 +318,7 @@ def _sparse_matmul(
         values.data_ptr(), dense.data_ptr(), out.data_ptr(), parts.data_ptr(),
         dropout, 0 if seed is None else int(seed[0]), transposed, threads(),
     )  # fmt: skip
-    _function("product", dense.dtype)(ctypes.byref(problem))
+    function("product", dense.dtype)(ctypes.byref(problem))
     return out
 
 
@@ -327,7 +327,7 @@ def _drop_entries(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
         return matmul.define_drop_entries(x, seed, dropout)
     x = x.contiguous()
     out = torch.empty_like(x)
-    _function("drop", x.dtype)(
+    function("drop", x.dtype)(
         ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()),
         ctypes.c_int64(x.size(0)), ctypes.c_int64(x.size(1)), ctypes.c_void_p(_ids(seed)),
         ctypes.c_uint32(int(seed[0])), ctypes.c_double(dropout), threads(),

@@ -1,4 +1,4 @@
-"""Neighbour attention in plain torch, one equation per function: the definition.
+"""Neighbour attention and differences in plain torch, one equation per function: the definition.
 
 Every faster backend is tested against this one, output and gradients. It holds a number per
 edge and channel, E×H×D, which is what the others avoid.
@@ -7,11 +7,13 @@ Shapes: n nodes, E edges, H heads, D channels per head.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from deepgat.ops import draws
 from deepgat.ops.neighbors import Neighbors
@@ -110,6 +112,24 @@ def neighbor_attention(
 def dropout_mask(neighbors: Neighbors, heads: int, dropout: float, seed: Tensor) -> Tensor:
     """[E, H]: 0 with probability ``dropout``, else 1/(1 − dropout), by a hash of (v, u, head)."""
     return draws.keep_edges(neighbors.target, neighbors.source, heads, dropout, seed)
+
+
+def neighbor_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tensor:
+    """out_v = Σ_{u∈N_v} |x_v − x_u|^p per channel: [n, D] → [n, D]; edges of weight 0 are none.
+
+    The E×D differences are computed again in the backward pass rather than kept: a deep stack
+    would keep them for every layer.
+    """
+
+    def total(x: Tensor) -> Tensor:
+        apart = target_rows(x, neighbors) - source_rows(x, neighbors)
+        if neighbors.log_weight is not None:
+            apart = apart.masked_fill(neighbors.log_weight == -math.inf, 0.0)
+        return sum_by_target(apart.abs().pow(power), neighbors)
+
+    found = checkpoint(total, x, use_reentrant=False, preserve_rng_state=False)
+    assert isinstance(found, Tensor)
+    return found
 
 
 def source_rows(x: Tensor, neighbors: Neighbors) -> Tensor:

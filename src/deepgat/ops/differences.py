@@ -1,0 +1,125 @@
+r"""Sums of powers of differences between neighbours: ``deepgat::differences`` and its gradient.
+
+.. math::
+    out_v = \sum_{u \in N_v} f(x_v - x_u), \qquad f(d) = |d|^p \text{ per channel, } p \ge 1
+
+    \frac{\partial}{\partial x_v} =
+        \sum_{u \in N_v} g_v f'(x_v - x_u) + \sum_{w: v \in N_w} g_w f'(x_v - x_w), \qquad
+    f'(d) = p |d|^{p-1} \operatorname{sign}(d), \quad f'(0) = 0
+
+Both sums of the gradient g are over contiguous lists, by target and by source; in an undirected
+graph these are the same, and one pass takes g_v + g_u. Saved for the backward: x alone. The kernels
+are registered per kind of device (``native_differences.py``, ``gpu/differences.py``); as in
+``attention.py`` they run without the dispatcher in eager mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deepgat.ops.neighbors import Neighbors
+
+LISTS = ("source", "pieces", "hubs", "target_by_source", "source_pieces", "source_hubs")
+"""The tensors of :class:`~deepgat.ops.Neighbors` that the kernels read, in this order."""
+VALUE, THERE, BACK, BOTH = 0, 1, 2, 3
+"""What a pass over lists sums: f(d); or f'(d) times g_v, g_u, or g_v + g_u."""
+
+
+def neighbor_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tensor:
+    """As :func:`deepgat.ops.reference.neighbor_differences`, without a number per edge."""
+    stored = x.dtype
+    if x.device.type == "cpu" and stored in (torch.bfloat16, torch.float16):
+        x = x.float()  # the CPU kernels know float32 and float64
+    lists = [getattr(neighbors, name) for name in LISTS]
+    apply = differences if torch.compiler.is_compiling() else _Differences.apply
+    return apply(lists, x, power, neighbors.symmetric).to(stored)
+
+
+@torch.library.custom_op("deepgat::differences", mutates_args=())
+def differences(lists: Sequence[Tensor], x: Tensor, power: float, undirected: bool) -> Tensor:
+    """out: [n, D] → [n, D]."""
+    raise _no_kernel(x)
+
+
+@torch.library.custom_op("deepgat::differences_backward", mutates_args=())
+def differences_backward(
+    grad: Tensor, lists: Sequence[Tensor], x: Tensor, power: float, undirected: bool
+) -> Tensor:
+    """The gradient of x: [n, D] → [n, D]."""
+    raise _no_kernel(x)
+
+
+@differences.register_fake
+def _(lists: Sequence[Tensor], x: Tensor, power: float, undirected: bool) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@differences_backward.register_fake
+def _(grad: Tensor, lists: Sequence[Tensor], x: Tensor, power: float, undirected: bool) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    lists, x, *ctx.plain = inputs
+    ctx.save_for_backward(x, *lists)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    x, *lists = ctx.saved_tensors
+    found = differences_backward(grad, lists, x, *ctx.plain)
+    return [None] * len(lists), found, None, None
+
+
+differences.register_autograd(_backward, setup_context=_setup_context)
+
+KERNELS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {}
+"""(forward, backward) by kind of device."""
+
+
+def register_pass(device: str, run: Callable[..., Tensor]) -> None:
+    """Make both operators on one kind of device of one pass over lists.
+
+    ``run`` is (kind of pass, index, pieces, hubs, x [n, D], g [n, D] or None, power) → [n, D].
+    """
+
+    def forward(lists: Sequence[Tensor], x: Tensor, power: float, undirected: bool) -> Tensor:
+        return run(VALUE, *lists[:3], x.contiguous(), None, power)
+
+    def backward(
+        grad: Tensor, lists: Sequence[Tensor], x: Tensor, power: float, undirected: bool
+    ) -> Tensor:
+        x, grad = x.contiguous(), grad.contiguous()
+        if undirected:
+            return run(BOTH, *lists[:3], x, grad, power)
+        there = run(THERE, *lists[:3], x, grad, power)
+        return there.add_(run(BACK, *lists[3:], x, grad, power))
+
+    differences.register_kernel(device)(forward)
+    differences_backward.register_kernel(device)(backward)
+    KERNELS[device] = forward, backward
+
+
+class _Differences(torch.autograd.Function):
+    """``deepgat::differences`` without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, lists: list[Tensor], x: Tensor, power: float, undirected: bool) -> Tensor:
+        if x.device.type not in KERNELS:
+            raise _no_kernel(x)
+        run, ctx.run_backward = KERNELS[x.device.type]
+        ctx.plain = power, undirected
+        ctx.save_for_backward(x, *lists)
+        return run(lists, x, power, undirected)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None, None]:
+        x, *lists = ctx.saved_tensors
+        return None, ctx.run_backward(grad, lists, x, *ctx.plain), None, None
+
+
+def _no_kernel(x: Tensor) -> RuntimeError:
+    return RuntimeError(f"deepgat has no kernel of differences for {x.device}")
