@@ -51,6 +51,7 @@ def depth_specs(
     configs: Mapping[str, Config],
     candidates: Mapping[str, Sequence[Change]] | None = None,
     repeats: Repeats = FEW,
+    elsewhere: Mapping[tuple[str, str], Config] | None = None,
     *,
     quick: bool = False,
     datasets: Sequence[str] | None = None,
@@ -65,7 +66,8 @@ def depth_specs(
     Every repetition has one run for each of the system's candidates (``quick``: the first alone;
     none named: the system as it is). A dataset with a public split is repeated over seeds; one
     with stored splits over those; the rest over random splits of 20 and 30 nodes per class, with
-    each seed. ``epochs``: the most of a run; left out, the system's own.
+    each seed. ``elsewhere``: configurations of (system, dataset) instead of the system's usual
+    one. ``epochs``: the most of a run; left out, the system's own.
     """
     if splits is not None and splits < 1:
         raise UserError(f"splits is {splits}: expected 1 or more")
@@ -83,7 +85,13 @@ def depth_specs(
     }
     return {
         label: [
-            _spec(candidate.of(config), dataset, split, depth, {**short, "seed": seed})
+            _spec(
+                candidate.of((elsewhere or {}).get((label, dataset), config)),
+                dataset,
+                split,
+                depth,
+                {**short, "seed": seed},
+            )
             for dataset in dict.fromkeys(names)
             for depth in sorted(set(depths))
             for split, seed in _repeats(dataset, seeds, often, quick)

@@ -21,6 +21,10 @@ from deepgat.experiments.spec import RunSpec, read_specs
 
 PUBLICATIONS, PEERS, CONTEST = "publications", "peers", "contenders"
 
+OURS, G2 = "DeepGAT, deep", "G²-GraphSAGE"
+
+HETEROPHILOUS = ("texas", "wisconsin", "cornell", "chameleon", "squirrel", "actor")
+
 SETTINGS: Mapping[str, str] = {
     "MLP": "mlp-cora",
     "GCN": "gcn-cora",
@@ -30,16 +34,15 @@ SETTINGS: Mapping[str, str] = {
     "JKNet": "jk-cora",
     "GAT": "gat-cora",
     "GCNII": "gcnii-cora",
-    "G²-GraphSAGE": "g2-texas",
+    G2: "g2-cora",
     "APPNP": "appnp-cora",
     "DAGNN": "dagnn-cora",
     "DeepGAT, paper": "deepgat-cora",
     "DeepGAT, authors": "deepgat-cs",
-    "DeepGAT, deep": "deep-cora",
+    OURS: "deep-cora",
 }
-"""Each system's name and the shipped setting it is taken from."""
-
-OURS = "DeepGAT, deep"
+"""Each system's name and the shipped setting it is taken from; on :data:`HETEROPHILOUS` graphs G²
+has a setting for each."""
 
 CANDIDATES = (Change(), Change({"dropout": 0.2}, {"lr": 0.003, "weight_decay": 0.0}))
 """What a system that was published with a few layers has to choose from: its own settings, which
@@ -47,7 +50,7 @@ suit those; and a smaller step with little dropout between the layers and no wei
 deep networks without residuals need: dropout's noise grows from layer to layer, and decay shrinks a
 product of many weights."""
 
-FOR_DEPTH = ("GCNII", "G²-GraphSAGE", "APPNP", "DAGNN", OURS)
+FOR_DEPTH = ("GCNII", G2, "APPNP", "DAGNN", OURS)
 """The systems whose own settings are for depth already: they are taken as they are."""
 
 
@@ -73,8 +76,6 @@ settings for citation networks and for the coauthor networks. Two rows are ours 
 out: one class head for all layers, and no class attention or layer loss, which leaves GCNII with
 our way of training."""
 MANY = Repeats(public=10, splits=5, seeds=2)
-
-HETEROPHILOUS = ("texas", "wisconsin", "cornell", "chameleon", "squirrel", "actor")
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,8 @@ def peer_specs(**grid: Any) -> dict[str, list[RunSpec]]:
     """System → its runs, as :func:`~deepgat.experiments.depths.depth_specs` takes the grid."""
     configs = {label: read_config(setting) for label, setting in SETTINGS.items()}
     candidates = {label: AS_IT_IS if label in FOR_DEPTH else CANDIDATES for label in configs}
-    return depth_specs(configs, candidates, **grid)
+    own = {(G2, dataset): read_config(f"g2-{dataset}") for dataset in HETEROPHILOUS}
+    return depth_specs(configs, candidates, elsewhere=own, **grid)
 
 
 def contender_specs(**grid: Any) -> dict[str, list[RunSpec]]:
