@@ -70,6 +70,18 @@ def test_the_training_is_chosen_on_validation_nodes():
     assert str(table.rows[0][1]) == "60.0"
 
 
+def test_a_cell_says_how_many_repetitions_it_has_where_others_have_more():
+    labelled = peers.peer_specs(datasets=["cora", "cs"], layers=[2], systems=["gcnii", "dagnn"])
+    records = {label: [graded_record(s) for s in specs] for label, specs in labelled.items()}
+    records["DAGNN"].pop(0)
+    cora, cs = report.system_tables(records, "peers")
+    whole, some = (str(row[1]) for row in cora.rows)
+    assert some.endswith(" (2/3)")
+    assert "(" not in whole + str(cs.rows[1][1])
+    (overview,) = report.overview_tables(records, "peers")
+    assert [str(cell) for cell in overview.rows[1][1:3]] == [some, str(cs.rows[1][1])]
+
+
 def test_an_overview_has_a_column_per_dataset_and_their_mean():
     labelled = peers.peer_specs(datasets=["cora", "cs"], layers=[2, 8], systems=["gcn", "gat"])
     records = {label: [graded_record(s) for s in specs] for label, specs in labelled.items()}

@@ -34,7 +34,7 @@ _HOW = (
     "Mean ± half-width of the 95% interval, over splits where there are several, else over seeds. "
     "One model per system for all depths and datasets; the candidate, where it has several, and "
     "the epoch are chosen on the validation nodes of every repetition. "
-    f"{NONE}: no such run, or none that ended with finite numbers."
+    f"{NONE}: no such run, or none that ended with finite numbers; (2/3): two of three did."
 )
 
 
@@ -97,13 +97,11 @@ def system_tables(
     tables = []
     for dataset, systems in peer_curves(labelled).items():
         depths = sorted({depth for curve in systems.values() for depth in curve})
-        rows = []
-        for label, curve in systems.items():
-            scores = {depth: score_on(part, records) for depth, records in curve.items()}
-            cells = [
-                Sourced(str(scores[d]), scores[d].runs) if d in scores else NONE for d in depths
-            ]
-            rows.append([label, *cells])
+        most = {d: max(len(curve.get(d, ())) for curve in systems.values()) for d in depths}
+        rows = [
+            [label, *(_cell(part, curve.get(depth, ()), most[depth]) for depth in depths)]
+            for label, curve in systems.items()
+        ]
         tables.append(
             Table(
                 f"{target}-{dataset}" if part == "test" else f"{target}-{dataset}-{part}",
@@ -116,6 +114,15 @@ def system_tables(
     return tables
 
 
+def _cell(part: str, records: Sequence[Record], most: int) -> str:
+    """The score of a system's repetitions, and how many they are where others have more."""
+    if not records:
+        return NONE
+    score = score_on(part, records)
+    share = f" ({len(records)}/{most})" if len(records) < most else ""
+    return Sourced(f"{score}{share}", score.runs)
+
+
 def overview_tables(
     labelled: Mapping[str, Sequence[Record]], target: str, part: str = "test"
 ) -> list[Table]:
@@ -126,15 +133,16 @@ def overview_tables(
     depths = sorted({d for systems in found.values() for curve in systems.values() for d in curve})
     tables = []
     for depth in depths:
+        there = [{label: c.get(depth, ()) for label, c in found[name].items()} for name in found]
+        most = [max(map(len, systems.values())) for systems in there]
         rows = []
         for label in labelled:
-            records = [systems.get(label, {}).get(depth, []) for systems in found.values()]
-            scores = [score_on(part, group) if group else None for group in records]
-            if not any(scores):
+            groups = [systems.get(label, ()) for systems in there]
+            if not any(groups):
                 continue
-            known = [score.mean for score in scores if score is not None]
-            mean = f"{fmean(known):.1f}" if len(known) == len(found) else NONE
-            cells = [NONE if score is None else Sourced(str(score), score.runs) for score in scores]
+            means = [score_on(part, group).mean for group in groups if group]
+            mean = f"{fmean(means):.1f}" if all(groups) else NONE
+            cells = [_cell(part, group, n) for group, n in zip(groups, most, strict=True)]
             rows.append([label, *cells, mean])
         tables.append(
             Table(
