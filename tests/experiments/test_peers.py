@@ -146,6 +146,12 @@ def test_tables_and_figures():
         lines = {line.get_label(): line for line in axes.lines}
         assert lines["GCN"].get_xdata().tolist() == [2, 8]
         assert len(axes.containers) == 3  # bars of ours alone
+    some = {**records, "GCN": [r for r in records["GCN"] if r["dataset"] == "cora"]}
+    (together,) = report.overview_figure(some, "peers").values()
+    cora, cs = ({line.get_label(): line for line in axes.lines} for axes in together.axes)
+    for name in peers.SETTINGS.keys() - {"GCN"}:  # a system keeps its looks where another is away
+        assert cora[name].get_color() == cs[name].get_color()
+        assert cora[name].get_marker() == cs[name].get_marker()
     for one in (["cora"], []):  # nothing to stand side by side
         own = {k: [r for r in v if r["dataset"] in one] for k, v in records.items()}
         assert report.overview_figure(own, "peers") == {}

@@ -199,7 +199,7 @@ def system_figures(labelled: Mapping[str, Sequence[Record]], target: str) -> dic
         if len({depth for curve in systems.values() for depth in curve}) < 2:
             continue
         figure, axes = new_axes(8.4, 5.0)
-        ends = _draw_lines(axes, systems)
+        ends = _draw_lines(axes, systems, list(labelled))
         axes.set_title(f"Systems against depth, {dataset}", loc="left", fontsize=11)
         axes.set_ylabel("test micro-F1 (%)")
         low, high = axes.get_ylim()
@@ -242,7 +242,7 @@ def overview_figure(labelled: Mapping[str, Sequence[Record]], target: str) -> di
     for place, (dataset, systems) in enumerate(found.items(), 1):
         axes = figure.add_subplot(1, len(found), place)
         house_style(axes)
-        _draw_lines(axes, systems, intervals=True)
+        _draw_lines(axes, systems, list(labelled), intervals=True)
         axes.set_title(dataset, loc="left", fontsize=11)
         if place == 1:
             axes.set_ylabel("test micro-F1 (%)")
@@ -251,14 +251,16 @@ def overview_figure(labelled: Mapping[str, Sequence[Record]], target: str) -> di
 
 
 def _draw_lines(
-    axes: Axes, systems: Mapping[str, Curve], intervals: bool = False
+    axes: Axes, systems: Mapping[str, Curve], order: Sequence[str], intervals: bool = False
 ) -> dict[str, tuple[int, float, str]]:
     """A line per system; ours thicker and on top, with bars where intervals are asked for.
 
+    A system's colour and marker follow from its place in ``order``: the same on every dataset.
     Returns where each line ends, and its colour.
     """
     ends = {}
-    for index, (label, curve) in enumerate(systems.items()):
+    for label, curve in systems.items():
+        index = order.index(label)
         depths = sorted(curve)
         means, bars, *_ = zip(*(score_on_test(curve[depth]) for depth in depths), strict=True)
         color, own = COLORS[index % len(COLORS)], label.startswith(OWN)
