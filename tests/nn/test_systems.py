@@ -13,6 +13,8 @@ from torch_geometric.nn import APPNP, GCN2Conv, JumpingKnowledge, PairNorm, SAGE
 import systems
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, build_model, model_settings
+from deepgat.nn.conv import ConvOutput
+from deepgat.nn.layers import GatedLayer
 from deepgat.nn.presets import DEFAULT_MODELS, PRESETS
 from deepgat.nn.settings import SCORES
 from deepgat.nn.updates import InitialResidual, LayerInputs
@@ -457,6 +459,16 @@ def test_an_initial_residual_of_another_precision_is_joined_in_the_wider_one():
     joined = rule.before_activation(out, inputs)
     assert joined.dtype == torch.float32
     assert torch.equal(joined, torch.full((3, 4), 0.75))
+
+
+def test_a_gate_joins_what_has_another_precision_in_the_wider_one():
+    state, out = torch.zeros(3, 4), torch.arange(12.0).reshape(3, 4).bfloat16()
+    neighbors = as_neighbors(torch.tensor([[0, 1], [1, 0]]), 3)
+    layer = GatedLayer(lambda: lambda inputs, with_attention: ConvOutput(out, None, None))
+    joined = layer(LayerInputs(state, neighbors, state)).out
+    assert joined.dtype == torch.float32
+    assert torch.equal(joined[:2], out[:2].float())  # apart by 4 in every channel: tanh 16 is 1
+    assert torch.equal(joined[2], state[2])
 
 
 def shares_of(layers, **choices):

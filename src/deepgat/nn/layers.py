@@ -91,7 +91,10 @@ class GatedLayer(nn.Module):
                 "set encoder=linear and readout=linear"
             )
         gate = torch.tanh(neighbor_differences(rate, inputs.neighbors, self.power, self.mean))
-        return result._replace(out=(1 - gate) * state + gate * result.out)
+        dtype = torch.promote_types(state.dtype, result.out.dtype)  # they differ in bf16
+        dtype = torch.promote_types(dtype, gate.dtype)
+        mixed = torch.lerp(state.to(dtype), result.out.to(dtype), gate.to(dtype))
+        return result._replace(out=mixed)
 
 
 def neighbor_differences(x: Tensor, neighbors: Neighbors, power: float, mean: bool) -> Tensor:
