@@ -328,8 +328,12 @@ def test_steps_without_some_edges_are_recorded_too(body, sampler, monkeypatch):
     assert all(torch.equal(weights[name], same_weights[name]) for name in weights)
 
 
-def test_an_mlp_is_recorded_too():
+def test_an_mlp_is_recorded_too(monkeypatch):
+    recordings = []
+    record = Recorded._record
+    monkeypatch.setattr(Recorded, "_record", lambda self: recordings.append(self) or record(self))
     one, weights = trained("mlp", all_edges)
+    assert len(recordings) == 2
     two, same_weights = trained("mlp", all_edges, recorded=False)
     assert one == two
     assert all(torch.equal(weights[name], same_weights[name]) for name in weights)

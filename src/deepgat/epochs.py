@@ -96,10 +96,9 @@ class Epochs:
         self.teacher = Teacher.wanted(model, inputs, settings, self.team)
         decay = settings.average_weights
         self.averaged = AveragedWeights(model, decay) if decay else None
+        record_step = record and recordable(model.edge_sampler)
         self.steps = {
-            id(graph): Recorded(
-                partial(self._step, graph), record and recordable(model.edge_sampler)
-            )
+            id(graph): Recorded(partial(self._step, graph), record_step)
             for graph in inputs.repeated
         }
         self.validate = Recorded(self._validate, record)

@@ -50,6 +50,9 @@ def test_peers_differ_from_depth_to_depth_in_the_depth_alone():
     assert len({s for specs in labelled.values() for s in specs}) == sum(
         map(len, labelled.values())
     )
+    g2 = {s.data.dataset: s for s in labelled[peers.G2]}
+    assert (g2["texas"].model.hidden, g2["cora"].model.hidden) == (256, 128)
+    assert g2["texas"].training == replace(peers.read_config("g2-texas").recipe()[1], seed=0)
     few = peers.peer_specs(datasets=["cora"], layers=[2], epochs=7)
     assert {spec.training.epochs for specs in few.values() for spec in specs} == {7}
     with pytest.raises(UserError, match="epochs is 0: expected 1 or more"):

@@ -99,6 +99,22 @@ def test_the_mean_over_neighbours_of_weight_0_is_0():
     torch.testing.assert_close(conv(x, near), expected)
 
 
+@pytest.mark.parametrize("normalization", list(Normalization))
+def test_a_node_whose_edges_all_weigh_0_listens_to_itself(normalization):
+    edge_index = torch.tensor([[0, 1, 2, 2], [0, 0, 1, 2]])
+    weight = torch.tensor([0.0, 0.0, 1.0, 0.0])
+    near = Neighbors.from_edge_index(edge_index, 3).with_values(edge_index, weight, None)
+    heard = near.log_weight.exp().view(-1)
+    pairs = list(zip(near.target.tolist(), near.source.tolist(), heard.tolist(), strict=True))
+    assert pairs == [(0, 0, 1.0), (0, 1, 0.0), (1, 1, 1.0), (1, 2, 1.0), (2, 2, 1.0)]
+    for score in (UniformScore, OthersScore):
+        x = torch.randn(3, 2)
+        conv = NeighborAttention(2, 2, score=score, bias=False, normalization=normalization)
+        out = conv(x, near)
+        itself = x[0] @ conv.weight.t()
+        torch.testing.assert_close(out[0], itself if score is UniformScore else 0 * itself)
+
+
 def test_gates_do_not_look_at_neighbours_of_weight_0():
     weight = torch.tensor([1.0, 1.0, 0.0, 0.0, 2.0, 2.0])
     near = Neighbors.from_edge_index(UNDIRECTED, 4).with_values(UNDIRECTED, weight, None)

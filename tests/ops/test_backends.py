@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deepgat import ops
 from deepgat.errors import UserError
-from deepgat.ops import attention, backends, native, reference
+from deepgat.ops import attention, backends, differences, native, reference
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.scores import (
     Additive,
@@ -217,6 +217,11 @@ def test_every_copy_of_the_kernels(monkeypatch, capability):
         for heads in (1, 8, 10):
             for dtype in (torch.float64, torch.float32):
                 assert_same(neighbors, "classes", heads, 5, 8, Normalization.ROW, dtype, 0.5)
+        for power in (2.5, 3.7):
+            x = torch.rand(601, 10)
+            found = differences.neighbor_differences(neighbors, x, power)
+            right = reference.neighbor_differences(neighbors, x.double(), power)
+            torch.testing.assert_close(found.double(), right, rtol=1e-5, atol=1e-5)
     finally:
         native.function.cache_clear()
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from deepgat import ops
+from deepgat.errors import UserError
 from deepgat.nn.layers import neighbor_differences
 from deepgat.ops import Neighbors, PartNeighbors, differences, native, reference
 from deepgat.ops.pieces import cut_lists
@@ -257,14 +258,64 @@ def test_nothing_but_x_and_the_lists_is_kept():
     assert [tensor.shape for tensor in kept if tensor.is_floating_point()] == [x.shape]
 
 
-def test_the_operator_chooses_like_attention():
+@native_only
+def test_the_operator_chooses_like_attention(monkeypatch):
+    calls = []
+
+    def counted(run):
+        return lambda *given: calls.append(run) or run(*given)
+
+    fast, slow = differences.neighbor_differences, reference.neighbor_differences
+    monkeypatch.setattr(differences, "neighbor_differences", counted(fast))
+    monkeypatch.setattr(reference, "neighbor_differences", counted(slow))
     neighbors = Neighbors.from_edge_index(random_edges(9, 30), 9)
     x, grad = some_numbers(9, 6, torch.float32)
-    right = found(reference.neighbor_differences, neighbors, x, grad, 2.5)
+    right = found(slow, neighbors, x, grad, 2.5)
     torch.testing.assert_close(found(ops.neighbor_differences, neighbors, x, grad, 2.5), right)
     with ops.use_backend("reference"):
         got = found(ops.neighbor_differences, neighbors, x, grad, 2.5)
     assert all(map(torch.equal, got, right))
+    assert calls == [fast, slow]
+    weighted = replace(neighbors, log_weight=torch.zeros(neighbors.num_edges, 1))
+    torch.testing.assert_close(found(ops.neighbor_differences, weighted, x, grad, 2.5), right)
+    assert calls == [fast, slow, slow]
+
+
+def test_what_does_not_fit_is_refused():
+    neighbors = Neighbors.from_edge_index(random_edges(3, 5), 3)
+    for x in (torch.rand(2, 4), torch.rand(4, 4), torch.rand(3, 2, 2), torch.ones(3, 4).long()):
+        with pytest.raises(UserError, match=r"x has shape .*: expected \[3, channels\]"):
+            ops.neighbor_differences(neighbors, x, 2.5)
+    for power in (0.5, -1, float("nan")):
+        with pytest.raises(UserError, match=r"power is .*: expected 1 or more"):
+            ops.neighbor_differences(neighbors, torch.rand(3, 4), power)
+
+
+def test_whole_powers_may_be_integers():
+    neighbors = Neighbors.from_edge_index(random_edges(9, 30), 9)
+    x, grad = some_numbers(9, 6, torch.float32)
+    for power in (1, 2, 3):
+        found_ones = found(ops.neighbor_differences, neighbors, x, grad, power)
+        right = found(ops.neighbor_differences, neighbors, x, grad, float(power))
+        assert all(map(torch.equal, found_ones, right))
+
+
+def test_what_overflows_is_infinite():
+    neighbors = Neighbors.from_edge_index(torch.tensor([[0, 1], [1, 0]]), 2)
+    x = torch.tensor([[1e20, 3e10, 1.0], [0.0, 0.0, 0.0]])
+    for power in (2.5, 3.7):
+        got = ops.neighbor_differences(neighbors, x, power)
+        torch.testing.assert_close(got, reference.neighbor_differences(neighbors, x, power))
+
+
+@native_only
+def test_it_is_differentiated_once():
+    neighbors = Neighbors.from_edge_index(random_edges(9, 30), 9)
+    x = torch.rand(9, 4, requires_grad=True)
+    total = ops.neighbor_differences(neighbors, x, 2.5).square().sum()
+    (slope,) = torch.autograd.grad(total, x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
 
 
 @native_only

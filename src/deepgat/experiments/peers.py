@@ -2,7 +2,7 @@
 
 All start from the shipped settings (:mod:`deepgat.config`). ``publications`` runs them as they
 are, over the repetitions they name. ``peers`` takes each system to every dataset and depth; those
-published with a few layers choose, on the validation nodes of every repetition, between two
+whose setting has a few layers choose, on the validation nodes of every repetition, between two
 :data:`CANDIDATES`. ``contenders`` takes the best of them, with many repetitions and candidates of
 each system's own.
 """
@@ -45,7 +45,7 @@ SETTINGS: Mapping[str, str] = {
 has a setting for each."""
 
 CANDIDATES = (Change(), Change({"dropout": 0.2}, {"lr": 0.003, "weight_decay": 0.0}))
-"""What a system that was published with a few layers has to choose from: its own settings, which
+"""What a system whose shipped setting has a few layers has to choose from: its own settings, which
 suit those; and a smaller step with little dropout between the layers and no weight decay, which
 deep networks without residuals need: dropout's noise grows from layer to layer, and decay shrinks a
 product of many weights."""

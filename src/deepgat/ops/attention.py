@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.scores import (
@@ -290,6 +291,7 @@ class _Attend(torch.autograd.Function):
         return output
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
         saved = ctx.saved_tensors
         if ctx.link is not None:

@@ -87,14 +87,22 @@ def neighbor_attention(
 def neighbor_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tensor:
     """out_v = Σ_{u∈N_v} |x_v − x_u|^p per channel, p ≥ 1: [n, D] → [n, D].
 
-    An edge of weight 0 counts as none. Under autocast in float32, as torch takes powers there.
+    An edge of weight 0 counts as none; lists with weights take the definition, which holds a number
+    per edge and channel. Under autocast in float32, as torch takes powers there.
     """
+    if x.dim() != 2 or x.size(0) != neighbors.num_nodes or not x.is_floating_point():
+        raise UserError(
+            f"x has shape {list(x.shape)} of {x.dtype}: expected [{neighbors.num_nodes}, channels] "
+            "of floating numbers, a row for every list"
+        )
+    if not power >= 1:
+        raise UserError(f"power is {power}: expected 1 or more, where the gradient is finite")
     if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
         x = x.float()
     run = reference.neighbor_differences
     if neighbors.square.log_weight is None:  # the kernels look at no weights
         run = _implementation(x, differences.neighbor_differences, run)
-    return run(neighbors.square, neighbors.with_halo(x), power)[: x.size(0)]
+    return run(neighbors.square, neighbors.with_halo(x), float(power))[: x.size(0)]
 
 
 def _implementation(

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from deepgat.ops.neighbors import Neighbors
 
@@ -116,6 +117,7 @@ class _Differences(torch.autograd.Function):
         return run(lists, x, power, undirected)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None, None]:
         x, *lists = ctx.saved_tensors
         return None, ctx.run_backward(grad, lists, x, *ctx.plain), None, None

@@ -148,12 +148,16 @@ class Neighbors:
         """The lists with weights [m] ≥ 0 and features [m, k] of the edges of ``edge_index``.
 
         The weights of an edge named twice are added, its features averaged; a self-loop that
-        ``edge_index`` does not name weighs 1 and has features 0.
+        ``edge_index`` does not name weighs 1 and has features 0. The self-loop of a node that has
+        no edge of another weight than 0 weighs 1 too: it listens to itself.
         """
         log_weight = None
         if weight is not None:
             listed = self.in_order(edge_index, weight.unsqueeze(-1), mean=False, loops=1.0)
-            log_weight = listed.log()
+            total = listed.new_zeros(self.num_nodes, 1).index_add(0, self.target, listed)
+            deaf = (total == 0).index_select(0, self.target)
+            itself = (self.source == self.target).unsqueeze(1)
+            log_weight = listed.masked_fill(deaf & itself, 1.0).log()
         if features is not None:
             features = self.in_order(edge_index, features, mean=True, loops=0.0)
         return replace(self, log_weight=log_weight, features=features)

@@ -32,9 +32,10 @@ MANY_TICKS = 7
 
 _HOW = (
     "Mean ± half-width of the 95% interval, over splits where there are several, else over seeds. "
-    "One model per system for all depths and datasets; the candidate, where it has several, and "
-    "the epoch are chosen on the validation nodes of every repetition. "
-    f"{NONE}: no such run, or none that ended with finite numbers; (2/3): two of three did."
+    "One setting per system for all depths and datasets (G²: one more for each heterophilous "
+    "graph); the candidate, where it has several, and the epoch are chosen on the validation nodes "
+    f"of every repetition. {NONE}: no such run, or none that ended with finite numbers; (2/3): two "
+    "such runs where another system has three."
 )
 
 

@@ -81,7 +81,9 @@ struct Any {
     const int32_t exponent = (whole + 127) << 23 & normal;
     float scale;
     std::memcpy(&scale, &exponent, sizeof scale);
-    scale = a < std::numeric_limits<float>::infinity() ? scale : a;  // nan stays nan
+    const float most = std::numeric_limits<float>::infinity();
+    scale = y > 88.72283f ? most : scale;  // the logarithm of the largest number
+    scale = a < most ? scale : a;          // nan stays nan
     return exp * scale;
   }
 };
@@ -90,7 +92,7 @@ struct Any {
 template <class T, class F>
 void with_power(double q, F work) {
   const int twice = static_cast<int>(std::min(2 * q, 8.0));
-  if (twice != 2 * q) return work(Any<T>(q));
+  if (twice < 0 || twice != 2 * q) return work(Any<T>(q));
   switch (twice) {
     case 0: return work(Known<T, 0>(q));
     case 1: return work(Known<T, 1>(q));
