@@ -155,6 +155,10 @@ def test_tables_and_figures():
     for name in peers.SETTINGS.keys() - {"GCN"}:  # a system keeps its looks where another is away
         assert cora[name].get_color() == cs[name].get_color()
         assert cora[name].get_marker() == cs[name].get_marker()
+    few = {**records, "GCN": [r for r in records["GCN"] if r["model"]["layers"] == 8]}
+    (axes,) = report.system_figures(few, "peers")["peers-cora"].axes
+    (line,) = (line for line in axes.lines if line.get_label() == "GCN")
+    assert [math.isnan(y) for y in line.get_ydata()] == [True, False]
     for one in (["cora"], []):  # nothing to stand side by side
         own = {k: [r for r in v if r["dataset"] in one] for k, v in records.items()}
         assert report.overview_figure(own, "peers") == {}

@@ -256,19 +256,21 @@ def _draw_lines(
 ) -> dict[str, tuple[int, float, str]]:
     """A line per system; ours thicker and on top, with bars where intervals are asked for.
 
-    A system's colour and marker follow from its place in ``order``: the same on every dataset.
-    Returns where each line ends, and its colour.
+    A system's colour and marker follow from its place in ``order``: the same on every dataset. A
+    line has a gap where there is no run. Returns where each line ends, and its colour.
     """
     ends = {}
+    ticks = sorted({depth for curve in systems.values() for depth in curve})
     for label, curve in systems.items():
         index = order.index(label)
         depths = sorted(curve)
         means, bars, *_ = zip(*(score_on_test(curve[depth]) for depth in depths), strict=True)
         color, own = COLORS[index % len(COLORS)], label.startswith(OWN)
         ends[label] = (depths[-1], means[-1], color)
+        known = dict(zip(depths, means, strict=True))
         axes.plot(
-            depths,
-            means,
+            ticks,
+            [known.get(depth, math.nan) for depth in ticks],
             color=color,
             marker=MARKERS[(index + index // len(COLORS)) % len(MARKERS)],
             markersize=5,
@@ -279,7 +281,6 @@ def _draw_lines(
         if intervals and own:
             axes.errorbar(depths, means, bars, color=color, fmt="none", linewidth=1, capsize=2)
     axes.set_xscale("log", base=2)
-    ticks = sorted({depth for curve in systems.values() for depth in curve})
     axes.set_xticks(ticks, [str(depth) for depth in ticks])
     if len(ticks) > MANY_TICKS:  # they would run into each other
         axes.tick_params(axis="x", labelsize="x-small")
