@@ -43,7 +43,7 @@ struct Any {
   T operator()(T a) const { return power(a, q); }
 
   static double power(double a, double q) { return std::pow(a, q); }
-  // The polynomials of simd.h's log and exp: |log a^q| units in the last place or so.
+  // By log and exp, to |log a^q| units in the last place or so.
   static float power(float a, float q) {
     int32_t bits;
     std::memcpy(&bits, &a, sizeof bits);
@@ -53,30 +53,12 @@ struct Any {
     float f;
     std::memcpy(&f, &bits, sizeof f);
     f -= 1.0f;
-    float log = 7.0376836292e-2f;
-    log = log * f - 1.1514610310e-1f;
-    log = log * f + 1.1676998740e-1f;
-    log = log * f - 1.2420140846e-1f;
-    log = log * f + 1.4249322787e-1f;
-    log = log * f - 1.6668057665e-1f;
-    log = log * f + 2.0000714765e-1f;
-    log = log * f - 2.4999993993e-1f;
-    log = log * f + 3.3333331174e-1f;
-    log = log * f * f * f - n * 2.12194440e-4f - 0.5f * f * f;
-    log = (f + log) + n * 0.693359375f;
-    const float y = q * log;
+    const float y = q * log_series(f, n);
     float inside = y > -87.0f ? y : -87.0f;
     inside = inside < 88.0f ? inside : 88.0f;
     const int32_t whole = static_cast<int32_t>(inside * 1.44269504088896341f + (y < 0.0f ? -0.5f : 0.5f));
     const float m = static_cast<float>(whole);
     const float r = (inside - m * 0.693359375f) + m * 2.12194440e-4f;
-    float exp = 1.9875691500e-4f;
-    exp = exp * r + 1.3981999507e-3f;
-    exp = exp * r + 8.3334519073e-3f;
-    exp = exp * r + 4.1665795894e-2f;
-    exp = exp * r + 1.6666665459e-1f;
-    exp = exp * r + 5.0000001201e-1f;
-    exp = exp * r * r + r + 1.0f;
     const int32_t normal = (y > -87.0f) & (a > 0.0f) ? -1 : 0;
     const int32_t exponent = (whole + 127) << 23 & normal;
     float scale;
@@ -84,7 +66,7 @@ struct Any {
     const float most = std::numeric_limits<float>::infinity();
     scale = y > 88.72283f ? most : scale;  // the logarithm of the largest number
     scale = a < most ? scale : a;          // nan stays nan
-    return exp * scale;
+    return exp_series(r) * scale;
   }
 };
 
@@ -147,14 +129,7 @@ void pass(const DeepgatDifferences& p) {
         T* to = piece[3] < 0 ? out + piece[0] * p.channels : parts + piece[3] * p.channels;
         sum_piece<PASS>(p, power, piece, to);
       }
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t i = 0; i < p.num_hubs; ++i) {
-        const int64_t* hub = p.hubs + 3 * i;
-        T* to = out + hub[0] * p.channels;
-        std::copy_n(parts + hub[1] * p.channels, p.channels, to);
-        for (int64_t slot = hub[1] + 1; slot < hub[2]; ++slot)
-          for (int64_t c = 0; c < p.channels; ++c) to[c] += parts[slot * p.channels + c];
-      }
+      join_pieces(p.hubs, p.num_hubs, p.channels, parts, out);
     }
   });
 }

@@ -91,14 +91,7 @@ void product(const DeepgatProduct& p) {
       entries.read(p, piece, mask);
       row_of_product(p, entries, piece[3] < 0 ? out + piece[0] * p.columns : parts + piece[3] * p.columns);
     }
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < p.num_hubs; ++i) {
-      const int64_t* hub = p.hubs + 3 * i;
-      T* to = out + hub[0] * p.columns;
-      std::copy_n(parts + hub[1] * p.columns, p.columns, to);
-      for (int64_t slot = hub[1] + 1; slot < hub[2]; ++slot)
-        for (int64_t c = 0; c < p.columns; ++c) to[c] += parts[slot * p.columns + c];
-    }
+    join_pieces(p.hubs, p.num_hubs, p.columns, parts, out);
   }
 }
 

@@ -64,6 +64,32 @@ inline T total(Vec<T> x) {
   return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
 }
 
+// exp(r) for |r| up to log(2)/2; of one number or of a vector.
+template <class V>
+inline V exp_series(V r) {
+  V p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  return p * r * r + r + 1.0f;
+}
+// log((1 + f) 2^n) for 1 + f in [sqrt(1/2), sqrt(2)); of one number or of a vector.
+template <class V>
+inline V log_series(V f, V n) {
+  const V square = f * f;
+  V p = f * 7.0376836292e-2f - 1.1514610310e-1f;
+  p = p * f + 1.1676998740e-1f;
+  p = p * f - 1.2420140846e-1f;
+  p = p * f + 1.4249322787e-1f;
+  p = p * f - 1.6668057665e-1f;
+  p = p * f + 2.0000714765e-1f;
+  p = p * f - 2.4999993993e-1f;
+  p = p * f + 3.3333331174e-1f;
+  p = p * f * square - n * 2.12194440e-4f - 0.5f * square;
+  return (f + p) + n * 0.693359375f;
+}
+
 // exp to within 2 units in the last place; 0 below the range of normal numbers, so exp(-inf) = 0.
 inline Vec<float> vexp(Vec<float> x) {
   typedef Bits<float> Int;
@@ -75,18 +101,10 @@ inline Vec<float> vexp(Vec<float> x) {
   const Vec<float> n = __builtin_convertvector(whole, Vec<float>);
   Vec<float> r = y - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
-  Vec<float> p = all(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
   const Int power = (whole + 127) << 23;
   Vec<float> scale;
   std::memcpy(&scale, &power, sizeof scale);
-  p = p * scale;
-  return tiny ? Vec<float>{} : p;
+  return tiny ? Vec<float>{} : exp_series(r) * scale;
 }
 inline Vec<double> vexp(Vec<double> x) {
   for (int i = 0; i < W; ++i) x[i] = std::exp(x[i]);
@@ -103,18 +121,7 @@ inline Vec<float> vlog(Vec<float> x) {
   Vec<float> f;
   std::memcpy(&f, &bits, sizeof f);
   f = f - 1.0f;
-  const Vec<float> square = f * f;
-  Vec<float> p = all(7.0376836292e-2f);
-  p = p * f - 1.1514610310e-1f;
-  p = p * f + 1.1676998740e-1f;
-  p = p * f - 1.2420140846e-1f;
-  p = p * f + 1.4249322787e-1f;
-  p = p * f - 1.6668057665e-1f;
-  p = p * f + 2.0000714765e-1f;
-  p = p * f - 2.4999993993e-1f;
-  p = p * f + 3.3333331174e-1f;
-  p = p * f * square - n * 2.12194440e-4f - 0.5f * square;
-  p = (f + p) + n * 0.693359375f;
+  Vec<float> p = log_series(f, n);
   p = x > 0.0f ? p : all(-std::numeric_limits<float>::infinity());
   return x < std::numeric_limits<float>::infinity() ? p : x;  // and nan stays nan
 }
@@ -203,6 +210,20 @@ inline void add_rows(Vec<T>* sum, const T* w, const T* base, int64_t step, int l
 
 // Dropout: a hash of (seed, row, column[, head]), so forward and backward agree and nothing is
 // stored. ops/draws.py is the definition.
+// Inside a parallel region: the sums of hubs, in the order of their pieces. A hub is (row of `out`,
+// first row of `parts`, end of them).
+template <class T>
+inline void join_pieces(const int64_t* hubs, int64_t num_hubs, int64_t columns, const T* parts, T* out) {
+#pragma omp for schedule(dynamic, 1)
+  for (int64_t i = 0; i < num_hubs; ++i) {
+    const int64_t* hub = hubs + 3 * i;
+    T* to = out + hub[0] * columns;
+    std::copy_n(parts + hub[1] * columns, columns, to);
+    for (int64_t slot = hub[1] + 1; slot < hub[2]; ++slot)
+      for (int64_t c = 0; c < columns; ++c) to[c] += parts[slot * columns + c];
+  }
+}
+
 template <class U>
 inline U mix(U x) {
   x ^= x >> 16;
