@@ -9,12 +9,14 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.nn import PairNorm as WholePairNorm
 
 from deepgat import ops
 from deepgat.cli import main
 from deepgat.data import NodeDataset, load_graph
 from deepgat.nn import AttentionStack, DropEdge, build_model, model_settings
 from deepgat.nn.edges import EdgeSampler, all_edges, no_edges
+from deepgat.nn.norms import PairNorm
 from deepgat.nn.presets import PRESETS as ALL_PRESETS
 from deepgat.nn.settings import SCORES, ModelSettings
 from deepgat.ops import (
@@ -188,6 +190,59 @@ def test_differences_can_be_recorded(directed):
     assert all(map(torch.equal, found, expected))
 
 
+@pytest.mark.parametrize("individually", [False, True], ids=["one length", "each its own"])
+@pytest.mark.parametrize(
+    "shape", [(0, 4), (1, 1), (1, 7), (5, 1), (300, 70), (40_000, 64), (50, 9000)]
+)
+def test_pair_norm_on_cuda_equals_that_on_the_cpu(shape, individually):
+    x, direction = torch.randn(shape) + 1, torch.randn(shape)
+    norm, results = PairNorm(1.5, individually), []
+    for device in (CPU, GPU, GPU):
+        leaf = x.to(device).requires_grad_()
+        out = norm(leaf)
+        (gradient,) = torch.autograd.grad(out, leaf, direction.to(device))
+        results.append([out.detach().cpu(), gradient.cpu()])
+    for cpu, cuda, again in zip(*results, strict=True):
+        scale = max(1.0, float(cpu.abs().max())) if cpu.numel() else 1.0
+        torch.testing.assert_close(cuda, cpu, rtol=1e-3, atol=1e-5 * scale)
+        assert torch.equal(cuda, again), "CUDA gave other bits the second time"
+
+
+@pytest.mark.parametrize("autocast", [False, True], ids=["as it is", "autocast"])
+@pytest.mark.parametrize("individually", [False, True], ids=["one length", "each its own"])
+def test_pair_norm_of_bf16_on_cuda(individually, autocast):
+    x = torch.randn(300, 70, device=GPU).bfloat16().requires_grad_()
+    leaf = x.detach().double().requires_grad_()
+    expected = WholePairNorm(1.5, individually)(leaf)
+    with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+        out = PairNorm(1.5, individually)(x)
+        assert out.dtype == WholePairNorm(1.5, individually)(x).dtype
+    torch.testing.assert_close(out.double(), expected, rtol=1e-2, atol=1e-3)
+    direction = torch.randn_like(out)
+    (gradient,) = torch.autograd.grad(out, x, direction)
+    (theirs,) = torch.autograd.grad(expected, leaf, direction.double())
+    assert gradient.dtype == torch.bfloat16
+    torch.testing.assert_close(gradient.double(), theirs, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("individually", [False, True], ids=["one length", "each its own"])
+def test_pair_norm_can_be_recorded(individually):
+    x = torch.randn(2001, 70, device=GPU, requires_grad=True)
+    direction, norm = torch.randn(2001, 70, device=GPU), PairNorm(1.5, individually)
+
+    def step() -> tuple[Tensor, Tensor]:
+        out = norm(x)
+        return out.detach(), torch.autograd.grad(out, x, direction)[0]
+
+    expected = step()
+    recorded = Recorded(step, enabled=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # "cannot be recorded"
+        for _ in range(6):
+            found = recorded()
+    assert all(map(torch.equal, found, expected))
+
+
 def test_lists_built_on_cuda_are_those_built_on_the_cpu():
     edge_index = random_edges(200, 2000, directed=True)
     here = Neighbors.from_edge_index(edge_index, 200)
@@ -300,12 +355,15 @@ BODIES = {
     "mlp": {"preset": "mlp"},
 }
 """One for every way of weighing, or counting, neighbours."""
+PAIR_NORMS = {name: {"preset": "pairnorm", "norm": name} for name in ("pairnorm", "pairnorm-si")}
 
 
 def trained(body: str, sampler: EdgeSampler, recorded: bool = True):
     """(history, weights) of a short training of float32 with these edges in every step."""
     data = load_graph("csbm")
-    made = recipe(**BODIES[body], layers=4, training={"epochs": 12, "device": "cuda"})
+    made = recipe(
+        **(BODIES | PAIR_NORMS)[body], layers=4, training={"epochs": 12, "device": "cuda"}
+    )
     model = ModelCard.of(data, made).build()
     model.edge_sampler = sampler
     with warnings.catch_warnings():
@@ -328,13 +386,14 @@ def test_steps_without_some_edges_are_recorded_too(body, sampler, monkeypatch):
     assert all(torch.equal(weights[name], same_weights[name]) for name in weights)
 
 
-def test_an_mlp_is_recorded_too(monkeypatch):
+@pytest.mark.parametrize("body", ["mlp", "pairnorm", "pairnorm-si"])
+def test_bodies_with_all_edges_are_recorded_too(body, monkeypatch):
     recordings = []
     record = Recorded._record
     monkeypatch.setattr(Recorded, "_record", lambda self: recordings.append(self) or record(self))
-    one, weights = trained("mlp", all_edges)
+    one, weights = trained(body, all_edges)
     assert len(recordings) == 2
-    two, same_weights = trained("mlp", all_edges, recorded=False)
+    two, same_weights = trained(body, all_edges, recorded=False)
     assert one == two
     assert all(torch.equal(weights[name], same_weights[name]) for name in weights)
 

@@ -18,6 +18,7 @@ from deepgat.ops.features import (
 from deepgat.ops.heads import HeadShare, current_share, use_heads
 from deepgat.ops.neighbors import Neighbors, as_neighbors
 from deepgat.ops.norm import layer_norm_elu
+from deepgat.ops.pairnorm import pair_norm
 from deepgat.ops.part_lists import PartNeighbors
 from deepgat.ops.parts import Loan, Part, current_part, node_mean, node_mean_share, use_part
 from deepgat.ops.scores import (
@@ -65,6 +66,7 @@ __all__ = [
     "neighbor_differences",
     "node_mean",
     "node_mean_share",
+    "pair_norm",
     "take_rows",
     "unit_rows",
     "use_backend",

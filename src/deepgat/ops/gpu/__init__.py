@@ -14,6 +14,12 @@ def available() -> bool:
     """Whether Triton is there and its kernels could be registered."""
     if importlib.util.find_spec("triton") is None:
         return False
-    from deepgat.ops.gpu import attention, differences, matmul, norm  # noqa: F401  registers them
+    from deepgat.ops.gpu import (  # noqa: F401  registers them
+        attention,
+        differences,
+        matmul,
+        norm,
+        pairnorm,
+    )
 
     return True

@@ -46,6 +46,12 @@ def _tiles(heads: int, channels: int, score_channels: int, usual: int, largest: 
     return Tiles(edges, block, score_channels, channels, -(-heads // block), warps)
 
 
+def row_tile(m: int) -> tuple[int, int]:
+    """Rows and columns of a tile of whole rows of m numbers."""
+    width = _power(m)
+    return max(1, 1024 // width), width
+
+
 def _power(x: int) -> int:
     """The next power of two."""
     return int(triton.next_power_of_2(x))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from deepgat.ops import norm as operators
 from deepgat.ops.gpu import norm_kernels as kernels
-from deepgat.ops.gpu.launch import compute_type
+from deepgat.ops.gpu.launch import compute_type, row_tile
 
 PROGRAMS = 512
 """Programs that share the rows in the backward pass; each leaves a partial sum for γ and β."""
@@ -18,7 +18,7 @@ def layer_norm_elu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tenso
     x = x.contiguous()
     n, m = x.shape
     y = torch.empty_like(x)
-    rows, width = _block(m)
+    rows, width = row_tile(m)
     if x.numel():
         kernels.forward[(triton.cdiv(n, rows),)](
             x, weight, bias, y, n, eps, m=m, ACC=compute_type(x), RB=rows, MB=width
@@ -32,7 +32,7 @@ def layer_norm_elu_backward(
     grad, x = grad.contiguous(), x.contiguous()
     n, m = x.shape
     dx = torch.empty_like(x)
-    rows, width = _block(m)
+    rows, width = row_tile(m)
     programs = max(1, min(PROGRAMS, triton.cdiv(n, rows)))
     sums = torch.float64 if x.dtype == torch.float64 else torch.float32
     parts = x.new_zeros(programs, 2, m, dtype=sums)
@@ -42,12 +42,6 @@ def layer_norm_elu_backward(
         )
     of_weight, of_bias = parts[:, 0].sum(0), parts[:, 1].sum(0)
     return dx, of_weight.to(weight.dtype), of_bias.to(bias.dtype)
-
-
-def _block(m: int) -> tuple[int, int]:
-    """Rows and columns of a tile."""
-    width = triton.next_power_of_2(m)
-    return max(1, 1024 // width), width
 
 
 operators.fused.register_kernel("cuda")(layer_norm_elu)

@@ -1,0 +1,114 @@
+"""Triton kernels of PairNorm. Mathematics and names: ops/pairnorm.py.
+
+A tile is [RB, MB]: RB whole rows. Sums over all rows are partial sums per program, added in a fixed
+order: no atomics, the same bits every time. They are taken in ACC (float32, or float64 for float64
+data).
+"""
+
+import triton
+import triton.language as tl
+
+from deepgat.ops.gpu.draws import exact
+
+
+@triton.jit
+def _centred(x, mean, row, c, n, m: tl.constexpr, ACC: tl.constexpr):
+    """z of a block of rows, 0 beyond them; their places, and which of these are real."""
+    here = (row < n)[:, None] & (c < m)[None, :]
+    at = row[:, None] * m + c[None, :]
+    value = tl.load(x + at, mask=here, other=0).to(ACC)
+    centre = tl.load(mean + c, mask=c < m, other=0)
+    return tl.where(here, value - centre[None, :], 0.0), at, here
+
+
+@triton.jit
+def _square_length(square, n, eps, ACC: tl.constexpr):
+    """r² = ε + mean_v ‖z_v‖²."""
+    return exact(eps, ACC) + tl.load(square) / n
+
+
+@triton.jit
+def _by_own_length(g, z, here, scale, eps, ACC: tl.constexpr):
+    """dz of rows that are divided by ε + their own length: s g/ε where z = 0; 0 beyond the rows."""
+    length = tl.sqrt(tl.sum(z * z, axis=1))
+    divisor = exact(eps, ACC) + length
+    along = tl.sum(g * z, axis=1) / (tl.where(length == 0, 1.0, length) * divisor)
+    dz = (g - z * along[:, None]) * (exact(scale, ACC) / divisor)[:, None]
+    # The choice also keeps this product from being fused with the difference to the mean: dz is as
+    # large as 1/ε where z = 0, and what its rounding leaves would be the gradient of a single row.
+    return tl.where(here, dz, 0.0)
+
+
+@triton.jit
+def squares(
+    x, mean, parts, n, m: tl.constexpr, ACC: tl.constexpr, RB: tl.constexpr, MB: tl.constexpr
+):
+    """This program's share of Σ ‖z_v‖² in parts [programs]."""
+    c = tl.arange(0, MB)
+    sums = tl.zeros([RB, MB], ACC)
+    for first in range(tl.program_id(0) * RB, n, tl.num_programs(0) * RB):
+        row = first + tl.arange(0, RB).to(tl.int64)
+        z, _, _ = _centred(x, mean, row, c, n, m, ACC)
+        sums += z * z
+    tl.store(parts + tl.program_id(0), tl.sum(tl.sum(sums, axis=1), axis=0))
+
+
+@triton.jit
+def forward(
+    x, mean, square, y, n, scale, eps, m: tl.constexpr, INDIVIDUALLY: tl.constexpr,
+    ACC: tl.constexpr, RB: tl.constexpr, MB: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * RB + tl.arange(0, RB)
+    z, at, here = _centred(x, mean, row, tl.arange(0, MB), n, m, ACC)
+    if INDIVIDUALLY:
+        length = tl.sqrt(tl.sum(z * z, axis=1))
+        out = z * (exact(scale, ACC) / (exact(eps, ACC) + length))[:, None]
+    else:
+        out = z * (exact(scale, ACC) / tl.sqrt(_square_length(square, n, eps, ACC)))
+    tl.store(y + at, out, mask=here)
+
+
+@triton.jit
+def backward_sums(
+    grad, x, mean, parts, n, scale, eps, m: tl.constexpr, INDIVIDUALLY: tl.constexpr,
+    ACC: tl.constexpr, RB: tl.constexpr, MB: tl.constexpr,
+):  # fmt: skip
+    """This program's share in parts [programs, m + 1]: of Σ dz_v, or of Σ g_v and of Σ g_v·z_v.
+
+    With one length for all, Σ dz_v follows from Σ g_v, since Σ z_v = 0.
+    """
+    c = tl.arange(0, MB)
+    sums = tl.zeros([RB, MB], ACC)
+    along = tl.zeros([RB], ACC)
+    for first in range(tl.program_id(0) * RB, n, tl.num_programs(0) * RB):
+        row = first + tl.arange(0, RB).to(tl.int64)
+        z, at, here = _centred(x, mean, row, c, n, m, ACC)
+        g = tl.load(grad + at, mask=here, other=0).to(ACC)
+        if INDIVIDUALLY:
+            sums += _by_own_length(g, z, here, scale, eps, ACC)
+        else:
+            sums += g
+            along += tl.sum(g * z, axis=1)
+    mine = parts + tl.program_id(0) * (m + 1)
+    tl.store(mine + c, tl.sum(sums, axis=0), mask=c < m)
+    tl.store(mine + m, tl.sum(along, axis=0))
+
+
+@triton.jit
+def backward(
+    grad, x, mean, square, totals, dx, n, scale, eps, m: tl.constexpr,
+    INDIVIDUALLY: tl.constexpr, ACC: tl.constexpr, RB: tl.constexpr, MB: tl.constexpr,
+):  # fmt: skip
+    """dx, from totals [m + 1], the sums of all programs."""
+    row = tl.program_id(0).to(tl.int64) * RB + tl.arange(0, RB)
+    c = tl.arange(0, MB)
+    z, at, here = _centred(x, mean, row, c, n, m, ACC)
+    g = tl.load(grad + at, mask=here, other=0).to(ACC)
+    average = (tl.load(totals + c, mask=c < m, other=0) / n)[None, :]
+    if INDIVIDUALLY:
+        out = _by_own_length(g, z, here, scale, eps, ACC) - average
+    else:
+        squared = _square_length(square, n, eps, ACC)
+        along = tl.load(totals + m) / (n * squared)
+        out = (g - average - z * along) * (exact(scale, ACC) / tl.sqrt(squared))
+    tl.store(dx + at, out, mask=here)

@@ -1,0 +1,81 @@
+r"""PairNorm of a whole graph: ``deepgat::pair_norm`` and its gradient, for GPUs.
+
+.. math::
+    z_v = x_v - \frac{1}{n} \sum_u x_u, \qquad
+    y_v = \frac{s z_v}{\epsilon + \|z_v\|} \text{ (individually), or } \frac{s z_v}{r}, \quad
+    r^2 = \epsilon + \frac{1}{n} \sum_u \|z_u\|^2
+
+    dx_v = dz_v - \frac{1}{n} \sum_u dz_u, \qquad
+    dz_v = \frac{s}{\epsilon + \|z_v\|}
+        \Big( g_v - \frac{\langle g_v, z_v \rangle}{\|z_v\| (\epsilon + \|z_v\|)} z_v \Big)
+    \text{ or } \frac{s}{r} \Big( g_v - \frac{\sum_u \langle g_u, z_u \rangle}{n r^2} z_v \Big)
+
+x and y: [n, m]. Where z_v = 0 its length has the gradient 0, as torch's norm. Saved for the
+backward: x, the mean of its rows [m] and, with one length for all, Σ ‖z_v‖² [1].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def pair_norm(x: Tensor, scale: float, eps: float, individually: bool) -> Tensor:
+    """y: [n, m], of the type that PyG's formula has: autocast takes each row's length in float32.
+
+    The one length of all rows is a scalar, which leaves the type as it is.
+    """
+    widened = individually and torch.is_autocast_enabled(x.device.type)
+    stored = torch.promote_types(x.dtype, torch.float32) if widened else x.dtype
+    return fused(x, scale, eps, individually, stored)[0]
+
+
+@torch.library.custom_op("deepgat::pair_norm", mutates_args=())
+def fused(
+    x: Tensor, scale: float, eps: float, individually: bool, stored: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """y [n, m] of the type ``stored``; the mean of rows [m]; Σ ‖z_v‖² [1], [0] individually."""
+    raise RuntimeError(f"deepgat has no pair_norm kernel for {x.device}")
+
+
+@torch.library.custom_op("deepgat::pair_norm_backward", mutates_args=())
+def fused_backward(
+    grad: Tensor, x: Tensor, mean: Tensor, square: Tensor, scale: float, eps: float,
+    individually: bool,
+) -> Tensor:  # fmt: skip
+    """The gradient of x: [n, m]."""
+    raise RuntimeError(f"deepgat has no pair_norm kernel for {x.device}")
+
+
+@fused.register_fake
+def _(
+    x: Tensor, scale: float, eps: float, individually: bool, stored: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    y = torch.empty_like(x, dtype=stored, memory_format=torch.contiguous_format)
+    sums = torch.promote_types(x.dtype, torch.float32)
+    return y, x.new_empty(x.size(1), dtype=sums), x.new_empty(int(not individually), dtype=sums)
+
+
+@fused_backward.register_fake
+def _(
+    grad: Tensor, x: Tensor, mean: Tensor, square: Tensor, scale: float, eps: float,
+    individually: bool,
+) -> Tensor:  # fmt: skip
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    x, *ctx.plain, _ = inputs
+    _, *statistics = output
+    ctx.save_for_backward(x, *statistics)
+    ctx.mark_non_differentiable(*statistics)
+    ctx.set_materialize_grads(False)  # else two kernels would make zeros for the statistics
+
+
+def _backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor, None, None, None, None]:
+    return fused_backward(grad, *ctx.saved_tensors, *ctx.plain), None, None, None, None
+
+
+fused.register_autograd(_backward, setup_context=_setup)
