@@ -290,6 +290,7 @@ CHANGES: Mapping[str, Change] = {
             "class heads decay by the step, steps of 32 layers": Change(
                 {"step_depth": 32}, _BY_THE_STEP
             ),
+            "weights shared by steps": Change({"shared_steps": True}),
             "steps of 32 layers": Change({"step_depth": 32}),
             "steps of 8 layers": Change({"step_depth": 8}),
             "steps of 8 layers, targets sharpened by .7": Change(

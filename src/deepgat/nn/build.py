@@ -84,6 +84,7 @@ def stack_arguments(settings: ModelSettings, multi_label: bool) -> dict[str, Any
         "unit_features": settings.unit_features,
         "feature_norm": _feature_norm(settings),
         "step_depth": settings.step_depth,
+        "shared_steps": settings.shared_steps,
         "dropout": settings.layer_dropout,
         "attention_dropout": settings.attention_dropout,
         "input_dropout": _given(settings.input_dropout, settings.dropout),

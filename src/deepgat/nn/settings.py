@@ -98,7 +98,7 @@ GATE_LAYERS = ("same", "own")
 GATE_REDUCTIONS = ("mean", "sum")
 CLASS_HEADS = ("layer", "shared")
 COMPATIBILITIES = ("same-class", "learnt")
-LATER = ("compatibility", "attention_to", "dropout_depth", "step_depth")
+LATER = ("compatibility", "attention_to", "dropout_depth", "step_depth", "shared_steps")
 """Settings that there were not always; at their defaults they are as if there were none."""
 SHARES = (
     "dropout",
@@ -141,6 +141,9 @@ class ModelSettings:
     )
     step_depth: int = _choice(
         0, "with more layers than this, d, each goes d/L of the way from input to output; 0: all"
+    )
+    shared_steps: bool = _choice(
+        False, "one set of weights for the layers that together go the way of one of step_depth"
     )
     attention_dropout: float = _choice(0.0, "share of attention weights dropped in training")
     input_dropout: float | None = _choice(

@@ -75,6 +75,7 @@ class AttentionStack(nn.Module):
             way, h^l = h^(l-1) + (d/L) (F_l(h^(l-1)) − h^(l-1)), and has the β, τ and the like of
             layer ⌈l d/L⌉: L layers are smaller steps on the way that d layers go. 0: any number.
             For layers of one width, between an encoder and a readout.
+        shared_steps: layers with the same ⌈l d/L⌉ share their weights: any L has those of d layers.
         unit_features: divide every node's features by their sum before the first layer.
         feature_norm: applied to the features, made dense, before anything else.
         dropout, attention_dropout: on each layer's input, and on the attention weights.
@@ -115,6 +116,7 @@ class AttentionStack(nn.Module):
         class_bias: bool = False,
         clean_attention: bool = False,
         step_depth: int = 0,
+        shared_steps: bool = False,
         unit_features: bool = False,
         feature_norm: nn.Module | None = None,
         dropout: float = 0.0,
@@ -138,6 +140,7 @@ class AttentionStack(nn.Module):
         self.neighborhood = neighborhood
         self.edge_sampler = edge_sampler
         self.shared_layers = shared_layers
+        self.shared_steps = shared_steps
         self.clean_attention = clean_attention
         self.step_depth = step_depth if 0 < step_depth < layers else layers
         self.label_input: LabelInput = LabelsToPrediction() if label_input is None else label_input
@@ -205,7 +208,8 @@ class AttentionStack(nn.Module):
             )
 
         self.layers = nn.ModuleList()
-        for number in range(1, 2 if shared_layers else layers + 1):
+        sets = 1 if shared_layers else self.step_depth if shared_steps else layers
+        for number in range(1, sets + 1):
             if number <= self.label_hops:
                 width += self.label_input.layer_channels(self._heads_into(number), num_classes)
             make = partial(make_layer, number, width)
@@ -226,7 +230,17 @@ class AttentionStack(nn.Module):
     def gradient_share(self) -> float:
         """Of a gradient with whole steps, what steps leave of that of a layer's weights: as much
         of it as they go of the way; all where layers share their weights, since theirs add up."""
-        return 1.0 if self.shared_layers else self.step
+        return 1.0 if self.shared_layers or self.shared_steps else self.step
+
+    def place(self, number: int) -> int:
+        """⌈l d/L⌉: which of d layers' places layer l is in; l itself where steps are whole."""
+        return -(-number * self.step_depth // self.num_layers)
+
+    def _weights_of(self, number: int) -> nn.Module:
+        """The module that is layer l; others may be it as well."""
+        if self.shared_layers:
+            return self.layers[0]
+        return self.layers[(self.place(number) if self.shared_steps else number) - 1]
 
     def convolution_weights(self) -> list[nn.Parameter]:
         """What the layers multiply by: W₂, W^l of an identity map, W' of a skip, and biases.
@@ -317,7 +331,7 @@ class AttentionStack(nn.Module):
         """Some layers, one after the other."""
         states, predictions, attention = [], {}, []
         for number in numbers:
-            layer = self.layers[0 if self.shared_layers else number - 1]
+            layer = self._weights_of(number)
             z, before = None, h
             if number <= self.label_hops:
                 z = self._labels_of(number - 1, given.label_features, h)
@@ -329,7 +343,7 @@ class AttentionStack(nn.Module):
                 initial=given.initial,
                 label_features=z,
                 labels=given.labels,
-                number=-(-number * self.step_depth // self.num_layers),
+                number=self.place(number),
                 class_head=self.class_head,
                 clean_attention=self.clean_attention,
             )
