@@ -596,8 +596,9 @@ def test_class_heads_may_decay_differently_and_less_in_smaller_steps(layers, dec
         assert by_decay[key] == pytest.approx(expected), name
 
 
-def test_weights_that_all_layers_share_decay_as_with_whole_steps():
-    choices = {"layers": 8, "hidden": 4, "shared_layers": True}
+@pytest.mark.parametrize("shared", ["shared_layers", "shared_steps"])
+def test_weights_that_layers_share_decay_as_with_whole_steps(shared):
+    choices = {"layers": 8, "hidden": 4, shared: True}
     model = build_model(model_settings("gcnii", **choices, step_depth=2), 6, 3)
     groups = make_optimizer(model, TrainSettings(weight_decay_conv=0.1)).param_groups
     assert [group["weight_decay"] for group in groups] == [0.0, 0.1]

@@ -17,6 +17,8 @@ EXTRA = {
     "wide": {"preset": "authors", "layers": 2, "hidden": 3, "heads": 16},
     "two-out": {"preset": "authors", "layers": 3, "hidden": 4, "heads": 4, "output_heads": 2},
     "deep-heads": {"preset": "deep", "layers": 3, "hidden": 4, "heads": 4},
+    "deep-shared-steps": {"preset": "deep", "layers": 5, "hidden": 4, "heads": 4, "step_depth": 4,
+                          "shared_steps": True},
     "deep-steps": {"preset": "deep", "layers": 5, "hidden": 4, "heads": 4, "step_depth": 4},
     "shared": {"preset": "deep", "layers": 3, "hidden": 4, "heads": 2, "class_head": "shared",
                "detach_attention": False, "clean_attention": False},

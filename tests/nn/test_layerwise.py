@@ -24,6 +24,8 @@ EXTRA = {
     "appnp": {"preset": "appnp", "layers": 4, "hidden": 8},
     "oracle-in-gcnii": {"model": "oracle", "preset": "gcnii", "layers": 3, "hidden": 8},
     "steps": {"preset": "deep", "layers": 9, "hidden": 8, "step_depth": 4},
+    "shared steps": {"preset": "deep", "layers": 9, "hidden": 8, "step_depth": 4,
+                     "shared_steps": True},
     "steps and labels": {"preset": "deep", "layers": 5, "hidden": 8, "step_depth": 4,
                          "label_input": "layer", "label_hops": 2, "projection": True},
     "g2-own": {"preset": "g2", "layers": 3, "hidden": 8, "gate_layer": "own"},

@@ -73,6 +73,22 @@ def deep_literal(
     return run
 
 
+def shared_by_place(literal: Literal, depth: int) -> Literal:
+    """The same, where layer l has the weights that are stored for layer ⌈l d/L⌉."""
+
+    def run(x, nbrs, w, layers):
+        of_layers = {
+            f"layers.{layer - 1}.{name.split('.', 2)[2]}": weight
+            for layer in range(1, layers + 1)
+            for name, weight in w.items()
+            if name.startswith(f"layers.{systems.place(layer, layers, depth) - 1}.")
+        }
+        ends = {name: weight for name, weight in w.items() if not name.startswith("layers.")}
+        return literal(x, nbrs, ends | of_layers, layers)
+
+    return run
+
+
 def g2_literal(conv, p=2.5, mean=True, own=False, shared=True):
     return lambda x, nbrs, w, layers: systems.g2(
         x, nbrs, w, layers, p, mean, conv(nbrs, w), own, shared
@@ -175,6 +191,10 @@ CASES: dict[str, tuple[dict, Literal]] = {
             "step_depth": 2,
         },
         deep_literal(tau=3.0, ramp=2, last=1, own_heads=True, depth=2),
+    ),
+    "deep in smaller steps that share weights": (
+        {"model": "deep", "attention_from": 2, "step_depth": 3, "shared_steps": True},
+        shared_by_place(deep_literal(tau=3.0, first=2, own_heads=True, depth=3), 3),
     ),
     "deep, one class head": (ONE_HEAD, deep_literal()),
     "deep with gradients through the attention": (
@@ -485,6 +505,16 @@ def test_smaller_steps_average_noise_and_so_drop_more():
     assert shares_of(64, step_depth=0) == (0.6, 0.6, 0.6)
 
 
+@pytest.mark.parametrize(("layers", "sets"), [(2, 2), (3, 3), (4, 3), (7, 3)])
+def test_steps_that_share_weights_have_those_of_so_many_layers(layers, sets):
+    network = build_model(
+        model_settings("deep", layers=layers, hidden=4, step_depth=3, attention_from=1,
+                       shared_steps=True), 5, 3,
+    )  # fmt: skip
+    assert len(network.layers) == sets
+    assert [network.place(layer) for layer in (1, layers)] == [1, sets]
+
+
 def test_small_steps_survive_bf16():
     """Steps of 1/64 are below what bf16 tells apart from nothing."""
     torch.manual_seed(0)
@@ -589,6 +619,8 @@ def test_class_heads_are_those_of_the_layers_alone():
         ({"model": "deep", "dropout_depth": -1}, "dropout_depth is -1: expected 0 or more"),
         ({"model": "deep", "step_depth": -1}, "step_depth is -1: expected 0 or more"),
         ({"model": "deep", "dropout_depth": 16, "step_depth": 16}, "set one of them to 0"),
+        ({"model": "gcnii", "shared_steps": True}, "shared_steps is for layers"),
+        ({"model": "deep", "shared_steps": True, "shared_layers": True}, "shared_layers"),
         (
             {"model": "deep", "layers": 20, "attention_from": 17},
             "attention_from is 17, but 20 layers are steps on the way of 16: expected 1 to 16",

@@ -294,6 +294,12 @@ class ModelSettings:
                 f"dropout_depth is {self.dropout_depth} and step_depth is {self.step_depth}: each "
                 "says what dropout deep networks have; set one of them to 0"
             )
+        if self.shared_steps and not self.step_depth:
+            raise UserError(
+                "shared_steps is for layers that go a part of the way: set step_depth as well"
+            )
+        if self.shared_steps and self.shared_layers:
+            raise UserError("shared_steps and shared_layers are both set: leave one of them out")
         if self.class_head == "shared" and self.readout != "linear":
             raise UserError("class_head=shared is the readout's linear map: set readout=linear")
 
@@ -337,7 +343,7 @@ class ModelSettings:
             if name not in self.names():
                 raise unknown_name("model setting", name, self.names())
         if changes.get("dropout_depth"):  # it stands in the place of smaller steps
-            changes = {"step_depth": 0, **changes}
+            changes = {"step_depth": 0, "shared_steps": False, **changes}
         return replace(self, **changes)
 
 
