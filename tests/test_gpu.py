@@ -4,6 +4,7 @@ import copy
 import json
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -150,6 +151,30 @@ def test_attention_on_cuda_equals_that_on_the_cpu(name, kind, normalization):
         assert torch.equal(cuda, again), "CUDA gave other bits the second time"
 
 
+def assert_cuda_equals_cpu(run: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    """run(x) and its gradient: on both devices, and once more."""
+    direction, results = torch.randn_like(x), []
+    for device in (CPU, GPU, GPU):
+        leaf = x.to(device).requires_grad_()
+        out = run(leaf)
+        (gradient,) = torch.autograd.grad(out, leaf, direction.to(device))
+        results.append([out.detach().cpu(), gradient.cpu()])
+    for cpu, cuda, again in zip(*results, strict=True):
+        scale = max(1.0, float(cpu.abs().max())) if cpu.numel() else 1.0
+        torch.testing.assert_close(cuda, cpu, rtol=1e-3, atol=1e-5 * scale)
+        assert torch.equal(cuda, again), "CUDA gave other bits the second time"
+
+
+def assert_recordable(step: Callable[[], tuple[Tensor, Tensor]]) -> None:
+    expected = step()
+    recorded = Recorded(step, enabled=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # "cannot be recorded"
+        for _ in range(6):
+            found = recorded()
+    assert all(map(torch.equal, found, expected))
+
+
 @pytest.mark.parametrize("p", [1.0, 2.0, 2.5, 3.7])
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
 @pytest.mark.parametrize("name", [*GRAPHS, "hub of 2,000"])
@@ -157,18 +182,9 @@ def test_differences_on_cuda_equal_those_on_the_cpu(name, directed, p):
     n, edge_index = {**GRAPHS, "hub of 2,000": (2001, STAR)}[name]
     if not directed:
         edge_index = torch.cat([edge_index, edge_index.flip(0)], 1)
-    x, direction = torch.randn(n, 70), torch.randn(n, 70)
-    results = []
-    for device in (CPU, GPU, GPU):
-        near = Neighbors.from_edge_index(edge_index, n).to(device)
-        leaf = x.to(device).requires_grad_()
-        out = ops.neighbor_differences(near, leaf, p)
-        (gradient,) = torch.autograd.grad(out, leaf, direction.to(device))
-        results.append([out.detach().cpu(), gradient.cpu()])
-    for cpu, cuda, again in zip(*results, strict=True):
-        scale = max(1.0, float(cpu.abs().max())) if cpu.numel() else 1.0
-        torch.testing.assert_close(cuda, cpu, rtol=1e-3, atol=1e-5 * scale)
-        assert torch.equal(cuda, again), "CUDA gave other bits the second time"
+    near = Neighbors.from_edge_index(edge_index, n)
+    x = torch.randn(n, 70)
+    assert_cuda_equals_cpu(lambda x: ops.neighbor_differences(near.to(x.device), x, p), x)
 
 
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
@@ -181,13 +197,7 @@ def test_differences_can_be_recorded(directed):
         out = ops.neighbor_differences(near, x, 2.5)
         return out.detach(), torch.autograd.grad(out.sum(), x)[0]
 
-    expected = step()
-    recorded = Recorded(step, enabled=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # "cannot be recorded"
-        for _ in range(6):
-            found = recorded()
-    assert all(map(torch.equal, found, expected))
+    assert_recordable(step)
 
 
 @pytest.mark.parametrize("individually", [False, True], ids=["one length", "each its own"])
@@ -195,17 +205,7 @@ def test_differences_can_be_recorded(directed):
     "shape", [(0, 4), (1, 1), (1, 7), (5, 1), (300, 70), (40_000, 64), (50, 9000)]
 )
 def test_pair_norm_on_cuda_equals_that_on_the_cpu(shape, individually):
-    x, direction = torch.randn(shape) + 1, torch.randn(shape)
-    norm, results = PairNorm(1.5, individually), []
-    for device in (CPU, GPU, GPU):
-        leaf = x.to(device).requires_grad_()
-        out = norm(leaf)
-        (gradient,) = torch.autograd.grad(out, leaf, direction.to(device))
-        results.append([out.detach().cpu(), gradient.cpu()])
-    for cpu, cuda, again in zip(*results, strict=True):
-        scale = max(1.0, float(cpu.abs().max())) if cpu.numel() else 1.0
-        torch.testing.assert_close(cuda, cpu, rtol=1e-3, atol=1e-5 * scale)
-        assert torch.equal(cuda, again), "CUDA gave other bits the second time"
+    assert_cuda_equals_cpu(PairNorm(1.5, individually), torch.randn(shape) + 1)
 
 
 @pytest.mark.parametrize("autocast", [False, True], ids=["as it is", "autocast"])
@@ -234,13 +234,7 @@ def test_pair_norm_can_be_recorded(individually):
         out = norm(x)
         return out.detach(), torch.autograd.grad(out, x, direction)[0]
 
-    expected = step()
-    recorded = Recorded(step, enabled=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # "cannot be recorded"
-        for _ in range(6):
-            found = recorded()
-    assert all(map(torch.equal, found, expected))
+    assert_recordable(step)
 
 
 def test_lists_built_on_cuda_are_those_built_on_the_cpu():
