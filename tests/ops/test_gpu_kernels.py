@@ -258,7 +258,7 @@ CENTRED = {
 
 
 def ours(individually: bool) -> Callable[[Tensor], Tensor]:
-    return lambda x: pairnorm.pair_norm(x, 0.7, 1e-5, individually)
+    return lambda x: pairnorm.by_kernels(x, 0.7, 1e-5, individually)
 
 
 @pytest.mark.usefixtures("pairnorm_kernels")

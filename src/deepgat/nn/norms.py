@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import PairNorm as WholePairNorm
 
-from deepgat.ops import current_part, gpu, node_mean, pair_norm
+from deepgat.ops import current_part, node_mean, pair_norm
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -37,11 +37,4 @@ class PairNorm(WholePairNorm):
     """PyG's PairNorm; the centre and the mean length are those of all nodes of the graph."""
 
     def forward(self, x: Tensor) -> Tensor:  # the batches of PyG's are not needed here
-        if current_part() is None:
-            if x.is_cuda and x.dim() == 2 and x.is_floating_point() and gpu.available():
-                return pair_norm(x, self.scale, self.eps, self.scale_individually)
-            return super().forward(x)
-        x = x - node_mean(x)
-        if self.scale_individually:
-            return self.scale * x / (self.eps + x.norm(2, -1, keepdim=True))
-        return self.scale * x / (self.eps + node_mean(x.pow(2).sum(-1))).sqrt()
+        return pair_norm(x, self.scale, self.eps, self.scale_individually)

@@ -1,4 +1,4 @@
-r"""PairNorm of a whole graph: ``deepgat::pair_norm`` and its gradient, for GPUs.
+r"""PairNorm; of a whole graph on a GPU ``deepgat::pair_norm`` and its gradient.
 
 .. math::
     z_v = x_v - \frac{1}{n} \sum_u x_u, \qquad
@@ -21,9 +21,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from deepgat.ops.parts import current_part, node_mean
+
 
 def pair_norm(x: Tensor, scale: float, eps: float, individually: bool) -> Tensor:
-    """y: [n, m], of the type that PyG's formula has: autocast takes each row's length in float32.
+    """y: [n, m]; the sums are over all nodes, also where the graph is divided."""
+    from deepgat.ops import gpu
+
+    if x.is_cuda and x.dim() == 2 and current_part() is None and gpu.available():
+        return by_kernels(x, scale, eps, individually)
+    z = x - node_mean(x)
+    if individually:
+        return scale * z / (eps + z.norm(2, -1, keepdim=True))
+    return scale * z / (eps + node_mean(z.pow(2).sum(-1))).sqrt()
+
+
+def by_kernels(x: Tensor, scale: float, eps: float, individually: bool) -> Tensor:
+    """y, of the type that PyG's formula has: autocast takes each row's length in float32.
 
     The one length of all rows is a scalar, which leaves the type as it is.
     """

@@ -12,7 +12,7 @@ from torch import Tensor
 from deepgat.ops import draws
 from deepgat.ops.attention import LISTS, NONE, register_kernels
 from deepgat.ops.gpu import attention_kernels as kernels
-from deepgat.ops.gpu.launch import compute_type, tiles_for, two_floats
+from deepgat.ops.gpu.launch import compute_type, sum_type, tiles_for, two_floats
 
 ROW, LOG_SUM, WEIGHTED = 0, 1, 2
 
@@ -28,7 +28,7 @@ class _Problem:
         self.lists = dict(zip(LISTS, lists, strict=True))
         self.n, self.heads, self.channels = value.shape
         self.acc = compute_type(value)
-        self.sums = torch.float64 if value.dtype == torch.float64 else torch.float32
+        self.sums = sum_type(value)
         self.kind, self.activation, self.shared = kind, activation, shared
         self.score_channels = query.size(2) if kind != NONE else 1
         """A; the activated query is padded to the tile's width."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from deepgat.ops.differences import VALUE, register_pass
 from deepgat.ops.gpu import differences_kernels as kernels
-from deepgat.ops.gpu.launch import compute_type, two_floats
+from deepgat.ops.gpu.launch import compute_type, sum_type, two_floats
 from deepgat.ops.gpu.matmul_kernels import merge
 
 MOST_ENTRIES, COLUMNS = 32, 64
@@ -31,8 +31,7 @@ def run_pass(
     blocks = triton.cdiv(width, columns)
     entries = min(MOST_ENTRIES, triton.next_power_of_2(max(1, index.numel() // n)))
     slots = pieces.size(0) - n + hubs.size(0)  # a hub of p pieces adds p − 1 to the n
-    sums = torch.float64 if x.dtype == torch.float64 else torch.float32
-    part = x.new_empty(slots, width, dtype=sums)
+    part = x.new_empty(slots, width, dtype=sum_type(x))
     exponent = power if kind == VALUE else power - 1
     twice = int(2 * exponent) if (2 * exponent).is_integer() else -1
     kernels.differences[(pieces.size(0), blocks)](

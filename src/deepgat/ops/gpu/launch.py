@@ -15,6 +15,8 @@ LARGEST = 2048
 """Numbers in the largest tile of gathered rows: more spill out of the registers."""
 PER_WARP = 1024
 """Numbers of a tile that one warp holds: 32 in each thread."""
+PROGRAMS = 512
+"""Programs that share the rows of a sum over all of them; each leaves a partial sum."""
 
 
 class Tiles(NamedTuple):
@@ -47,8 +49,8 @@ def _tiles(heads: int, channels: int, score_channels: int, usual: int, largest: 
 
 
 def row_tile(m: int) -> tuple[int, int]:
-    """Rows and columns of a tile of whole rows of m numbers."""
-    width = _power(m)
+    """Rows and columns of a tile as wide as rows of m numbers."""
+    width = _power(max(1, m))
     return max(1, 1024 // width), width
 
 
@@ -60,6 +62,11 @@ def _power(x: int) -> int:
 def compute_type(x: Tensor) -> Any:
     """The type sums are taken in."""
     return tl.float64 if x.dtype == torch.float64 else tl.float32
+
+
+def sum_type(x: Tensor) -> torch.dtype:
+    """The same, as torch calls it."""
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def two_floats(x: float) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from deepgat.ops import draws
 from deepgat.ops import matmul as operators
 from deepgat.ops.gpu import matmul_kernels as kernels
-from deepgat.ops.gpu.launch import compute_type, two_floats
+from deepgat.ops.gpu.launch import compute_type, sum_type, two_floats
 
 ENTRIES, COLUMNS, BLOCK = 32, 64, 1024
 
@@ -27,8 +27,7 @@ def sparse_matmul(
     columns = min(COLUMNS, triton.next_power_of_2(width))
     blocks = triton.cdiv(width, columns)
     slots = pieces.size(0) - rows + hubs.size(0)
-    sums = torch.float64 if dense.dtype == torch.float64 else torch.float32
-    part = dense.new_empty(slots, width, dtype=sums)
+    part = dense.new_empty(slots, width, dtype=sum_type(dense))
     kernels.sparse_matmul[(pieces.size(0), blocks)](
         pieces, index, index if position is None else position, values, dense,
         index if seed is None else seed, out, part,

@@ -8,10 +8,7 @@ from torch import Tensor
 
 from deepgat.ops import norm as operators
 from deepgat.ops.gpu import norm_kernels as kernels
-from deepgat.ops.gpu.launch import compute_type, row_tile
-
-PROGRAMS = 512
-"""Programs that share the rows in the backward pass; each leaves a partial sum for γ and β."""
+from deepgat.ops.gpu.launch import PROGRAMS, compute_type, row_tile, sum_type
 
 
 def layer_norm_elu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -34,8 +31,7 @@ def layer_norm_elu_backward(
     dx = torch.empty_like(x)
     rows, width = row_tile(m)
     programs = max(1, min(PROGRAMS, triton.cdiv(n, rows)))
-    sums = torch.float64 if x.dtype == torch.float64 else torch.float32
-    parts = x.new_zeros(programs, 2, m, dtype=sums)
+    parts = x.new_zeros(programs, 2, m, dtype=sum_type(x))
     if x.numel():
         kernels.backward[(programs,)](
             grad, x, weight, bias, dx, parts, n, eps, m=m, ACC=compute_type(x), RB=rows, MB=width

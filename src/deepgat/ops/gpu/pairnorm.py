@@ -8,10 +8,7 @@ from torch import Tensor
 
 from deepgat.ops import pairnorm as operators
 from deepgat.ops.gpu import pairnorm_kernels as kernels
-from deepgat.ops.gpu.launch import PER_WARP, compute_type, row_tile, two_floats
-
-PROGRAMS = 512
-"""Programs that share the rows of a sum over all of them; each leaves a partial sum."""
+from deepgat.ops.gpu.launch import PER_WARP, PROGRAMS, compute_type, row_tile, sum_type, two_floats
 
 
 def pair_norm(
@@ -20,7 +17,7 @@ def pair_norm(
     x = x.contiguous()
     n, m = x.shape
     y = torch.empty_like(x, dtype=stored)
-    sums = torch.promote_types(x.dtype, torch.float32)
+    sums = sum_type(x)
     mean = x.mean(0, dtype=sums)
     if not x.numel():
         return y, mean, x.new_zeros(int(not individually), dtype=sums)
