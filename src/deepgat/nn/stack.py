@@ -178,6 +178,13 @@ class AttentionStack(nn.Module):
                 "set encoder=linear and readout=linear"
             )
 
+        shared = shared_layers or (shared_steps and self.step_depth < layers)
+        if shared and self.label_hops and self.label_input.layer_channels(heads, num_classes):
+            raise UserError(
+                "layers that share their weights have inputs of one width, and some of them would "
+                "see labels in theirs: set label_hops=0, or label_input=prediction"
+            )
+
         def make_layer(number: int, in_width: int) -> Layer:
             to_classes = number == layers and project and not self.readout.takes_width
             sees_labels = number <= self.label_hops
@@ -229,7 +236,8 @@ class AttentionStack(nn.Module):
     @property
     def gradient_share(self) -> float:
         """Of a gradient with whole steps, what steps leave of that of a layer's weights: as much
-        of it as they go of the way; all where layers share their weights, since theirs add up."""
+        of it as they go of the way; all where layers share their weights, since theirs add up (to
+        all on average, where L is no multiple of d)."""
         return 1.0 if self.shared_layers or self.shared_steps else self.step
 
     def place(self, number: int) -> int:
