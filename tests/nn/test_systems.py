@@ -647,8 +647,15 @@ def test_settings_refuse_what_has_no_meaning(choices, sentence):
         ({"model": "gcn", "preset": "standard", "layers": 3, "step_depth": 2}, "one width"),
         ({"model": "gcn", "preset": "standard", "shared_layers": True}, "share their weights"),
         (
-            {"model": "deep", "layers": 5, "step_depth": 4, "shared_steps": True,
-             "projection": True, "label_hops": 2, "label_input": "layer"},
+            {
+                "model": "deep",
+                "layers": 5,
+                "step_depth": 4,
+                "shared_steps": True,
+                "projection": True,
+                "label_hops": 2,
+                "label_input": "layer",
+            },
             "would see labels in theirs: set label_hops=0",
         ),
         ({"model": "deepgat", "preset": "gcnii", "label_input": "layer"}, "keeps its width"),
