@@ -75,7 +75,7 @@ class AttentionStack(nn.Module):
             way, h^l = h^(l-1) + (d/L) (F_l(h^(l-1)) − h^(l-1)), and has the β, τ and the like of
             layer ⌈l d/L⌉: L layers are smaller steps on the way that d layers go. 0: any number.
             For layers of one width, between an encoder and a readout.
-        shared_steps: layers with the same ⌈l d/L⌉ share their weights: any L has those of d layers.
+        shared_steps: layers with the same ⌈l d/L⌉ share their weights, which are those of d layers.
         unit_features: divide every node's features by their sum before the first layer.
         feature_norm: applied to the features, made dense, before anything else.
         dropout, attention_dropout: on each layer's input, and on the attention weights.
@@ -244,8 +244,8 @@ class AttentionStack(nn.Module):
         """⌈l d/L⌉: which of d layers' places layer l is in; l itself where steps are whole."""
         return -(-number * self.step_depth // self.num_layers)
 
-    def _weights_of(self, number: int) -> nn.Module:
-        """The module that is layer l; others may be it as well."""
+    def _layer(self, number: int) -> nn.Module:
+        """Layer l; where layers share their weights, also others."""
         if self.shared_layers:
             return self.layers[0]
         return self.layers[(self.place(number) if self.shared_steps else number) - 1]
@@ -339,7 +339,7 @@ class AttentionStack(nn.Module):
         """Some layers, one after the other."""
         states, predictions, attention = [], {}, []
         for number in numbers:
-            layer = self._weights_of(number)
+            layer = self._layer(number)
             z, before = None, h
             if number <= self.label_hops:
                 z = self._labels_of(number - 1, given.label_features, h)

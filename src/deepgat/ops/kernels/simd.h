@@ -208,8 +208,6 @@ inline void add_rows(Vec<T>* sum, const T* w, const T* base, int64_t step, int l
   for (int b = 0; b < B; ++b) sum[b] = part[b];
 }
 
-// Dropout: a hash of (seed, row, column[, head]), so forward and backward agree and nothing is
-// stored. ops/draws.py is the definition.
 // Inside a parallel region: the sums of hubs, in the order of their pieces. A hub is (row of `out`,
 // first row of `parts`, end of them).
 template <class T>
@@ -224,6 +222,8 @@ inline void join_pieces(const int64_t* hubs, int64_t num_hubs, int64_t columns, 
   }
 }
 
+// Dropout: a hash of (seed, row, column[, head]), so forward and backward agree and nothing is
+// stored. ops/draws.py is the definition.
 template <class U>
 inline U mix(U x) {
   x ^= x >> 16;
