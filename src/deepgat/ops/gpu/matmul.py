@@ -9,9 +9,11 @@ from torch import Tensor
 from deepgat.ops import draws
 from deepgat.ops import matmul as operators
 from deepgat.ops.gpu import matmul_kernels as kernels
-from deepgat.ops.gpu.launch import compute_type, sum_type, two_floats
+from deepgat.ops.gpu.launch import compute_type, row_tile, sum_type, two_floats
 
-ENTRIES, COLUMNS, BLOCK = 32, 64, 1024
+ENTRIES, COLUMNS = 32, 64
+WIDEST = 1024
+"""Columns of a tile of dropout, at most."""
 
 
 def sparse_matmul(
@@ -47,11 +49,13 @@ def drop_entries(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
     """``deepgat::drop_entries``: [n, m] → [n, m]."""
     x = x.contiguous()
     out = torch.empty_like(x)
+    n, m = x.shape
+    rows, columns = row_tile(min(m, WIDEST))
     if x.numel():
-        kernels.drop_entries[(triton.cdiv(x.numel(), BLOCK),)](
-            x, seed, out, x.size(1), x.numel(), draws.threshold(dropout),
-            two_floats(1 / (1 - dropout) if dropout < 1 else 0.0),
-            NAMED=seed.numel() > 1, ACC=compute_type(x), BLOCK=BLOCK,
+        kernels.drop_entries[(triton.cdiv(n, rows), triton.cdiv(m, columns))](
+            x, seed, out, n, draws.threshold(dropout),
+            two_floats(1 / (1 - dropout) if dropout < 1 else 0.0), m,
+            NAMED=seed.numel() > 1, ACC=compute_type(x), RB=rows, MB=columns,
         )  # fmt: skip
     return out
 

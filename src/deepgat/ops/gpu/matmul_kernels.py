@@ -56,11 +56,15 @@ def merge(hubs, part, out, width, ACC: tl.constexpr, MB: tl.constexpr):
 
 @triton.jit
 def drop_entries(
-    x, seed, out, width, numel, threshold, factor,
-    NAMED: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr,
+    x, seed, out, height, threshold, factor, width: tl.constexpr,
+    NAMED: tl.constexpr, ACC: tl.constexpr, RB: tl.constexpr, MB: tl.constexpr,
 ):  # fmt: skip
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    row, column = tl.minimum(at, numel - 1) // width, at % width
-    m = keep_entry(tl.load(seed), named(seed, row, NAMED), column, threshold, factor, ACC)
-    number = tl.load(x + at, mask=at < numel, other=0).to(ACC)
-    tl.store(out + at, number * m, mask=at < numel)
+    """A tile of RB rows and MB columns."""
+    row = tl.program_id(0).to(tl.int64) * RB + tl.arange(0, RB)
+    column = tl.program_id(1) * MB + tl.arange(0, MB)
+    name = named(seed, tl.minimum(row, height - 1), NAMED)
+    kept = keep_entry(tl.load(seed), name[:, None], column[None, :], threshold, factor, ACC)
+    at = row[:, None] * width + column[None, :]
+    here = (row < height)[:, None] & (column < width)[None, :]
+    number = tl.load(x + at, mask=here, other=0).to(ACC)
+    tl.store(out + at, number * kept, mask=here)
