@@ -214,15 +214,43 @@ def test_sparse_products(dropout, longest):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-def test_drop_entries():
-    x = torch.randn(37, 5, device=DEVICE, dtype=torch.float64)
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(
+    "shape", [(37, 5), (1, 1), (7, 1), (20, 64), (3, 1025), (2, 2500), (5, 0), (0, 5), (0, 0)]
+)
+def test_drop_entries(shape, named):
+    x = torch.randn(shape, device=DEVICE, dtype=torch.float64)
     seed = torch.tensor([9], device=DEVICE)
-    row = torch.arange(37, device=DEVICE).unsqueeze(1)
-    mask = draws.keep_entries(row, torch.arange(5, device=DEVICE), 0.3, seed)
+    if named:
+        seed = draws.numbered(seed, torch.randperm(1000, device=DEVICE)[: shape[0]])
+    row, column = (torch.arange(count, device=DEVICE) for count in shape)
+    mask = draws.keep_entries(row.unsqueeze(1), column, 0.3, seed)
     torch.testing.assert_close(gpu_matmul.drop_entries(x, seed, 0.3), x * mask, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (5, 7), (70, 64)])
+def test_entries_of_bfloat16_are_dropped_by_the_same_mask():
+    x = torch.ones(9, 70, device=DEVICE)
+    seed = torch.tensor([9], device=DEVICE)
+    expected = gpu_matmul.drop_entries(x, seed, 0.5)
+    assert torch.equal(gpu_matmul.drop_entries(x.bfloat16(), seed, 0.5).float(), expected)
+    assert 0 < expected.count_nonzero() < expected.numel()
+
+
+@pytest.mark.parametrize("longest", [2, 512])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_equal_scores_are_counted(heads, longest):
+    near = lists_of(9, 40, True, longest)
+    value = torch.randn(9, heads, 2, dtype=torch.float64, device=DEVICE)
+    none = value.new_empty(0)
+    seed = torch.tensor([0], device=DEVICE)
+    lists = [getattr(near, name) for name in attention.LISTS]
+    inputs = (none, none, value, None, seed, attention.NONE, attention.AS_IS, 1.0, 0.0)
+    _, log_sum = gpu.forward(lists, *inputs, True, False, False, 0.0)
+    expected = near.ptr.diff().double().log().unsqueeze(1).expand(-1, heads)
+    torch.testing.assert_close(log_sum, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 7), (70, 64), (4, 0), (0, 4)])
 def test_layer_norm_with_elu(shape):
     with DEVICE:
         x, grad = torch.randn(2, *shape, dtype=torch.float64)

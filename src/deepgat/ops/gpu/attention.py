@@ -15,6 +15,8 @@ from deepgat.ops.gpu import attention_kernels as kernels
 from deepgat.ops.gpu.launch import compute_type, sum_type, tiles_for, two_floats
 
 ROW, LOG_SUM, WEIGHTED = 0, 1, 2
+PIECES = 512
+"""Pieces of lists that one program counts."""
 
 
 class _Problem:
@@ -115,10 +117,16 @@ def forward(
     }
     tiles = p.tiles
     for stage in (LOG_SUM, WEIGHTED) if symmetric_normalization else (ROW,):
-        kernels.forward[(pieces.size(0), tiles.head_blocks)](
-            pieces=pieces, source=p.lists["source"], out=out, log_sum=log_sum,
-            **room, **p.tensors, **p.numbers, **p.shape, STAGE=stage, num_warps=tiles.warps,
-        )  # fmt: skip
+        if stage == LOG_SUM and kind == NONE and bias is None:
+            kernels.count[(triton.cdiv(pieces.size(0), PIECES),)](
+                pieces, pieces.size(0), log_sum, room["part_top"], room["part_total"],
+                H=p.heads, ACC=p.acc, RB=PIECES,
+            )  # fmt: skip
+        else:
+            kernels.forward[(pieces.size(0), tiles.head_blocks)](
+                pieces=pieces, source=p.lists["source"], out=out, log_sum=log_sum,
+                **room, **p.tensors, **p.numbers, **p.shape, STAGE=stage, num_warps=tiles.warps,
+            )  # fmt: skip
         if hubs.size(0):
             kernels.merge_forward[(hubs.size(0), tiles.head_blocks)](
                 hubs=hubs, out=out, log_sum=log_sum, **room, heads=p.heads, channels=p.channels,

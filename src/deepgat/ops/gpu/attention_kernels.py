@@ -165,6 +165,25 @@ def forward(
 
 
 @triton.jit
+def count(
+    pieces, number, log_sum, part_top, part_total,
+    H: tl.constexpr, ACC: tl.constexpr, RB: tl.constexpr,
+):  # fmt: skip
+    """Stage LOG_SUM of RB pieces where all scores are 0: exp(L_v) is the number of neighbours."""
+    place = tl.program_id(0).to(tl.int64) * RB + tl.arange(0, RB)
+    here = place < number
+    piece = pieces + place * 4
+    v, slot = tl.load(piece, mask=here, other=0), tl.load(piece + 3, mask=here, other=0)
+    end, begin = tl.load(piece + 2, mask=here, other=1), tl.load(piece + 1, mask=here, other=0)
+    total = (end - begin).to(ACC)
+    whole, part = here & (slot < 0), here & (slot >= 0)
+    for h in tl.static_range(H):
+        tl.store(log_sum + v * H + h, tl.log(total), mask=whole)
+        tl.store(part_top + slot * H + h, tl.zeros_like(total), mask=part)
+        tl.store(part_total + slot * H + h, total, mask=part)
+
+
+@triton.jit
 def merge_forward(
     hubs, out, log_sum, part_sum, part_top, part_total, heads, channels,
     STAGE: tl.constexpr, ACC: tl.constexpr, HB: tl.constexpr, DB: tl.constexpr,
