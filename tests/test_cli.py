@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 import typer.main
 from typer.testing import CliRunner
 
@@ -382,6 +383,17 @@ def test_resume_keeps_finished_runs(run, tmp_path, monkeypatch):
     assert trained == [2, 0, 1]
     run(*command, "--seeds", "0-1", "--layers", "3")
     assert trained == [2, 0, 1, 0, 1]
+
+
+def test_a_full_gpu_is_a_sentence(run, monkeypatch):
+    def train(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has")
+
+    monkeypatch.setattr(TRAIN, "train_once", train)
+    result = run("train", "csbm", "--epochs", "1")
+    assert result.code == 2
+    assert "the memory of the GPU is full (2.50 GiB more were asked for): let fewer" in result.err
+    assert "Traceback" not in result.err
 
 
 def test_resume_trains_a_damaged_run_again(run, tmp_path):

@@ -16,7 +16,7 @@ from deepgat.cli.show import OUT
 from deepgat.cli.watch import RunsView, duration
 from deepgat.experiments import RunSpec, Store, run_all, runner
 from deepgat.experiments.entries import ARRAYS
-from deepgat.experiments.runner import Failed, Finished, Planned, Started, Stepped
+from deepgat.experiments.runner import Failed, Finished, Planned, PutOff, Started, Stepped
 from deepgat.train import Epoch
 
 sys.path.insert(0, str(Path(__file__).parent / "experiments"))
@@ -298,6 +298,13 @@ def test_the_view_shows_what_runs_what_is_left_and_what_failed():
     assert "epoch 7  val 75.00" in text
     assert "test 90.00" in text
     assert "the loss became [nan]" in text
+
+    view(PutOff(specs[1]))
+    console.print(view._picture())
+    text = console.export_text()
+    assert "2/3" in text
+    assert "epoch 7" not in text
+    assert "no memory left on the GPU: tried again after the others" in text
 
 
 def test_durations():

@@ -1,7 +1,9 @@
 """The training loop: what is the same twice, what is kept, what is never read, what is refused."""
 
 import copy
+import gc
 import math
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -226,6 +228,26 @@ def test_every_epoch_is_shown_and_names_the_best_so_far():
     assert seen == fitted.history
     for count, epoch in enumerate(seen, start=1):
         assert epoch.best_number == min(seen[:count], key=lambda e: e.val_loss).number
+
+
+@pytest.mark.parametrize("preset", ["authors", "deep"])
+def test_nothing_of_a_training_waits_for_the_garbage_collector(preset, monkeypatch):
+    """On a GPU that would be its memory."""
+    seen = []
+
+    class Watched(deepgat.train.Epochs):
+        def __init__(self, *args) -> None:
+            super().__init__(*args)
+            seen.extend(weakref.ref(item) for item in (self, self.optimizer))
+
+    monkeypatch.setattr(deepgat.train, "Epochs", Watched)
+    gc.collect()
+    gc.disable()
+    try:
+        train_once(tiny_dataset(), plan("deepgat", preset), 0)
+        assert [item() for item in seen] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_training_learns():

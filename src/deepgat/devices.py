@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,16 @@ def choose_device(name: str) -> torch.device:
             f"the device {name!r} cannot be used here: choose auto, cpu or cuda"
         ) from error
     return device
+
+
+def out_of_memory(error: torch.OutOfMemoryError) -> str:
+    """What that means to a user, in a sentence."""
+    wanted = re.search(r"Tried to allocate ([\d.]+ \w+)", str(error))
+    size = f" ({wanted[1]} more were asked for)" if wanted else ""
+    return (
+        f"the memory of the GPU is full{size}: let fewer programs or workers share it, train in "
+        "batches (--train batches=clusters), or use the CPU (--device cpu)"
+    )
 
 
 def autocast(precision: str, device: torch.device) -> Any:

@@ -168,9 +168,13 @@ class Epochs:
         return nullcontext() if self.averaged is None else self.averaged.in_place()
 
     def release(self) -> None:
+        """Free the memory: there are no epochs after this."""
         for step in self.steps.values():
             step.release()
         self.validate.release()
+        # methods of this object, which else would wait, with all data, for the garbage collector
+        self.steps.clear()
+        del self.validate
 
     def _take(self, graph: GraphInputs) -> tuple[Tensor, LayerOutputs]:
         """A step on one graph: replayed, where it was recorded."""

@@ -19,6 +19,9 @@ LOG = "DEEPGAT_TEST_LOG"
 FAILING, KILLED, WAITING, KILLED_ONCE = 1001, 1002, 1003, 1004
 """Seeds of runs that fail, whose process is killed, and that go on for a minute; the last one's
 process is killed the first time only, if there is a log."""
+LARGE, LONG = 1005, 1006
+"""Seeds of a run that has no room until the second one is over, and of that one, which waits for
+the first to be refused."""
 
 
 def spec(seed: int = 0, layers: int = 2, dataset: str = "csbm", **analysis) -> RunSpec:
@@ -100,6 +103,17 @@ def fake(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
                 on_epoch(Epoch(number, 0.0, 0.0, 0.0))
     tell(wanted.signature)
     return Made(record_of(wanted), arrays_of(wanted))
+
+
+def crowding(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
+    """Runs of which two do not fit into the memory of a GPU together."""
+    log = Path(os.environ[LOG])
+    if wanted.seed == LARGE and spec(seed=LONG).signature not in told(log):
+        tell("refused")
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 18.00 MiB. GPU 0 has")
+    while wanted.seed == LONG and "refused" not in told(log):
+        time.sleep(0.01)
+    return fake(wanted, device, on_epoch)
 
 
 def tell(line: str) -> None:

@@ -15,10 +15,23 @@ import pytest
 from deepgat.errors import UserError
 from deepgat.experiments import RunSpec, Store, run_all, runner, spec_of
 from deepgat.experiments.costs import Forecast, in_order, work_of
-from deepgat.experiments.runner import Event, Failed, Finished, Planned, Started, Stepped
+from deepgat.experiments.runner import Event, Failed, Finished, Planned, PutOff, Started, Stepped
 from deepgat.experiments.work import Made, OnEpoch, perform
 
-from jobs import FAILING, KILLED, LOG, WAITING, fake, harmful, record_of, spec, told
+from jobs import (
+    FAILING,
+    KILLED,
+    LARGE,
+    LOG,
+    LONG,
+    WAITING,
+    crowding,
+    fake,
+    harmful,
+    record_of,
+    spec,
+    told,
+)
 
 
 @pytest.fixture
@@ -112,6 +125,26 @@ class TestRunner:
         outcome = run_all(specs, store, workers=1, device="cpu", perform=harmful)
         assert list(outcome.failed) == [specs[0].signature]
         assert outcome.made == 2
+
+    def test_a_run_without_room_beside_others_is_made_after_them(self, store, log):
+        specs = [spec(seed=seed) for seed in (LARGE, LONG, 0)]
+        events: list[Event] = []
+        outcome = run_all(
+            specs, store, workers=2, device="cpu", perform=crowding, on_event=events.append
+        )
+        assert outcome.made == 3
+        assert outcome.failed == store.failures() == {}
+        large = [type(e) for e in events if getattr(e, "spec", None) == specs[0]]
+        assert large == [Started, PutOff, Started, Finished]
+        assert events[-1].spec == specs[0]
+
+    def test_a_run_without_room_of_its_own_has_failed(self, store, log):
+        specs = [spec(seed=LARGE), spec(seed=0)]
+        outcome = run_all(specs, store, workers=2, device="cpu", perform=crowding)
+        assert outcome.made == 1
+        assert list(outcome.failed) == [specs[0].signature]
+        assert "memory of the GPU is full (18.00 MiB more" in outcome.failed[specs[0].signature]
+        assert {name: f["error"] for name, f in store.failures().items()} == outcome.failed
 
     def test_ctrl_c_keeps_what_finished_and_stops_the_rest(self, store, log, heeds_ctrl_c):
         specs = [spec(seed=0), spec(seed=WAITING)]

@@ -29,6 +29,7 @@ from deepgat.cli.show import ERR
 from deepgat.cli.store import store_app
 from deepgat.cli.train import train
 from deepgat.cli.tune import tune
+from deepgat.devices import out_of_memory
 from deepgat.distributed import LostTeamError, launch
 from deepgat.errors import UserError, printable
 
@@ -82,9 +83,10 @@ def main() -> None:
     warnings.showwarning = _show_warning
     try:
         app()
-    except UserError as error:
+    except (UserError, torch.OutOfMemoryError) as error:
+        text = str(error) if isinstance(error, UserError) else out_of_memory(error)
         if launch.give_up(2):
-            ERR.print(f"[bold red]error:[/] {escape(printable(str(error)))}", soft_wrap=True)
+            ERR.print(f"[bold red]error:[/] {escape(printable(text))}", soft_wrap=True)
         sys.exit(0 if launch.VERDICT in os.environ else 2)
     except LostTeamError as error:
         ERR.print(f"[yellow]note:[/] {escape(printable(str(error)))}", soft_wrap=True)

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from deepgat.cli.show import ERR, percent
 from deepgat.experiments import Event, RunSpec
-from deepgat.experiments.runner import Failed, Finished, Planned, Started, Stepped
+from deepgat.experiments.runner import Failed, Finished, Planned, PutOff, Started, Stepped
 from deepgat.train import Epoch
 
 LATEST = 5
@@ -86,6 +86,12 @@ class RunsView:
                 self.latest.append((spec, f"failed: {error}"))
                 self.bar.advance(self.task)
                 self._line(f"{_progress(self.bar)}  {describe(spec)} failed: {error}")
+
+            case PutOff(spec):
+                self.running.pop(spec, None)
+                note = "no memory left on the GPU: tried again after the others"
+                self.latest.append((spec, note))
+                self._line(f"{_progress(self.bar)}  {describe(spec)}: {note}")
 
     def _line(self, text: str) -> None:
         if not self.quiet and not ERR.is_terminal:

@@ -19,7 +19,7 @@ from deepgat.experiments.runner import SECONDS_BETWEEN_LOOKS, Session, Started
 from deepgat.experiments.spec import RunSpec
 from deepgat.experiments.store import Store
 from deepgat.experiments.work import Perform
-from deepgat.experiments.worker import Broken, Busy, Done, attempt
+from deepgat.experiments.worker import Answer, attempt
 
 MOST_DEATHS = 3
 """Workers that may die over one run before it counts as failed."""
@@ -27,7 +27,7 @@ MOST_DEATHS = 3
 
 def remote_attempt(
     folder: Path, spec: RunSpec, device: str, threads: int, perform: Perform
-) -> Done | Busy | Broken:
+) -> Answer:
     """What a worker of the cluster does with one run."""
     torch.set_num_threads(threads)
     return attempt(Store(folder, create=False), spec, device, perform)

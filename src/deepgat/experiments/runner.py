@@ -26,7 +26,7 @@ from deepgat.experiments.entries import Record
 from deepgat.experiments.spec import RunSpec
 from deepgat.experiments.store import Store
 from deepgat.experiments.work import Perform, perform
-from deepgat.experiments.worker import Broken, Busy, Done, Ready, Step, worker_main
+from deepgat.experiments.worker import Answer, Broken, Busy, Done, NoRoom, Ready, Step, worker_main
 from deepgat.train import Epoch, choose_device
 
 START_METHOD = "spawn"
@@ -76,7 +76,14 @@ class Failed:
     error: str
 
 
-Event: TypeAlias = Planned | Started | Stepped | Finished | Failed
+@dataclass(frozen=True)
+class PutOff:
+    """The GPU had no memory left for the run beside the others: it will be made after them."""
+
+    spec: RunSpec
+
+
+Event: TypeAlias = Planned | Started | Stepped | Finished | Failed | PutOff
 
 
 @dataclass
@@ -178,13 +185,15 @@ class _Worker:
             self.process.start()
         theirs.close()  # so that the end of the process ends the connection
         self.spec: RunSpec | None = None
+        self.beside = 0
+        """The most others that were running at some time during the run."""
         self.ready = False
         self.gone = False
         self.spent = False
-        """A run failed in it; what that left behind, on a GPU above all, must not meet the next."""
+        """What a failure left behind in it, on a GPU above all, must not meet the next run."""
 
     def give(self, spec: RunSpec) -> None:
-        self.spec, self.ready = spec, False
+        self.spec, self.ready, self.beside = spec, False, 0
         self.connection.send(spec)
 
     def stop(self) -> None:
@@ -228,17 +237,19 @@ class Session:
     def __post_init__(self) -> None:
         self.pending = deque(self.missing)
 
-    def take(self, spec: RunSpec, answer: Done | Busy | Broken) -> None:
+    def take(self, spec: RunSpec, answer: Answer) -> None:
         """What a worker has to say of a run it was given."""
         if isinstance(answer, Done):
             self._finish(spec, answer.record, answer.made_here)
         elif isinstance(answer, Busy):
             self.elsewhere.append(spec)
+        elif isinstance(answer, NoRoom):
+            self.give_up(spec, answer.error)
         else:
             self._fail(spec, answer.error)
 
     def give_up(self, spec: RunSpec, error: str) -> None:
-        """A worker died over the run: it has failed, unless it was complete by then."""
+        """No worker can say how the run ended: it has failed, unless it is complete."""
         mine = self.store.claim(spec.signature)
         if mine is None:
             self.elsewhere.append(spec)
@@ -272,8 +283,11 @@ class Session:
         if made_here:
             self.outcome.made += 1
             self.forecast.learn(spec, record["wall_seconds"])
-        left = self.forecast.seconds([*self.pending, *self.elsewhere, *self.running], self.count)
+        left = self.forecast.seconds([*self._waiting(), *self.running], self.count)
         self.tell(Finished(spec, record, made_here, left))
+
+    def _waiting(self) -> list[RunSpec]:
+        return [*self.pending, *self.elsewhere]
 
     def _fail(self, spec: RunSpec, error: str) -> None:
         self.outcome.failed[spec.signature] = error
@@ -285,11 +299,13 @@ class _LocalSession(Session):
     """Runs made by processes of this machine."""
 
     workers: list[_Worker] = field(default_factory=list)
+    put_off: deque[tuple[RunSpec, int]] = field(default_factory=deque)
+    """Runs that found no memory, each with the most others that may be there when it is made."""
 
     def run(self) -> None:
         next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
         try:
-            while self.pending or self.elsewhere or any(w.spec for w in self.workers):
+            while self._waiting() or any(w.spec for w in self.workers):
                 self._keep_busy()
                 connections = [worker.connection for worker in self.workers]
                 for connection in wait(connections, timeout=SECONDS_BETWEEN_LOOKS):
@@ -301,8 +317,19 @@ class _LocalSession(Session):
             for worker in self.workers:
                 worker.stop()
 
+    def _waiting(self) -> list[RunSpec]:
+        return [*super()._waiting(), *(spec for spec, _ in self.put_off)]
+
+    def _take_up(self) -> None:
+        """After all others, what was put off, beside fewer than it did not fit beside."""
+        if self.put_off and not self.pending and len(self.running) <= self.put_off[0][1]:
+            self.pending.append(self.put_off.popleft()[0])
+            for worker in self.workers:
+                worker.spent |= worker.spec is None  # idle, it still fills memory
+
     def _keep_busy(self) -> None:
         """Bury dead workers, start those that are lacking, and hand out runs."""
+        self._take_up()
         for worker in list(self.workers):
             if worker.spent or worker.gone:
                 self.workers.remove(worker)
@@ -317,6 +344,7 @@ class _LocalSession(Session):
         for worker in self.workers:
             if worker.ready and not worker.gone and self.pending:
                 self._hand_out(worker, self.pending.popleft())
+        self._count_running()
 
     def _hand_out(self, worker: _Worker, spec: RunSpec) -> None:
         try:
@@ -342,12 +370,19 @@ class _LocalSession(Session):
             self.tell(Stepped(spec, message.epoch))
             return
         worker.spec, worker.ready = None, True
-        worker.spent = isinstance(message, Broken)
+        worker.spent = isinstance(message, Broken | NoRoom)
         self._count_running()
-        self.take(spec, message)
+        if isinstance(message, NoRoom) and worker.beside:
+            self.put_off.append((spec, worker.beside // 2))
+            self.tell(PutOff(spec))
+        else:
+            self.take(spec, message)
 
     def _count_running(self) -> None:
-        self.running = [worker.spec for worker in self.workers if worker.spec is not None]
+        busy = [worker for worker in self.workers if worker.spec is not None]
+        self.running = [worker.spec for worker in busy if worker.spec is not None]
+        for worker in busy:
+            worker.beside = max(worker.beside, len(busy) - 1)
 
     def _bury(self, worker: _Worker) -> None:
         """A worker died: the run it was making has failed, unless it was complete by then."""

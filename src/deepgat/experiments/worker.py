@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import traceback
 from multiprocessing.connection import Connection
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 
+from deepgat.devices import out_of_memory
 from deepgat.errors import UserError
 from deepgat.experiments.entries import Record
 from deepgat.experiments.spec import RunSpec
@@ -49,13 +51,23 @@ class Broken(NamedTuple):
     error: str
 
 
-Message = Ready | Step | Done | Busy | Broken
+class NoRoom(NamedTuple):
+    """The GPU had no memory left for the run, and may have once other runs are over."""
+
+    error: str
+
+
+Answer = Done | Busy | Broken | NoRoom
+Message = Ready | Step | Answer
 
 
 def attempt(
     store: Store, spec: RunSpec, device: str, perform: Perform, send: Send | None = None
-) -> Done | Busy | Broken:
-    """Make a run if nobody else does and nobody has, and keep it; a failure is kept too."""
+) -> Answer:
+    """Make a run if nobody else does and nobody has, and keep it; a failure is kept too.
+
+    A lack of memory is not: whoever knows what else was running decides what it means.
+    """
     mine = store.claim(spec.signature)
     if mine is None:
         return Busy()
@@ -68,6 +80,8 @@ def attempt(
             return Done(store.add(mine, made.record, made.arrays), made_here=True)
         except (KeyboardInterrupt, BrokenPipeError):
             raise
+        except torch.OutOfMemoryError as error:
+            return NoRoom(out_of_memory(error))
         except Exception as error:
             text = str(error) if isinstance(error, UserError) else _in_a_line(error)
             store.fail(
@@ -104,9 +118,18 @@ def worker_main(
     try:
         connection.send(Ready())
         while (spec := connection.recv()) is not None:
-            connection.send(attempt(store, spec, device, perform, Send(connection)))
+            answer = attempt(store, spec, device, perform, Send(connection))
+            _free_memory()
+            connection.send(answer)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # without its parent nobody waits for the rest
+
+
+def _free_memory() -> None:
+    """Return what the run used: the others on the GPU may need it."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def _in_a_line(error: Exception) -> str:
