@@ -36,15 +36,16 @@ def test_peers_differ_from_depth_to_depth_in_the_depth_alone():
     labelled = peers.peer_specs(datasets=["cora", "cs", "texas"], layers=[4, 2])
     assert list(labelled) == list(peers.SETTINGS)
     for label, specs in labelled.items():
-        choices = 1 if label in peers.FOR_DEPTH else len(peers.CANDIDATES)
+        choices = len(peers.OWN_CANDIDATES.get(label, peers.CANDIDATES))
         cora = [spec for spec in specs if spec.data.dataset == "cora"]
-        own = [s for s in cora if (s.training.lr, s.training.weight_decay) != (0.003, 0.0)]
+        own = [spec for spec in cora if spec.training.lr != 0.003]
         assert [(s.model.layers, s.seed) for s in own] == [(d, k) for d in (2, 4) for k in range(3)]
         assert len(cora) == choices * len(own)
         assert {s.data.split for s in specs if s.data.dataset == "cs"} == {
             f"random:{k}:20/30" for k in range(3)
         }
-        assert sum(s.data.dataset == "texas" for s in specs) == 2 * 10 * choices
+        there = 1 if label == peers.G2 else choices  # its setting for that graph is one
+        assert sum(s.data.dataset == "texas" for s in specs) == 2 * 10 * there
     gcnii = [s for s in labelled["GCNII"] if s.data.dataset == "cora"]
     assert {s.training.weight_decay_conv for s in gcnii} == {0.01}
     assert len({s for specs in labelled.values() for s in specs}) == sum(

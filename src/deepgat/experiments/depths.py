@@ -66,8 +66,9 @@ def depth_specs(
     Every repetition has one run for each of the system's candidates (``quick``: the first alone;
     none named: the system as it is). A dataset with a public split is repeated over seeds; one
     with stored splits over those; the rest over random splits of 20 and 30 nodes per class, with
-    each seed. ``elsewhere``: configurations of (system, dataset) instead of the system's usual
-    one. ``epochs``: the most of a run; left out, the system's own.
+    each seed. ``elsewhere``: configurations of (system, dataset), each taken as it is, instead of
+    the system's usual one and its candidates. ``epochs``: the most of a run; left out, the
+    system's own.
     """
     if splits is not None and splits < 1:
         raise UserError(f"splits is {splits}: expected 1 or more")
@@ -83,21 +84,23 @@ def depth_specs(
     among = {
         label: (candidates or {}).get(label, AS_IT_IS)[: 1 if quick else None] for label in configs
     }
+    own = elsewhere or {}
+    choices = {
+        (label, dataset): [own[label, dataset]]
+        if (label, dataset) in own
+        else [candidate.of(config) for candidate in among[label]]
+        for label, config in configs.items()
+        for dataset in names
+    }
     return {
         label: [
-            _spec(
-                candidate.of((elsewhere or {}).get((label, dataset), config)),
-                dataset,
-                split,
-                depth,
-                {**short, "seed": seed},
-            )
+            _spec(choice, dataset, split, depth, {**short, "seed": seed})
             for dataset in dict.fromkeys(names)
             for depth in sorted(set(depths))
             for split, seed in _repeats(dataset, seeds, often, quick)
-            for candidate in among[label]
+            for choice in choices[label, dataset]
         ]
-        for label, config in configs.items()
+        for label in configs
         if label in wanted
     }
 
