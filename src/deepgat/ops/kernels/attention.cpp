@@ -173,23 +173,36 @@ struct Attention {
 
   // to_j (+)= <own, row_j>, times factor.
   void dots(const T* mine, const Table& theirs, int vectors, const Piece& x, T factor, T* to) const {
-    constexpr int ENTRIES = W / L;
+    constexpr int ENTRIES = W / L, N = LANES<T>, R = REGISTERS<T>;
     by_blocks(vectors, [&](auto B, int first) {
-      V own[B()];
-      for (int b = 0; b < B(); ++b) own[b] = load(mine + (first + b) * W) * factor;
+      Register<T> own[B() * R];
+      for (int k = 0; k < B() * R; ++k) own[k] = load_register(mine + first * W + k * N) * factor;
       const T* from = theirs.base + first * W;
       const int64_t step = theirs.step, size = x.size, groups = x.groups;
       const int32_t *index = x.index, *ahead = x.ahead;
       for (int64_t g = 0; g < groups; ++g) {
+        V found;
         V sum[ENTRIES];
         for (int i = 0; i < ENTRIES; ++i) {
           const int64_t j = g * ENTRIES + i;
           const T* other = from + index[j] * step;
           if (L == W || j < size) fetch_row<B()>(from + ahead[j] * step);
-          sum[i] = own[0] * load(other);
-          for (int b = 1; b < B(); ++b) sum[i] += own[b] * load(other + b * W);
+          if constexpr (R == 1) {
+            sum[i] = own[0] * load(other);
+            for (int b = 1; b < B(); ++b) sum[i] += own[b] * load(other + b * W);
+          } else if constexpr (L == 1) {
+            Register<T> one = own[0] * load_register(other);
+            for (int k = 1; k < B() * R; ++k) one += own[k] * load_register(other + k * N);
+            found[i] = across_register<T>(one);
+          } else {
+            for (int r = 0; r < R; ++r) {
+              Register<T> one = own[r] * load_register(other + r * N);
+              for (int b = 1; b < B(); ++b) one += own[b * R + r] * load_register(other + b * W + r * N);
+              store_register(reinterpret_cast<T*>(&found) + r * N, one);
+            }
+          }
         }
-        const V found = L == 1 ? totals<T>(sum) : sum[0];
+        if constexpr (R == 1) found = L == 1 ? totals<T>(sum) : sum[0];
         store(to + g * W, first ? load(to + g * W) + found : found);
       }
     });
@@ -197,10 +210,8 @@ struct Attention {
   // to = sum_j w_j row_j.
   void sums(const T* w, const Table& theirs, int vectors, const Piece& x, bool fetch, T* to) const {
     by_blocks(vectors, [&](auto B, int first) {
-      V sum[B()] = {};
-      add_rows<B(), L>(sum, w, theirs.base + first * W, theirs.step, (B() - 1) * W, x.index, x.size,
-                       fetch ? x.ahead : nullptr);
-      for (int b = 0; b < B(); ++b) store(to + (first + b) * W, sum[b]);
+      add_rows<B(), L>(to + first * W, w, theirs.base + first * W, theirs.step, (B() - 1) * W, x.index,
+                       x.size, fetch ? x.ahead : nullptr);
     });
   }
 

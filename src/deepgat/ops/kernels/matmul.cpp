@@ -71,10 +71,7 @@ void row_of_product(const DeepgatProduct& p, const Entries<T>& e, T* to) {
   }
   by_blocks((m + W - 1) / W, [&](auto B, int first) {
     const int from = first * W, last = std::min((B() - 1) * W, m - W - from);
-    Vec<T> sum[B()] = {};
-    add_rows<B(), 1>(sum, e.weight.data(), dense + from, m, last, e.index.data(), e.count, nullptr);
-    for (int b = 0; b < B() - 1; ++b) store(to + from + b * W, sum[b]);
-    store(to + from + last, sum[B() - 1]);
+    add_rows<B(), 1>(to + from, e.weight.data(), dense + from, m, last, e.index.data(), e.count, nullptr);
   });
 }
 

@@ -37,6 +37,40 @@ using Bits = typename VectorOf<T>::bits;
 typedef uint32_t Words __attribute__((vector_size(W * sizeof(uint32_t)), aligned(4)));
 constexpr Words COUNT = {0, 1, 2, 3, 4, 5, 6, 7};
 
+// What one register of the instruction set holds of a Vec. Wider vectors GCC keeps in memory, so the
+// innermost loops count in registers.
+#if defined(__AVX512F__)
+constexpr int REGISTER_BYTES = 64;
+#elif defined(__AVX__)
+constexpr int REGISTER_BYTES = 32;
+#else
+constexpr int REGISTER_BYTES = 16;
+#endif
+template <class T>
+constexpr int LANES = std::min<int>(W, REGISTER_BYTES / sizeof(T));
+template <class T>
+struct RegisterOf;
+template <>
+struct RegisterOf<float> {
+  typedef float type __attribute__((vector_size(LANES<float> * sizeof(float)), aligned(4)));
+};
+template <>
+struct RegisterOf<double> {
+  typedef double type __attribute__((vector_size(LANES<double> * sizeof(double)), aligned(8)));
+};
+template <>
+struct RegisterOf<int32_t> {
+  typedef int32_t type __attribute__((vector_size(LANES<float> * sizeof(int32_t))));
+};
+template <>
+struct RegisterOf<uint32_t> {
+  typedef uint32_t type __attribute__((vector_size(LANES<float> * sizeof(uint32_t)), aligned(4)));
+};
+template <class T>
+using Register = typename RegisterOf<T>::type;
+template <class T>
+constexpr int REGISTERS = W / LANES<T>;  // of one Vec
+
 template <class T>
 inline Vec<T> load(const T* p) {
   return *reinterpret_cast<const Vec<T>*>(p);
@@ -46,12 +80,40 @@ inline void store(T* p, Vec<T> x) {
   *reinterpret_cast<Vec<T>*>(p) = x;
 }
 template <class T>
+inline Register<T> load_register(const T* p) {
+  return *reinterpret_cast<const Register<T>*>(p);
+}
+template <class T>
+inline void store_register(T* p, Register<T> x) {
+  *reinterpret_cast<Register<T>*>(p) = x;
+}
+// work(x), or work(x, y), register by register: GCC takes choices between wider vectors apart.
+template <class T, class F, class... X>
+inline Vec<T> by_registers(F work, const X&... x) {
+  constexpr int N = LANES<T>;
+  Vec<T> found;
+  for (int r = 0; r < REGISTERS<T>; ++r)
+    store_register(reinterpret_cast<T*>(&found) + r * N,
+                   work(load_register(reinterpret_cast<const T*>(&x) + r * N)...));
+  return found;
+}
+// The sum of a register's numbers, halves first.
+template <class T>
+inline T across_register(Register<T> x) {
+  T part[LANES<T>];
+  store_register(part, x);
+  for (int width = LANES<T> / 2; width; width /= 2)
+    for (int i = 0; i < width; ++i) part[i] += part[i + width];
+  return part[0];
+}
+template <class T>
 inline Vec<T> all(T x) {
   return Vec<T>{} + x;
 }
 template <class T>
 inline Vec<T> vmax(Vec<T> a, Vec<T> b) {
-  return a > b ? a : b;
+  typedef Register<T> R;
+  return by_registers<T>([](R x, R y) -> R { return x > y ? x : y; }, a, b);
 }
 template <class T>
 inline T highest(Vec<T> x) {
@@ -91,40 +153,44 @@ inline V log_series(V f, V n) {
 }
 
 // exp to within 2 units in the last place; 0 below the range of normal numbers, so exp(-inf) = 0.
-inline Vec<float> vexp(Vec<float> x) {
-  typedef Bits<float> Int;
+inline Register<float> exp_register(Register<float> x) {
+  typedef Register<float> V;
+  typedef Register<int32_t> Int;
   const Int tiny = x < -87.0f;
-  Vec<float> y = tiny ? all(-87.0f) : x;
-  y = y > 88.0f ? all(88.0f) : y;
-  const Vec<float> halves = y * 1.44269504088896341f + (y < 0.0f ? all(-0.5f) : all(0.5f));
+  V y = tiny ? V{} - 87.0f : x;
+  y = y > 88.0f ? V{} + 88.0f : y;
+  const V halves = y * 1.44269504088896341f + (y < 0.0f ? V{} - 0.5f : V{} + 0.5f);
   const Int whole = __builtin_convertvector(halves, Int);  // rounds to nearest
-  const Vec<float> n = __builtin_convertvector(whole, Vec<float>);
-  Vec<float> r = y - n * 0.693359375f;
+  const V n = __builtin_convertvector(whole, V);
+  V r = y - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
   const Int power = (whole + 127) << 23;
-  Vec<float> scale;
+  V scale;
   std::memcpy(&scale, &power, sizeof scale);
-  return tiny ? Vec<float>{} : exp_series(r) * scale;
+  return tiny ? V{} : exp_series(r) * scale;
 }
+inline Vec<float> vexp(Vec<float> x) { return by_registers<float>(exp_register, x); }
 inline Vec<double> vexp(Vec<double> x) {
   for (int i = 0; i < W; ++i) x[i] = std::exp(x[i]);
   return x;
 }
 // log to within 2 units in the last place of normal numbers; log(0) = -inf.
-inline Vec<float> vlog(Vec<float> x) {
-  typedef Bits<float> Int;
+inline Register<float> log_register(Register<float> x) {
+  typedef Register<float> V;
+  typedef Register<int32_t> Int;
   Int bits;
   std::memcpy(&bits, &x, sizeof bits);
   const Int shifted = bits - 0x3f3504f3;  // so that the fraction lies in [sqrt(1/2), sqrt(2))
-  const Vec<float> n = __builtin_convertvector(shifted >> 23, Vec<float>);
+  const V n = __builtin_convertvector(shifted >> 23, V);
   bits = (shifted & 0x007fffff) + 0x3f3504f3;
-  Vec<float> f;
+  V f;
   std::memcpy(&f, &bits, sizeof f);
   f = f - 1.0f;
-  Vec<float> p = log_series(f, n);
-  p = x > 0.0f ? p : all(-std::numeric_limits<float>::infinity());
+  V p = log_series(f, n);
+  p = x > 0.0f ? p : V{} - std::numeric_limits<float>::infinity();
   return x < std::numeric_limits<float>::infinity() ? p : x;  // and nan stays nan
 }
+inline Vec<float> vlog(Vec<float> x) { return by_registers<float>(log_register, x); }
 inline Vec<double> vlog(Vec<double> x) {
   for (int i = 0; i < W; ++i) x[i] = std::log(x[i]);
   return x;
@@ -190,22 +256,25 @@ inline void fetch_row(const T* row) {
   for (int i = 0; i < B * W; i += 64 / int(sizeof(T))) __builtin_prefetch(row + i);
 }
 
-// sum[b] += sum_j w_j row_j[b], b < B vectors, row_j = base + index_j * step. A weight is one number
-// or, with LANES = W, one per lane. The last vector begins at `last`, so that rows whose length is
-// no multiple of W can end with a vector that overlaps the one before.
-template <int B, int LANES, class T>
-inline void add_rows(Vec<T>* sum, const T* w, const T* base, int64_t step, int last,
+// sum = sum_j w_j row_j, rows of B vectors, row_j = base + index_j * step. A weight is one number or,
+// with EACH = W, one per lane. The last vector begins at `last`, so that rows whose length is no
+// multiple of W can end with a vector that overlaps the one before.
+template <int B, int EACH, class T>
+inline void add_rows(T* sum, const T* w, const T* base, int64_t step, int last,
                      const int32_t* index, int64_t count, const int32_t* ahead) {
-  Vec<T> part[B];
-  for (int b = 0; b < B; ++b) part[b] = sum[b];
+  constexpr int N = LANES<T>, R = REGISTERS<T>;
+  Register<T> part[B * R] = {};
   for (int64_t j = 0; j < count; ++j) {
     const T* row = base + index[j] * step;
-    const Vec<T> x = LANES == 1 ? all(w[j]) : load(w + j * W);
     if (ahead) fetch_row<B>(base + ahead[j] * step);
-    for (int b = 0; b < B - 1; ++b) part[b] += x * load(row + b * W);
-    part[B - 1] += x * load(row + last);
+    for (int b = 0; b < B; ++b)
+      for (int r = 0; r < R; ++r) {
+        const Register<T> x = EACH == 1 ? Register<T>{} + w[j] : load_register(w + j * W + r * N);
+        part[b * R + r] += x * load_register(row + (b < B - 1 ? b * W : last) + r * N);
+      }
   }
-  for (int b = 0; b < B; ++b) sum[b] = part[b];
+  for (int b = 0; b < B; ++b)
+    for (int r = 0; r < R; ++r) store_register(sum + (b < B - 1 ? b * W : last) + r * N, part[b * R + r]);
 }
 
 // Inside a parallel region: the sums of hubs, in the order of their pieces. A hub is (row of `out`,
@@ -255,6 +324,14 @@ struct Dropout {
         active(share > 0) {}
   inline T operator()(uint32_t draw) const { return draw >= threshold ? factor : T(0); }
   inline Vec<T> operator()(Words draw) const {
+    if constexpr (sizeof(T) == sizeof(uint32_t)) {
+      Vec<T> found;
+      for (int i = 0; i < W; i += LANES<T>) {
+        const auto kept = load_register(reinterpret_cast<const uint32_t*>(&draw) + i) >= threshold;
+        store_register(reinterpret_cast<T*>(&found) + i, kept ? Register<T>{} + factor : Register<T>{});
+      }
+      return found;
+    }
     const Bits<T> kept = __builtin_convertvector(draw >= threshold, Bits<T>);
     return kept ? all(factor) : Vec<T>{};
   }
