@@ -385,14 +385,27 @@ def test_resume_keeps_finished_runs(run, tmp_path, monkeypatch):
     assert trained == [2, 0, 1, 0, 1]
 
 
-def test_a_full_gpu_is_a_sentence(run, monkeypatch):
+FULL = (
+    (
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total"),
+        " (2.50 GiB more were asked for)",
+    ),
+    (
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        "",
+    ),
+)
+
+
+@pytest.mark.parametrize(("error", "size"), FULL)
+def test_a_full_gpu_is_a_sentence(run, monkeypatch, error, size):
     def train(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has")
+        raise error
 
     monkeypatch.setattr(TRAIN, "train_once", train)
     result = run("train", "csbm", "--epochs", "1")
     assert result.code == 2
-    assert "the memory of the GPU is full (2.50 GiB more were asked for): let fewer" in result.err
+    assert f"error: the memory of the GPU is full{size}: let fewer programs" in result.err
     assert "Traceback" not in result.err
 
 

@@ -26,7 +26,15 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def out_of_memory(error: torch.OutOfMemoryError) -> str:
+def lacks_memory(error: Exception) -> bool:
+    """Whether the error is that a GPU's memory is full, which not torch alone finds out."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    signs = ("CUDA out of memory", "CUDA error: out of memory", "ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+
+
+def out_of_memory(error: Exception) -> str:
     """What that means to a user, in a sentence."""
     wanted = re.search(r"Tried to allocate ([\d.]+ \w+)", str(error))
     size = f" ({wanted[1]} more were asked for)" if wanted else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import torch
 import typer
@@ -29,7 +29,7 @@ from deepgat.cli.show import ERR
 from deepgat.cli.store import store_app
 from deepgat.cli.train import train
 from deepgat.cli.tune import tune
-from deepgat.devices import out_of_memory
+from deepgat.devices import lacks_memory, out_of_memory
 from deepgat.distributed import LostTeamError, launch
 from deepgat.errors import UserError, printable
 
@@ -83,20 +83,27 @@ def main() -> None:
     warnings.showwarning = _show_warning
     try:
         app()
-    except (UserError, torch.OutOfMemoryError) as error:
-        text = str(error) if isinstance(error, UserError) else out_of_memory(error)
-        if launch.give_up(2):
-            ERR.print(f"[bold red]error:[/] {escape(printable(text))}", soft_wrap=True)
-        sys.exit(0 if launch.VERDICT in os.environ else 2)
+    except UserError as error:
+        _refuse(str(error))
     except LostTeamError as error:
         ERR.print(f"[yellow]note:[/] {escape(printable(str(error)))}", soft_wrap=True)
         os._exit(1)  # without waiting for those who will not answer
     except KeyboardInterrupt:
         ERR.print("interrupted")
         sys.exit(130)
+    except RuntimeError as error:
+        if not lacks_memory(error):
+            raise
+        _refuse(out_of_memory(error))
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _refuse(sentence: str) -> NoReturn:
+    if launch.give_up(2):
+        ERR.print(f"[bold red]error:[/] {escape(printable(sentence))}", soft_wrap=True)
+    sys.exit(0 if launch.VERDICT in os.environ else 2)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

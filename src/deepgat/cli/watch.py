@@ -26,7 +26,7 @@ class RunsView:
     """Shows the events of :func:`deepgat.experiments.run_all` on standard error.
 
     On a terminal a display that is redrawn in place; elsewhere, such as in a log file, one line
-    per finished or failed run.
+    per run that finished, failed or was put off.
     """
 
     def __init__(self, quiet: bool) -> None:
@@ -86,7 +86,6 @@ class RunsView:
                 self.latest.append((spec, f"failed: {error}"))
                 self.bar.advance(self.task)
                 self._line(f"{_progress(self.bar)}  {describe(spec)} failed: {error}")
-
             case PutOff(spec):
                 self.running.pop(spec, None)
                 note = "no memory left on the GPU: tried again after the others"

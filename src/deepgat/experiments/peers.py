@@ -1,10 +1,10 @@
 """The other systems: each beside its own publication, and all of them side by side at every depth.
 
 All start from the shipped settings (:mod:`deepgat.config`). ``publications`` runs them as they
-are, over the repetitions they name. ``peers`` takes each system to every dataset and depth; those
-whose setting has a few layers choose, on the validation nodes of every repetition, between two
-:data:`CANDIDATES`. ``contenders`` takes the best of them, with many repetitions and candidates of
-each system's own.
+are, over the repetitions they name. ``peers`` takes each system to every dataset and depth; most
+choose, on the validation nodes of every repetition, between two :data:`CANDIDATES`, some have
+:data:`OWN_CANDIDATES`. ``contenders`` takes the best of them, with many repetitions and candidates
+of each system's own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ OWN_CANDIDATES: Mapping[str, Sequence[Change]] = {
     G2: (Change(), Change(training={"lr": 0.003})),
 }
 """Of systems whose own settings are for depth already: they are taken as they are. But G² repeats
-one layer, and a step of its own rate, .008, changes that so much that 64 of it may overflow."""
+one layer, and a step of its own rate, .008, changes that so much that 32 and more overflow."""
 
 
 _NEAR_OR_FAR = (Change({"initial_residual": 0.1}), Change({"initial_residual": 0.2}))

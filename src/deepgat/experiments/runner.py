@@ -185,15 +185,13 @@ class _Worker:
             self.process.start()
         theirs.close()  # so that the end of the process ends the connection
         self.spec: RunSpec | None = None
-        self.beside = 0
-        """The most others that were running at some time during the run."""
         self.ready = False
         self.gone = False
         self.spent = False
         """What a failure left behind in it, on a GPU above all, must not meet the next run."""
 
     def give(self, spec: RunSpec) -> None:
-        self.spec, self.ready, self.beside = spec, False, 0
+        self.spec, self.ready = spec, False
         self.connection.send(spec)
 
     def stop(self) -> None:
@@ -244,12 +242,12 @@ class Session:
         elif isinstance(answer, Busy):
             self.elsewhere.append(spec)
         elif isinstance(answer, NoRoom):
-            self.give_up(spec, answer.error)
+            self.give_up(spec, answer.error, answer.details)
         else:
             self._fail(spec, answer.error)
 
-    def give_up(self, spec: RunSpec, error: str) -> None:
-        """No worker can say how the run ended: it has failed, unless it is complete."""
+    def give_up(self, spec: RunSpec, error: str, details: str = "") -> None:
+        """The run has failed, unless it is complete: what no worker could keep is kept here."""
         mine = self.store.claim(spec.signature)
         if mine is None:
             self.elsewhere.append(spec)
@@ -257,7 +255,7 @@ class Session:
         with mine:
             record = self.store.finished(mine)
             if record is None:
-                self.store.fail(mine, spec, error, "")
+                self.store.fail(mine, spec, error, details)
         if record is not None:
             self._finish(spec, record, made_here=True)
         else:
@@ -299,8 +297,8 @@ class _LocalSession(Session):
     """Runs made by processes of this machine."""
 
     workers: list[_Worker] = field(default_factory=list)
-    put_off: deque[tuple[RunSpec, int]] = field(default_factory=deque)
-    """Runs that found no memory, each with the most others that may be there when it is made."""
+    put_off: deque[RunSpec] = field(default_factory=deque)
+    """Runs that found no memory beside other workers."""
 
     def run(self) -> None:
         next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
@@ -318,14 +316,14 @@ class _LocalSession(Session):
                 worker.stop()
 
     def _waiting(self) -> list[RunSpec]:
-        return [*super()._waiting(), *(spec for spec, _ in self.put_off)]
+        return [*super()._waiting(), *self.put_off]
 
     def _take_up(self) -> None:
-        """After all others, what was put off, beside fewer than it did not fit beside."""
-        if self.put_off and not self.pending and len(self.running) <= self.put_off[0][1]:
-            self.pending.append(self.put_off.popleft()[0])
+        """What was put off is made after all others, one by one, each with the GPU to itself."""
+        if self.put_off and not self.pending and not any(w.spec for w in self.workers):
+            self.pending.append(self.put_off.popleft())
             for worker in self.workers:
-                worker.spent |= worker.spec is None  # idle, it still fills memory
+                worker.spent = True  # idle, it still fills memory
 
     def _keep_busy(self) -> None:
         """Bury dead workers, start those that are lacking, and hand out runs."""
@@ -344,7 +342,6 @@ class _LocalSession(Session):
         for worker in self.workers:
             if worker.ready and not worker.gone and self.pending:
                 self._hand_out(worker, self.pending.popleft())
-        self._count_running()
 
     def _hand_out(self, worker: _Worker, spec: RunSpec) -> None:
         try:
@@ -372,17 +369,14 @@ class _LocalSession(Session):
         worker.spec, worker.ready = None, True
         worker.spent = isinstance(message, Broken | NoRoom)
         self._count_running()
-        if isinstance(message, NoRoom) and worker.beside:
-            self.put_off.append((spec, worker.beside // 2))
+        if isinstance(message, NoRoom) and len(self.workers) > 1:
+            self.put_off.append(spec)
             self.tell(PutOff(spec))
         else:
             self.take(spec, message)
 
     def _count_running(self) -> None:
-        busy = [worker for worker in self.workers if worker.spec is not None]
-        self.running = [worker.spec for worker in busy if worker.spec is not None]
-        for worker in busy:
-            worker.beside = max(worker.beside, len(busy) - 1)
+        self.running = [worker.spec for worker in self.workers if worker.spec is not None]
 
     def _bury(self, worker: _Worker) -> None:
         """A worker died: the run it was making has failed, unless it was complete by then."""

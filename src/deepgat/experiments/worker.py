@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import time
 import traceback
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from deepgat.devices import out_of_memory
+from deepgat.devices import lacks_memory, out_of_memory
 from deepgat.errors import UserError
 from deepgat.experiments.entries import Record
 from deepgat.experiments.spec import RunSpec
@@ -55,6 +56,7 @@ class NoRoom(NamedTuple):
     """The GPU had no memory left for the run, and may have once other runs are over."""
 
     error: str
+    details: str
 
 
 Answer = Done | Busy | Broken | NoRoom
@@ -80,9 +82,9 @@ def attempt(
             return Done(store.add(mine, made.record, made.arrays), made_here=True)
         except (KeyboardInterrupt, BrokenPipeError):
             raise
-        except torch.OutOfMemoryError as error:
-            return NoRoom(out_of_memory(error))
         except Exception as error:
+            if lacks_memory(error):
+                return NoRoom(out_of_memory(error), traceback.format_exc())
             text = str(error) if isinstance(error, UserError) else _in_a_line(error)
             store.fail(
                 mine,
@@ -129,7 +131,8 @@ def _free_memory() -> None:
     """Return what the run used: the others on the GPU may need it."""
     gc.collect()
     if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+        with suppress(RuntimeError):  # after an error of the device it has nothing to return
+            torch.cuda.empty_cache()
 
 
 def _in_a_line(error: Exception) -> str:

@@ -173,7 +173,7 @@ struct Attention {
 
   // to_j (+)= <own, row_j>, times factor.
   void dots(const T* mine, const Table& theirs, int vectors, const Piece& x, T factor, T* to) const {
-    constexpr int ENTRIES = W / L, N = LANES<T>, R = REGISTERS<T>;
+    constexpr int ENTRIES = W / L, N = PER_REGISTER<T>, R = REGISTERS<T>;
     by_blocks(vectors, [&](auto B, int first) {
       Register<T> own[B() * R];
       for (int k = 0; k < B() * R; ++k) own[k] = load_register(mine + first * W + k * N) * factor;

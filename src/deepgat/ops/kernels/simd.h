@@ -47,29 +47,29 @@ constexpr int REGISTER_BYTES = 32;
 constexpr int REGISTER_BYTES = 16;
 #endif
 template <class T>
-constexpr int LANES = std::min<int>(W, REGISTER_BYTES / sizeof(T));
+constexpr int PER_REGISTER = std::min<int>(W, REGISTER_BYTES / sizeof(T));
 template <class T>
 struct RegisterOf;
 template <>
 struct RegisterOf<float> {
-  typedef float type __attribute__((vector_size(LANES<float> * sizeof(float)), aligned(4)));
+  typedef float type __attribute__((vector_size(PER_REGISTER<float> * sizeof(float)), aligned(4)));
 };
 template <>
 struct RegisterOf<double> {
-  typedef double type __attribute__((vector_size(LANES<double> * sizeof(double)), aligned(8)));
+  typedef double type __attribute__((vector_size(PER_REGISTER<double> * sizeof(double)), aligned(8)));
 };
 template <>
 struct RegisterOf<int32_t> {
-  typedef int32_t type __attribute__((vector_size(LANES<float> * sizeof(int32_t))));
+  typedef int32_t type __attribute__((vector_size(PER_REGISTER<int32_t> * sizeof(int32_t))));
 };
 template <>
 struct RegisterOf<uint32_t> {
-  typedef uint32_t type __attribute__((vector_size(LANES<float> * sizeof(uint32_t)), aligned(4)));
+  typedef uint32_t type __attribute__((vector_size(PER_REGISTER<uint32_t> * sizeof(uint32_t)), aligned(4)));
 };
 template <class T>
 using Register = typename RegisterOf<T>::type;
 template <class T>
-constexpr int REGISTERS = W / LANES<T>;  // of one Vec
+constexpr int REGISTERS = W / PER_REGISTER<T>;  // of one Vec
 
 template <class T>
 inline Vec<T> load(const T* p) {
@@ -90,7 +90,7 @@ inline void store_register(T* p, Register<T> x) {
 // work(x), or work(x, y), register by register: GCC takes choices between wider vectors apart.
 template <class T, class F, class... X>
 inline Vec<T> by_registers(F work, const X&... x) {
-  constexpr int N = LANES<T>;
+  constexpr int N = PER_REGISTER<T>;
   Vec<T> found;
   for (int r = 0; r < REGISTERS<T>; ++r)
     store_register(reinterpret_cast<T*>(&found) + r * N,
@@ -100,9 +100,9 @@ inline Vec<T> by_registers(F work, const X&... x) {
 // The sum of a register's numbers, halves first.
 template <class T>
 inline T across_register(Register<T> x) {
-  T part[LANES<T>];
+  T part[PER_REGISTER<T>];
   store_register(part, x);
-  for (int width = LANES<T> / 2; width; width /= 2)
+  for (int width = PER_REGISTER<T> / 2; width; width /= 2)
     for (int i = 0; i < width; ++i) part[i] += part[i + width];
   return part[0];
 }
@@ -262,7 +262,7 @@ inline void fetch_row(const T* row) {
 template <int B, int EACH, class T>
 inline void add_rows(T* sum, const T* w, const T* base, int64_t step, int last,
                      const int32_t* index, int64_t count, const int32_t* ahead) {
-  constexpr int N = LANES<T>, R = REGISTERS<T>;
+  constexpr int N = PER_REGISTER<T>, R = REGISTERS<T>;
   Register<T> part[B * R] = {};
   for (int64_t j = 0; j < count; ++j) {
     const T* row = base + index[j] * step;
@@ -326,7 +326,7 @@ struct Dropout {
   inline Vec<T> operator()(Words draw) const {
     if constexpr (sizeof(T) == sizeof(uint32_t)) {
       Vec<T> found;
-      for (int i = 0; i < W; i += LANES<T>) {
+      for (int i = 0; i < W; i += PER_REGISTER<T>) {
         const auto kept = load_register(reinterpret_cast<const uint32_t*>(&draw) + i) >= threshold;
         store_register(reinterpret_cast<T*>(&found) + i, kept ? Register<T>{} + factor : Register<T>{});
       }
