@@ -84,14 +84,11 @@ def depth_specs(
     among = {
         label: (candidates or {}).get(label, AS_IT_IS)[: 1 if quick else None] for label in configs
     }
-    own = elsewhere or {}
     choices = {
-        (label, dataset): [own[label, dataset]]
-        if (label, dataset) in own
-        else [candidate.of(config) for candidate in among[label]]
+        (label, dataset): [candidate.of(config) for candidate in among[label]]
         for label, config in configs.items()
         for dataset in names
-    }
+    } | {place: [config] for place, config in (elsewhere or {}).items()}
     return {
         label: [
             _spec(choice, dataset, split, depth, {**short, "seed": seed})

@@ -188,7 +188,7 @@ class _Worker:
         self.ready = False
         self.gone = False
         self.spent = False
-        """What a failure left behind in it, on a GPU above all, must not meet the next run."""
+        """To be stopped: what it keeps, on a GPU above all, must not meet the next run."""
 
     def give(self, spec: RunSpec) -> None:
         self.spec, self.ready = spec, False

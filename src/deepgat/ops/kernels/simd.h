@@ -331,9 +331,10 @@ struct Dropout {
         store_register(reinterpret_cast<T*>(&found) + i, kept ? Register<T>{} + factor : Register<T>{});
       }
       return found;
+    } else {
+      const Bits<T> kept = __builtin_convertvector(draw >= threshold, Bits<T>);
+      return kept ? all(factor) : Vec<T>{};
     }
-    const Bits<T> kept = __builtin_convertvector(draw >= threshold, Bits<T>);
-    return kept ? all(factor) : Vec<T>{};
   }
 };
 
