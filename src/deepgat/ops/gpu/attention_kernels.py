@@ -82,7 +82,7 @@ def _score(q, k, scale, slope, KIND: tl.constexpr, ACC: tl.constexpr):
         steep = tl.zeros_like(s) + exact(scale, ACC)
     else:
         x = tl.sum(q + k, axis=2)  # AB is 1
-        steep = tl.where(x >= 0, 1.0, exact(slope, ACC))
+        steep = tl.where(x > 0, 1.0, exact(slope, ACC))
         s = x * steep
     return s, steep
 

@@ -225,7 +225,7 @@ struct Attention {
         V sum{};
         if (p.kind == 2) {
           sum = own(mine, x.v) + others(theirs, x, g);
-          const V there = sum >= T(0) ? all(T(1)) : all(slope);
+          const V there = sum > T(0) ? all(T(1)) : all(slope);
           if (steep) store(steep + g * W, there);
           sum *= there;
         }
