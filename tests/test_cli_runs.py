@@ -20,7 +20,7 @@ from deepgat.experiments.runner import Failed, Finished, Planned, PutOff, Starte
 from deepgat.train import Epoch
 
 sys.path.insert(0, str(Path(__file__).parent / "experiments"))
-from jobs import FAILING, WAITING, fake, graded, graded_record, spec
+from jobs import DIVERGING, FAILING, WAITING, fake, graded, graded_record, spec
 
 RUN = sys.modules["deepgat.cli.run"]  # the package's name is the command's
 
@@ -55,7 +55,8 @@ def run(monkeypatch, capsys, tmp_path) -> Run:
 
 
 def job(wanted: RunSpec, device: str, on_epoch: object):
-    return (fake if wanted.seed in (FAILING, WAITING) else graded)(wanted, device, on_epoch)
+    odd = wanted.seed in (FAILING, WAITING) or wanted.model.layers == DIVERGING
+    return (fake if odd else graded)(wanted, device, on_epoch)
 
 
 def write_specs(path: Path, *seeds: int) -> Path:
@@ -229,6 +230,45 @@ def test_reproduce_prints_and_writes_tables_with_the_published_numbers(run):
     assert "8 runs, 0 of them already in the store" in made.err
     assert len((Path("more") / "records.jsonl").read_text().splitlines()) == 24
     assert_sentence(run(*arguments, *known, "--records", "elsewhere"), "choose one")
+
+
+def test_a_run_that_diverged_is_a_result(run):
+    """It is told from one that is missing, wherever it was made, and not made again."""
+    arguments = ("reproduce", "peers", "--systems", "gat;gcn", "--datasets", "cora", "--layers",
+                 f"2,{DIVERGING}", "--seeds", "0-1", "--device", "cpu")  # fmt: skip
+    result = run(*arguments)
+    assert result.code == 0
+    lines = Path("reproduction/peers.md").read_text().splitlines()
+    row = next(line for line in lines if line.startswith("| GAT"))
+    assert row.endswith("| diverged |")
+    where = Path("reproduction/records.diverged.jsonl")
+    told = f"4 of 16 runs diverged: {where} says when and where"
+    assert told in result.err
+    assert "the loss became nan at epoch 3" in where.read_text()
+    records = ("reproduction/records.jsonl", "deepgat-runs")
+    for source in records:
+        again = run(*arguments, "--records", source, "--out", "again")
+        assert again.out.replace("again", "reproduction") == result.out
+        assert again.err == told.replace("reproduction", "again") + "\n"
+    for source in records:
+        known = run(*arguments, "--known", source, "--store", f"new {source[:4]}", "--out", "known")
+        assert (known.code, known.out.replace("known", "reproduction")) == (0, result.out)
+        assert "0 runs, 0 of them already in the store" in known.err
+        assert Path("known/records.diverged.jsonl").read_text() == where.read_text()
+    where.unlink()
+    bare = run(*arguments, "--records", "reproduction/records.jsonl", "--out", "bare")
+    assert "4 of 16 runs are not in" in bare.err
+    row = next(line for line in Path("bare/peers.md").read_text().splitlines() if "GAT" in line)
+    assert row.endswith("| – |")
+
+
+def test_a_system_that_diverged_everywhere_has_its_row(run):
+    arguments = ("reproduce", "peers", "--systems", "gat;gcn", "--datasets", "cora,citeseer",
+                 "--layers", DIVERGING, "--seeds", "0", "--device", "cpu")  # fmt: skip
+    assert run(*arguments).code == 0
+    text = Path("reproduction/peers.md").read_text()
+    assert text.count("| GAT | diverged |\n") == 4
+    assert text.count("| GAT | diverged | diverged | – |\n") == 2
 
 
 def test_all_makes_the_page_too(run):

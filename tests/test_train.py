@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 import deepgat.train
 from deepgat.data import NodeDataset
 from deepgat.epochs import make_optimizer
-from deepgat.errors import UserError
+from deepgat.errors import Diverged, UserError
 from deepgat.nn import SYSTEMS, AttentionStack, build_model, model_settings
 from deepgat.nn.presets import PRESETS
 from deepgat.ops import Neighbors
@@ -389,7 +389,7 @@ def test_infinite_features_are_told_at_once():
     data = tiny_dataset()
     x = data.graph.x.clone()
     x[data.graph.train_mask] = math.inf
-    with pytest.raises(UserError, match="loss became nan at epoch 1: layer 1 of 2 is the first"):
+    with pytest.raises(Diverged, match="loss became nan at epoch 1: layer 1 of 2 is the first"):
         train_once(changed(data, x=x), plan())
 
 
@@ -401,7 +401,7 @@ def test_a_validation_loss_that_is_not_finite_is_told():
     edge_index = edge_index[:, (edge_index != node).all(0)]
     x = data.graph.x.clone()
     x[node] = math.inf
-    with pytest.raises(UserError, match="validation loss became nan at epoch 1: layer 1 of 2"):
+    with pytest.raises(Diverged, match="validation loss became nan at epoch 1: layer 1 of 2"):
         train_once(changed(data, x=x, edge_index=edge_index), plan("gat", "paper"))
 
 

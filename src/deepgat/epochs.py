@@ -13,7 +13,7 @@ from torch import Tensor
 from deepgat.averaging import AveragedWeights
 from deepgat.devices import autocast
 from deepgat.distributed import Team
-from deepgat.errors import UserError
+from deepgat.errors import Diverged
 from deepgat.inputs import GraphInputs, Inputs, Network
 from deepgat.nn import LayerOutputs
 from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
@@ -251,7 +251,7 @@ def _all_finite(x: Tensor, team: Team | None) -> bool:
     return not odd if team is None else team.highest(float(odd)) == 0
 
 
-def _diverged(outputs: LayerOutputs, epoch: int, what: str, team: Team | None) -> UserError:
+def _diverged(outputs: LayerOutputs, epoch: int, what: str, team: Team | None) -> Diverged:
     """Say where the first number that is not finite arose."""
     layers = max(outputs.layer_logits)
     for number, hidden in enumerate(outputs.hidden, start=1):
@@ -264,7 +264,7 @@ def _diverged(outputs: LayerOutputs, epoch: int, what: str, team: Team | None) -
     else:
         where = "every layer's output is finite, the loss itself is not"
     found = f": {where}" if outputs.hidden else ""  # evaluated in chunks, no layer's is kept
-    return UserError(
+    return Diverged(
         f"{what} at epoch {epoch}{found}; "
         "lower the learning rate, or add a normalisation (norm=layer)"
     )

@@ -13,6 +13,10 @@ class UserError(ValueError):
     """A mistake in the input, told in one sentence that names it and says what to do."""
 
 
+class Diverged(UserError):  # noqa: N818 - what training did
+    """Training whose numbers are not finite any more: what these settings do, wherever they run."""
+
+
 def printable(text: str) -> str:
     """A text for a terminal: what could move its cursor or change its colours is escaped."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

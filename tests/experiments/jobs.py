@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from deepgat.errors import UserError
+from deepgat.errors import Diverged, UserError
 from deepgat.experiments import AnalysisSpec, DataSpec, RunSpec
 from deepgat.experiments.work import Made, OnEpoch
 from deepgat.nn import ModelSettings
@@ -19,6 +19,8 @@ LOG = "DEEPGAT_TEST_LOG"
 FAILING, KILLED, WAITING, KILLED_ONCE = 1001, 1002, 1003, 1004
 """Seeds of runs that fail, whose process is killed, and that go on for a minute; the last one's
 process is killed the first time only, if there is a log."""
+DIVERGING = 1007
+"""Layers of GATs that diverge."""
 LARGE, LONG = 1005, 1006
 """Seeds of a run that has no room until the second one is over, and of that one, which waits for
 the first to be refused."""
@@ -90,6 +92,8 @@ def fake(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
     """A run at once, unless its seed says otherwise."""
     if wanted.seed == FAILING:
         raise UserError("the loss became nan")
+    if wanted.model.layers == DIVERGING and wanted.model.model == "gat":
+        raise Diverged("the loss became nan at epoch 3")
     if wanted.seed == KILLED:
         os.kill(os.getpid(), signal.SIGKILL)
     if wanted.seed == KILLED_ONCE and "killed" not in told(Path(os.environ[LOG])):

@@ -46,17 +46,26 @@ def reproduce_peers(
     specs = list(dict.fromkeys(spec for own in labelled.values() for spec in own))
     outcome = obtain(specs)
     found = {label: _finished(own, outcome) for label, own in labelled.items()}
+    lost = {label: _lost(own, outcome) for label, own in labelled.items()}
     tables = [
-        *report.system_tables(found, target),
+        *report.system_tables(found, target, "test", lost),
         *report.pair_tables(found, target, base),
-        *report.system_tables(found, target, "val"),
-        *report.overview_tables(found, target),
-        *report.overview_tables(found, target, "val"),
+        *report.system_tables(found, target, "val", lost),
+        *report.overview_tables(found, target, "test", lost),
+        *report.overview_tables(found, target, "val", lost),
     ]
     figures = {**report.system_figures(found, target), **report.overview_figure(found, target)}
     page = Page(target, tables, figures)
     show_page(page, out, grid["quick"])
     return specs, outcome
+
+
+def _lost(specs: Iterable[RunSpec], outcome: Outcome) -> set[tuple[str, int]]:
+    """(dataset, depth) of which every run diverged."""
+    groups: dict[tuple[str, int], list[str]] = {}
+    for spec in specs:
+        groups.setdefault((spec.data.dataset, spec.model.layers), []).append(spec.signature)
+    return {place for place, names in groups.items() if outcome.diverged.keys() >= set(names)}
 
 
 def _finished(specs: Iterable[RunSpec], outcome: Outcome) -> list[Record]:

@@ -31,6 +31,7 @@ from deepgat.experiments import (
     read_records,
     write_records,
 )
+from deepgat.experiments.diverged import diverged_beside, read_diverged, write_diverged
 from deepgat.experiments.lemmas import check_lemmas
 from deepgat.experiments.paper import (
     ALL,
@@ -148,10 +149,16 @@ def reproduce(
     def obtain(specs: list[RunSpec]) -> Outcome:
         if records is not None:
             return _known(specs, records)
-        found = {} if known is None else _among(specs, known)
-        missing = [spec for spec in specs if spec.signature not in found]
+        found = Outcome() if known is None else _among(specs, known)
+        there = {*found.records, *found.diverged}
+        missing = [spec for spec in specs if spec.signature not in there]
         outcome = run_with_view(missing, Store(store), workers, device, retry_failed, quiet, ray)
-        outcome.records |= found
+        outcome.records |= found.records
+        diverged = read_diverged(store)
+        for name in diverged.keys() & outcome.failed:
+            outcome.diverged[name] = diverged[name]
+            del outcome.failed[name]
+        outcome.diverged |= found.diverged
         return outcome
 
     if systems is not None and (target not in TARGETS or target == peers.PUBLICATIONS):
@@ -168,7 +175,12 @@ def reproduce(
         specs, outcome = _reproduce_paper(target, make_plan(protocol, **grid), obtain, out, sources)
     if specs:
         write_records(out / RECORDS, outcome.records.values())
+        write_diverged(out / RECORDS, outcome.diverged.values())
     OUT.print(f"tables, figures and records: {out}", soft_wrap=True)
+    if outcome.diverged:
+        where = diverged_beside(out / RECORDS)
+        text = f"{len(outcome.diverged)} of {len(specs)} runs diverged: {where} says when and where"
+        ERR.print(text, soft_wrap=True, markup=False)
     if target == ALL and outcome.records:
         write_page(out / RECORDS, out / PAGE, quiet=quiet)
     tell_failures(specs, outcome)
@@ -198,20 +210,24 @@ def _reproduce_paper(
 def _known(specs: list[RunSpec], source: Path) -> Outcome:
     """The runs of the plan that are among some records."""
     found = _among(specs, source)
-    if specs and not found:
+    if specs and not found.records:
         raise UserError(
             f"{source} has no run of this plan: name the --datasets, --layers, --seeds and "
             "--epochs that its runs were made with"
         )
     count = len({spec.signature for spec in specs})
-    if missing := count - len(found):
+    if missing := count - len(found.records) - len(found.diverged):
         ERR.print(f"{missing} of {count} runs are not in {source}", markup=False)
-    return Outcome(found)
+    return found
 
 
-def _among(specs: list[RunSpec], source: Path) -> dict[str, Record]:
+def _among(specs: list[RunSpec], source: Path) -> Outcome:
+    """What a store, or a file of records and the one beside it, knows of some runs."""
     wanted = {spec.signature for spec in specs}
-    return {r["signature"]: r for r in read_records(source) if r["signature"] in wanted}
+    records = {r["signature"]: r for r in read_records(source) if r["signature"] in wanted}
+    diverged = read_diverged(source)
+    lost = {name: diverged[name] for name in (wanted - records.keys()) & diverged.keys()}
+    return Outcome(records, diverged=lost)
 
 
 def _show(name: str, plan: Plan, outcome: Outcome, out: Path, sources: list[Path]) -> None:

@@ -95,6 +95,8 @@ class Outcome:
     made: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     """Signature → error."""
+    diverged: dict[str, Record] = field(default_factory=dict)
+    """Signature → failure, of runs that have no finite numbers, where these were set apart."""
 
 
 def run_all(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from deepgat.devices import lacks_memory, out_of_memory
-from deepgat.errors import UserError
+from deepgat.errors import Diverged, UserError
 from deepgat.experiments.entries import Record
 from deepgat.experiments.spec import RunSpec
 from deepgat.experiments.store import Store
@@ -93,6 +93,7 @@ def attempt(
                 traceback.format_exc(),
                 versions=versions(),
                 hardware=hardware(device),
+                diverged=isinstance(error, Diverged),
             )
             return Broken(text)
 

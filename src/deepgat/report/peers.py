@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from deepgat.report.scores import (
     signed,
 )
 
-NONE = "–"
+NONE, LOST = "–", "diverged"
 PARTS = {"test": "Test", "val": "Validation"}
 OWN = "DeepGAT"
 """How the names of our own systems begin; their lines are drawn on top, and thicker."""
@@ -34,8 +34,8 @@ _HOW = (
     "Mean ± half-width of the 95% interval, over splits where there are several, else over seeds. "
     "One setting per system for all depths and datasets (G²: one more for each heterophilous "
     "graph); the candidate, where it has several, and the epoch are chosen on the validation nodes "
-    f"of every repetition. {NONE}: no such run, or none that ended with finite numbers; (2/3): two "
-    "such runs where another system has three."
+    f"of every repetition. {NONE}: no run; {LOST}: none that ended with finite numbers; (2/3): two "
+    "that did where another system has three."
 )
 
 
@@ -91,16 +91,24 @@ def peer_curves(labelled: Mapping[str, Sequence[Record]]) -> dict[str, dict[str,
     return found
 
 
+Lost = Mapping[str, Collection[tuple[str, int]]]
+"""System → the (dataset, depth) at which all its runs diverged."""
+NOTHING_LOST: Lost = {}
+
+
 def system_tables(
-    labelled: Mapping[str, Sequence[Record]], target: str, part: str = "test"
+    labelled: Mapping[str, Sequence[Record]],
+    target: str,
+    part: str = "test",
+    lost: Lost = NOTHING_LOST,
 ) -> list[Table]:
     """A table per dataset: systems by depths, scored on one part of the nodes."""
     tables = []
-    for dataset, systems in peer_curves(labelled).items():
+    for dataset, systems in _tried(labelled, lost).items():
         depths = sorted({depth for curve in systems.values() for depth in curve})
         most = {d: max(len(curve.get(d, ())) for curve in systems.values()) for d in depths}
         rows = [
-            [label, *(_cell(part, curve.get(depth, ()), most[depth]) for depth in depths)]
+            [label, *(_cell(part, curve.get(depth), most[depth]) for depth in depths)]
             for label, curve in systems.items()
         ]
         tables.append(
@@ -115,31 +123,48 @@ def system_tables(
     return tables
 
 
-def _cell(part: str, records: Sequence[Record], most: int) -> str:
+def _tried(
+    labelled: Mapping[str, Sequence[Record]], lost: Lost
+) -> dict[str, dict[str, Mapping[int, Sequence[Record]]]]:
+    """As :func:`peer_curves`, with no records at the depths where all runs diverged."""
+    found = peer_curves(labelled)
+    for label, places in lost.items():
+        for dataset, depth in places:
+            found.setdefault(dataset, {}).setdefault(label, {})[depth] = []
+    return {
+        dataset: {label: systems[label] for label in labelled if label in systems}
+        for dataset, systems in found.items()
+    }
+
+
+def _cell(part: str, records: Sequence[Record] | None, most: int) -> str:
     """The score of a system's repetitions, and how many they are where others have more."""
     if not records:
-        return NONE
+        return NONE if records is None else LOST
     score = score_on(part, records)
     share = f" ({len(records)}/{most})" if len(records) < most else ""
     return Sourced(f"{score}{share}", score.runs)
 
 
 def overview_tables(
-    labelled: Mapping[str, Sequence[Record]], target: str, part: str = "test"
+    labelled: Mapping[str, Sequence[Record]],
+    target: str,
+    part: str = "test",
+    lost: Lost = NOTHING_LOST,
 ) -> list[Table]:
     """A table per depth, where there are several datasets: systems by datasets, and their mean."""
-    found = peer_curves(labelled)
+    found = _tried(labelled, lost)
     if len(found) < 2:
         return []
     depths = sorted({d for systems in found.values() for curve in systems.values() for d in curve})
     tables = []
     for depth in depths:
-        there = [{label: c.get(depth, ()) for label, c in found[name].items()} for name in found]
-        most = [max(map(len, systems.values())) for systems in there]
+        there = [{label: c.get(depth) for label, c in found[name].items()} for name in found]
+        most = [max(len(group or ()) for group in systems.values()) for systems in there]
         rows = []
         for label in labelled:
-            groups = [systems.get(label, ()) for systems in there]
-            if not any(groups):
+            groups = [systems.get(label) for systems in there]
+            if all(group is None for group in groups):
                 continue
             means = [score_on(part, group).mean for group in groups if group]
             mean = f"{fmean(means):.1f}" if all(groups) else NONE
