@@ -63,6 +63,8 @@ def depth_figure(
                 textcoords="offset points",
                 color=color,
                 va="center",
+                # over the line of chance, which a collapsed network meets
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
             )
     if published is not None and any(published.values()):
         axes.plot([], [], linestyle="", marker="o", markersize=9, markerfacecolor="none",
