@@ -127,6 +127,10 @@ def files(folder: Path) -> dict[str, bytes]:
         ("csbm --resume", "--resume needs --out"),
         ("csbm --model label-propagation --layers 0", "at least one hop, not 0"),
         ("csbm --model label-propagation --out x", "no weights to save"),
+        ("csbm --model label-propagation --score dp", "has no setting 'score': it takes --layers"),
+        ("csbm --model label-propagation --preset gcnii", "has no setting 'preset'"),
+        ("csbm --model label-propagation --set norm=layer", "has no setting 'norm'"),
+        ("csbm --model label-propagation --lr 0.1", "has no setting 'lr'"),
         ("csbm --lr 1e30 --epochs 5", "at epoch "),
     ],
 )

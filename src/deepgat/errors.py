@@ -27,4 +27,5 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     choices = sorted(known)
     near = difflib.get_close_matches(name.lower(), choices, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return UserError(f"unknown {kind} {name!r}: {hint}choose one of {', '.join(choices)}")
+    listed = ("; " if any("," in choice for choice in choices) else ", ").join(choices)
+    return UserError(f"unknown {kind} {name!r}: {hint}choose one of {listed}")

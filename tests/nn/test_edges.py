@@ -6,9 +6,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch_geometric.nn import GCNConv
+from torch_geometric.utils import dropout_edge
 
-from deepgat.nn.edges import DropEdge, all_edges, no_edges
-from deepgat.ops import Neighbors
+from deepgat.nn import NeighborAttention, UniformScore
+from deepgat.nn.edges import DropEdge, all_edges, masked, no_edges
+from deepgat.ops import Neighbors, Normalization
 
 from graphs import graphs, random_edges
 
@@ -71,6 +74,44 @@ def test_the_share_of_dropped_edges_is_the_one_asked_for():
     whole = Neighbors.from_edge_index(random_edges(300, 5000), 300)
     left = DropEdge(0.3)(whole)
     assert (left.num_edges - 300) / (whole.num_edges - 300) == pytest.approx(0.7, abs=0.03)
+
+
+def test_a_graph_that_pyg_dropped_edges_from():
+    """Its edges weighed 0 in our lists give what PyG's layer gives on the edges it left."""
+    edge_index = random_edges(20, 60).unique(dim=1)
+    edge_index = edge_index[:, edge_index[0] != edge_index[1]]
+    left, _ = dropout_edge(edge_index, 0.4, force_undirected=True)
+    assert 0 < left.size(1) < edge_index.size(1)
+    whole = Neighbors.from_edge_index(edge_index, 20)
+    kept = {(u, v) for u, v in left.t().tolist()} | {(v, v) for v in range(20)}
+    keep = torch.tensor([(u, v) in kept for u, v in whole.edge_index.t().tolist()])
+    ours = NeighborAttention(7, 4, score=UniformScore, normalization=Normalization.SYMMETRIC)
+    theirs = GCNConv(7, 4).double()
+    theirs.lin.weight.data = ours.double().weight.data
+    x = torch.randn(20, 7, dtype=torch.double)
+    expected = theirs(x, left)
+    for near in (masked(whole, keep), whole.select(keep, symmetric=True)):
+        torch.testing.assert_close(ours(x, near), expected, rtol=0, atol=1e-10)
+
+
+def test_as_many_edges_are_dropped_as_by_pyg():
+    edge_index = random_edges(40, 300).unique(dim=1)
+    edge_index = edge_index[:, edge_index[0] != edge_index[1]]
+    whole = Neighbors.from_edge_index(edge_index, 40)
+    pairs, draws, p = edge_index.size(1) // 2, 300, 0.3
+    ours, theirs = torch.tensor(
+        [
+            [
+                (DropEdge(p)(whole).num_edges - 40) // 2,
+                dropout_edge(edge_index, p, force_undirected=True)[0].size(1) // 2,
+            ]
+            for _ in range(draws)
+        ],
+        dtype=torch.double,
+    ).t()
+    error = (pairs * p * (1 - p) / draws) ** 0.5
+    assert abs(ours.mean() - theirs.mean()) < 4 * 2**0.5 * error
+    assert ours.var() == pytest.approx(theirs.var(), rel=0.5)
 
 
 def test_every_call_draws_anew_and_a_seed_repeats_it():

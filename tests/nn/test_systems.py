@@ -441,8 +441,8 @@ def test_128_layers_stay_finite_in_single_precision(preset):
     # and each LayerNorm of the authors' recipe multiplies its gradient by 1/√1e-5.
     ring = torch.stack([torch.arange(n), torch.arange(1, n + 1) % n])
     x, edge_index = torch.rand(n, D_IN), torch.cat([undirected(ring), random_edges(n, 20)], 1)
-    more = {"deepgat"} if preset in ("gcnii", "g2") else set()
-    for model in {DEFAULT_MODELS[preset], *more}:
+    more = {"gcnii": {"deepgat"}, "g2": {"deepgat"}, "standard": set(SCORES) - {"oracle"}}
+    for model in {DEFAULT_MODELS[preset], *more.get(preset, ())}:
         network = build_model(model_settings(model, preset, layers=128, hidden=4), D_IN, CLASSES)
         outputs = network.train().run(x, edge_index)
         network.loss(outputs.layer_logits, torch.arange(n) % 3, torch.arange(12)).backward()

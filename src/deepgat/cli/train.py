@@ -184,11 +184,6 @@ def train(
     choices |= parse_choices(choice or [])
     given = {"layers": layers, "hidden": hidden, "heads": heads, "dropout": dropout}
     choices |= _given(given)
-    if model == LABEL_PROPAGATION:
-        if Team.launched():
-            raise UserError("label-propagation trains nothing: run it without --processes")
-        _propagate_labels(load_data(dataset, split, read), choices.get("layers", 2), out, json)
-        return
     training = {
         "lr": lr,
         "weight_decay": weight_decay,
@@ -205,6 +200,11 @@ def train(
         **parse_training(training_choice or []),
         **_given(training),
     }
+    if model == LABEL_PROPAGATION:
+        named = {"preset": preset, "score": score, "width": width, **choices, **changes}
+        hops = _hops(_given(named))
+        _propagate_labels(load_data(dataset, split, read), hops, out, json)
+        return
     plan = recipe(preset, model, score=score, dataset=dataset.lower(), training=changes, **choices)
     if width is not None:
         if hidden is not None:
@@ -335,6 +335,17 @@ def _run_all(
         yield run.record()
         if run.fitted.stopped == "interrupted":
             return
+
+
+def _hops(settings: dict[str, Any]) -> int:
+    """The one setting that label propagation has, by its name for networks."""
+    if Team.launched():
+        raise UserError("label-propagation trains nothing: run it without --processes")
+    for name in settings.keys() - {"layers", "device"}:
+        raise UserError(
+            f"label-propagation has no setting {name!r}: it takes --layers, the number of hops"
+        )
+    return int(settings.get("layers", 2))
 
 
 def _propagate_labels(data: NodeDataset, hops: int, out: Path | None, json: bool) -> None:
