@@ -128,6 +128,14 @@ def test_contenders_have_candidates_of_their_own_and_the_same_repetitions():
     assert {s.model.initial_residual for s in labelled["GCNII"]} == {0.1, 0.2}
 
 
+def test_gcnii_as_published_is_what_the_publications_are():
+    for setting in peers.publications():
+        if setting.name.startswith("gcnii"):
+            grid = {"datasets": [setting.config.dataset], "layers": [setting.specs[0].model.layers]}
+            (specs,) = peers.contender_specs(systems=["gcnii, as published"], **grid).values()
+            assert tuple(specs) == setting.specs
+
+
 def test_tables_and_figures():
     labelled = peers.peer_specs(datasets=["cora", "cs"], layers=[2, 8])
     records = {label: [graded_record(s) for s in specs] for label, specs in labelled.items()}

@@ -33,9 +33,9 @@ MANY_TICKS = 7
 _HOW = (
     "Mean ± half-width of the 95% interval, over splits where there are several, else over seeds. "
     "One setting per system for all depths and datasets (G²: one more for each heterophilous "
-    "graph); the candidate, where it has several, and the epoch are chosen on the validation nodes "
-    f"of every repetition. {NONE}: no run; {LOST}: none that ended with finite numbers; (2/3): two "
-    "that did where another system has three."
+    "graph; GCNII, as published: its authors' for each); the candidate, where it has several, and "
+    f"the epoch are chosen on the validation nodes of every repetition. {NONE}: no run; {LOST}: "
+    "none that ended with finite numbers; (2/3): two that did where another system has three."
 )
 
 
