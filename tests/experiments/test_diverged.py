@@ -51,3 +51,6 @@ def test_a_line_that_is_no_such_run_is_refused(store, tmp_path, change):
     beside.write_text(good + json.dumps({**json.loads(good), **change}))
     with pytest.raises(UserError, match=r"runs\.diverged\.jsonl, line 2, is not a run that div"):
         read_diverged(path)
+    beside.write_bytes(b"\xff")
+    with pytest.raises(UserError, match=r"runs\.diverged\.jsonl cannot be read: expected a line"):
+        read_diverged(path)

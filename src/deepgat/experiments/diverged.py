@@ -34,8 +34,12 @@ def read_diverged(source: Path) -> dict[str, Record]:
     path = diverged_beside(source)
     if not path.exists():
         return {}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: expected a line of JSON per run") from error
     found = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             failure = json.loads(line)
             signature, _ = failure["signature"], failure["error"]

@@ -23,7 +23,8 @@ PUBLICATIONS, PEERS, CONTEST = "publications", "peers", "contenders"
 
 OURS, G2, PUBLISHED_GCNII = "DeepGAT, deep", "G²-GraphSAGE", "GCNII, as published"
 
-CITATIONS = ("citeseer", "pubmed")
+GCNII_GRAPHS = ("citeseer", "pubmed")
+"""Those beside Cora for which GCNII's authors name a setting."""
 
 HETEROPHILOUS = ("texas", "wisconsin", "cornell", "chameleon", "squirrel", "actor")
 
@@ -82,7 +83,7 @@ DAGNN have two candidates each, to choose from on validation nodes: DAGNN's are 
 settings for citation networks and for the coauthor networks. Two rows are ours with something left
 out: one class head for all layers, and no class attention or layer loss, which leaves GCNII with
 our way of training. GCNII stands there once more with its authors' settings, which are others on
-:data:`CITATIONS`."""
+:data:`GCNII_GRAPHS`."""
 MANY = Repeats(public=10, splits=5, seeds=2)
 
 
@@ -125,5 +126,5 @@ def contender_specs(**grid: Any) -> dict[str, list[RunSpec]]:
     """System → its runs, each with the candidates of its own that :data:`CONTENDERS` names."""
     configs = {label: read_config(setting) for label, (setting, _) in CONTENDERS.items()}
     candidates = {label: changes for label, (_, changes) in CONTENDERS.items()}
-    own = {(PUBLISHED_GCNII, dataset): read_config(f"gcnii-{dataset}") for dataset in CITATIONS}
+    own = {(PUBLISHED_GCNII, dataset): read_config(f"gcnii-{dataset}") for dataset in GCNII_GRAPHS}
     return depth_specs(configs, candidates, MANY, own, **grid)
