@@ -106,3 +106,9 @@ def _plain(item: Any) -> Any:
     if isinstance(item, list | tuple):
         return [_plain(inner) for inner in item]
     return None if isinstance(item, float) and not math.isfinite(item) else item
+
+
+def beside(records: Path, what: str) -> Path:
+    """The file of something else that belongs to a file of records, runs.jsonl or runs.jsonl.gz."""
+    stem = records.name.removesuffix(".gz").removesuffix(".jsonl")
+    return records.with_name(f"{stem}.{what}.jsonl")

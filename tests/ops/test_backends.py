@@ -67,11 +67,9 @@ def make_form(name: str, neighbors: Neighbors, heads: int, width: int, dtype: to
         case "classes" | "labels":
             leaves = [leaf(n, heads, width)]
             form = ClassAgreement(leaves[0], 2.0, independent_labels=name == "labels")
-        case "additive":
-            leaves = [leaf(n, heads), leaf(n, heads)]
-            form = Additive(*leaves)
-        case "additive, sums of zero":
-            leaves = [whole(n, heads), whole(n, heads)]
+        case "additive" | "additive, sums of zero":
+            number = whole if name == KINK else leaf
+            leaves = [number(n, heads), number(n, heads)]
             form = Additive(*leaves)
         case "edge score":
             leaves = [leaf(e, heads)]

@@ -201,6 +201,8 @@ def train(
         **_given(training),
     }
     if model == LABEL_PROPAGATION:
+        if Team.launched():
+            raise UserError("label-propagation trains nothing: run it without --processes")
         named = {"preset": preset, "score": score, "width": width, **choices, **changes}
         hops = _hops(_given(named))
         _propagate_labels(load_data(dataset, split, read), hops, out, json)
@@ -339,11 +341,9 @@ def _run_all(
 
 def _hops(settings: dict[str, Any]) -> int:
     """The one setting that label propagation has, by its name for networks."""
-    if Team.launched():
-        raise UserError("label-propagation trains nothing: run it without --processes")
-    for name in settings.keys() - {"layers", "device"}:
+    if odd := sorted(settings.keys() - {"layers", "device"}):
         raise UserError(
-            f"label-propagation has no setting {name!r}: it takes --layers, the number of hops"
+            f"label-propagation has no setting {odd[0]!r}: it takes --layers, the number of hops"
         )
     return int(settings.get("layers", 2))
 

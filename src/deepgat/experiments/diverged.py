@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from deepgat.disk import beside
 from deepgat.errors import UserError
 from deepgat.experiments.entries import Record, spec_of
 from deepgat.experiments.spec import SECTIONS
@@ -22,8 +23,7 @@ KEPT = ("signature", "error", *SECTIONS, "versions", "hardware")
 
 def diverged_beside(records: Path) -> Path:
     """Where the runs are named that belong to a file of records and have none."""
-    stem = records.name.removesuffix(".gz").removesuffix(".jsonl")
-    return records.with_name(f"{stem}.diverged.jsonl")
+    return beside(records, "diverged")
 
 
 def read_diverged(source: Path) -> dict[str, Record]:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from deepgat.analysis import attention_divergence, divergence_bound
 from deepgat.data.entries import find_entry
+from deepgat.disk import beside
 from deepgat.errors import UserError
 from deepgat.report.scores import Curve, Record, curves, system_name
 from deepgat.saving import to_json, write_whole
@@ -160,8 +161,7 @@ def _score_range(settings: Mapping[str, object], dataset: str, last: bool) -> fl
 
 def drifts_beside(records: Path) -> Path:
     """Where the divergences are kept that belong to a file of records, which has no attention."""
-    stem = records.name.removesuffix(".gz").removesuffix(".jsonl")
-    return records.with_name(f"{stem}.attention.jsonl")
+    return beside(records, "attention")
 
 
 def write_drifts(path: Path, drifts: Iterable[Drift]) -> None:
