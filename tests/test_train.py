@@ -491,6 +491,7 @@ def test_an_interrupt_while_weights_are_set_aside_never_leaves_them_half_done(mo
         ({"weight_decay": -0.1}, "weight_decay is -0.1: expected 0 or more"),
         ({"weight_decay": math.nan}, "weight_decay is nan"),
         ({"weight_decay_heads": -1.0}, "weight_decay_heads is -1.0: expected 0 or more"),
+        ({"decay_nodes_heads": -1}, "decay_nodes_heads is -1: expected 0 or more"),
         ({"epochs": 0}, "epochs is 0: expected 1 or more"),
         ({"patience": -3}, "patience is -3: expected 1 or more"),
         ({"monitor": "val-los"}, "unknown monitor 'val-los': did you mean 'val-loss'"),
@@ -578,8 +579,7 @@ def test_one_decay_for_all_is_one_group_in_the_order_of_the_model():
 )
 def test_convolutions_decay_less_on_more_nodes(given, nodes, decay):
     model = build_model(model_settings("gcnii", layers=2, hidden=4), 6, 3)
-    settings = TrainSettings(**given).on_nodes(nodes)
-    groups = make_optimizer(model, settings).param_groups
+    groups = make_optimizer(model, TrainSettings(**given), nodes).param_groups
     assert groups[-1]["weight_decay"] == pytest.approx(decay)
     assert groups[0]["weight_decay"] == TrainSettings(**given).weight_decay
 
@@ -616,6 +616,32 @@ def test_class_heads_may_decay_differently_and_less_in_smaller_steps(layers, dec
         key = id(parameter)
         expected = decay if key in heads else 0.2 * decay / 0.1 if key in convolutions else 0.2
         assert by_decay[key] == pytest.approx(expected), name
+
+
+@pytest.mark.parametrize(
+    ("given", "nodes", "decay"),
+    [
+        ({"decay_nodes_heads": 20}, 80, 0.05),
+        ({"decay_nodes_heads": 20}, 10, 0.2),  # never more
+        ({"decay_nodes_heads": 20, "weight_decay_heads": 0.1}, 80, 0.1 / 4 / 4),  # and by the step
+        ({"decay_nodes": 20}, 80, 0.2),  # that is for convolutions
+    ],
+)
+def test_class_heads_decay_less_on_more_nodes(given, nodes, decay):
+    model = build_model(
+        model_settings("deep", layers=8, hidden=4, step_depth=2, attention_from=1), 6, 3
+    )
+    settings = TrainSettings(weight_decay=0.2, weight_decay_conv=0.3, **given)
+    groups = make_optimizer(model, settings, nodes).param_groups
+    by_decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
+    heads = [by_decay[id(p)] for p in model.class_head_weights()]
+    assert heads == [pytest.approx(decay)] * len(heads)
+    by_nodes = 20 / nodes if given.get("decay_nodes") else 1.0
+    convolutions = [by_decay[id(p)] for p in model.convolution_weights()]
+    assert convolutions == [pytest.approx(0.3 / 4 * by_nodes)] * len(convolutions)
+    assert heads
+    assert convolutions
+    assert groups[0]["weight_decay"] == 0.2
 
 
 @pytest.mark.parametrize("shared", ["shared_layers", "shared_steps"])

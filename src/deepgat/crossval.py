@@ -180,7 +180,7 @@ def cross_validate(
     device = choose_device(plan.training.device) if team is None else team.device
     graphs = data.graphs
     nodes = sum(graph.num_nodes for graph in graphs)
-    training = replace(plan.training, seed=seed).on_nodes(nodes)
+    training = replace(plan.training, seed=seed)
     for number, (train, val, test) in enumerate(folds(data.y, count, seed), start=1):
         model = build_classifier(data, plan, gin, pool, seed).to(device)
         chosen = [[graphs[i] for i in part.tolist()] for part in (train, val, test)]
@@ -190,7 +190,7 @@ def cross_validate(
             if on_epoch is not None:
                 on_epoch(number, epoch)
 
-        fitted = fit_inputs(model, inputs, training, watch, team=team)
+        fitted = fit_inputs(model, inputs, training, nodes, watch, team=team)
         if fitted.stopped == "interrupted":
             raise KeyboardInterrupt
         model.eval()

@@ -29,30 +29,41 @@ TEMPERATURES = tuple(2.0 ** (k / 4) for k in range(-8, 17))
 """Those of the calibrated loss: from 1/4 to 16."""
 
 
-def make_optimizer(model: Network, settings: TrainSettings) -> torch.optim.Optimizer:
-    """Adam; the weights of convolutions, and of class heads, in groups where they decay otherwise.
+def make_optimizer(
+    model: Network, settings: TrainSettings, nodes: int = 1
+) -> torch.optim.Optimizer:
+    """Adam for data of so many nodes; weights that decay otherwise than the rest have a group.
 
     Where layers go a part of the way their gradients are smaller, and so is the decay: Adam makes
     up for the size of the two together, not of one beside the other.
     """
     decay, share = settings.weight_decay, model.gradient_share
     conv_decay, head_decay = settings.weight_decay_conv, settings.weight_decay_heads
-    if share < 1 and conv_decay is None:
-        conv_decay = decay
+    conv_decay = share * _less(
+        decay if conv_decay is None else conv_decay, settings.decay_nodes, nodes
+    )
+    head_decay = _less(
+        decay if head_decay is None else share * head_decay, settings.decay_nodes_heads, nodes
+    )
     rest = {id(parameter): parameter for parameter in model.parameters()}
     groups = []
     for weights, other in (
         (model.convolution_weights(), conv_decay),
         (model.class_head_weights(), head_decay),
     ):
-        if other is not None and weights:
-            groups.append({"params": weights, "weight_decay": share * other})
+        if other != decay and weights:
+            groups.append({"params": weights, "weight_decay": other})
             for weight in weights:
                 del rest[id(weight)]
     if rest:
         groups.insert(0, {"params": list(rest.values()), "weight_decay": decay})
     on_gpu = next(model.parameters()).is_cuda
     return torch.optim.Adam(groups, lr=settings.lr, fused=on_gpu, capturable=on_gpu)
+
+
+def _less(decay: float, most: int, nodes: int) -> float:
+    """λ·min(1, n₀ / n) for n nodes; n₀ = 0: λ."""
+    return decay * most / nodes if 0 < most < nodes else decay
 
 
 class Epochs:
@@ -63,6 +74,7 @@ class Epochs:
         model: Network,
         inputs: Inputs,
         settings: TrainSettings,
+        nodes: int,
         cuda_graphs: bool,
         team: Team | None,
     ) -> None:
@@ -92,7 +104,7 @@ class Epochs:
             and _fit_together(model, inputs.repeated, free)
         )
         self.val_graphs = inputs.validation
-        self.optimizer = make_optimizer(model, settings)
+        self.optimizer = make_optimizer(model, settings, nodes)
         self.teacher = Teacher.wanted(model, inputs, settings, self.team)
         decay = settings.average_weights
         self.averaged = AveragedWeights(model, decay) if decay else None

@@ -79,7 +79,7 @@ def fit(
             the data, or its part of it; the results are those of one process, up to rounding.
         progress: keep on disk where the training stands, and go on from there.
     """
-    settings = (TrainSettings() if settings is None else settings).on_nodes(dataset.num_nodes)
+    settings = TrainSettings() if settings is None else settings
     device = choose_device(settings.device) if team is None else team.device
     model.to(device)
     inputs: Inputs
@@ -96,7 +96,8 @@ def fit(
             f"batches={settings.batches} is for one process: leave --processes away, or set "
             "batches=none"
         )
-    return fit_inputs(model, inputs, settings, on_epoch, cuda_graphs, team, progress)
+    nodes = dataset.num_nodes
+    return fit_inputs(model, inputs, settings, nodes, on_epoch, cuda_graphs, team, progress)
 
 
 def _whole_steps(
@@ -133,16 +134,20 @@ def fit_inputs(
     model: Network,
     inputs: Inputs,
     settings: TrainSettings,
+    nodes: int,
     on_epoch: Callable[[Epoch], None] | None = None,
     cuda_graphs: bool = True,
     team: Team | None = None,
     progress: Progress | None = None,
 ) -> FitResult:
-    """As :func:`fit`, for inputs that are on the device of the model already."""
+    """As :func:`fit`, for inputs that are on the device of the model already.
+
+    ``nodes``: how many all the data has, of which these inputs may be a part.
+    """
     device = inputs.validation[0].y.device
     if progress is not None and team is not None:  # one file, by one process
         progress = replace(progress, writes=progress.writes and team.rank == 0)
-    epoch_of = Epochs(model, inputs, settings, cuda_graphs, team)
+    epoch_of = Epochs(model, inputs, settings, nodes, cuda_graphs, team)
     best_weights, spare = Weights(model), Weights(model)
     stopped, start = "epochs", time.perf_counter()
     with own_random_numbers(settings.seed, device), stop_asked(team) as asked:

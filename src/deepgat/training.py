@@ -23,7 +23,7 @@ LATER = (
     "batches", "clusters", "batch_clusters", "batch_seeds", "fan_out", "most_nodes",
     "batch_graphs", "self_training", "confidence", "self_training_from", "target_update",
     "target_temperature", "taught_layers", "average_weights", "own_best", "decay_nodes",
-    "calibrated_targets", "weight_decay_heads",
+    "calibrated_targets", "weight_decay_heads", "decay_nodes_heads",
 )  # fmt: skip
 """Settings that there were not always; at their defaults they are as if there were none."""
 
@@ -44,6 +44,8 @@ class TrainSettings:
     decay_nodes: int = 0
     """n₀ of the convolutions' decay λ·min(1, n₀ / n) on n nodes: the loss is a mean over what there
     is to learn from, and the more that is, the less the decay should say beside it; 0: λ."""
+    decay_nodes_heads: int = 0
+    """The same of the class heads that layers have of their own."""
     epochs: int = 10_000
     """The most epochs, if early stopping does not end the training before."""
     patience: int = 100
@@ -151,7 +153,7 @@ class TrainSettings:
         for name in (
             "weight_decay", "weight_decay_conv", "weight_decay_heads", "self_training",
             "self_training_from", "target_temperature", "taught_layers", "target_update",
-            "decay_nodes",
+            "decay_nodes", "decay_nodes_heads",
         ):  # fmt: skip
             if not 0 <= (getattr(self, name) or 0.0) < math.inf:
                 raise UserError(f"{name} is {getattr(self, name)}: expected 0 or more")
@@ -170,13 +172,6 @@ class TrainSettings:
                 "layers: expected one number for all layers, or one for each"
             )
         return numbers
-
-    def on_nodes(self, nodes: int) -> TrainSettings:
-        """These settings with the decay that they have on so many nodes (``decay_nodes``)."""
-        if not 0 < self.decay_nodes < nodes:
-            return self
-        decay = self.weight_decay if self.weight_decay_conv is None else self.weight_decay_conv
-        return replace(self, weight_decay_conv=decay * self.decay_nodes / nodes, decay_nodes=0)
 
     @property
     def chunk(self) -> int:

@@ -80,6 +80,7 @@ def train_graphs(team: Team | None) -> dict[str, Any]:
     for number in range(16):
         graph = odd_graph(number).subgraph(torch.arange(10 + number))
         graphs.append(Data(x=graph.x, edge_index=graph.edge_index, y=torch.tensor([number % 3])))
+    nodes = sum(graph.num_nodes for graph in graphs)
     results = {}
     for name in ("gin", "authors-batch", "deep"):
         torch.manual_seed(0)
@@ -92,7 +93,7 @@ def train_graphs(team: Team | None) -> dict[str, Any]:
         )
         device = torch.device("cpu")
         inputs = GraphBatches(graphs[:10], graphs[10:13], 4, device, team, torch.float64)
-        history = fit_inputs(model, inputs, training, team=team).history
+        history = fit_inputs(model, inputs, training, nodes, team=team).history
         model.eval()
         tested = as_batch(graphs[13:], device, team, torch.float64)
         with torch.no_grad():
