@@ -621,22 +621,25 @@ def test_class_heads_may_decay_differently_and_less_in_smaller_steps(layers, dec
 @pytest.mark.parametrize(
     ("given", "nodes", "decay"),
     [
-        ({"decay_nodes_heads": 20}, 80, 0.05),
-        ({"decay_nodes_heads": 20}, 10, 0.2),  # never more
-        ({"decay_nodes_heads": 20, "weight_decay_heads": 0.1}, 80, 0.1 / 4 / 4),  # and by the step
-        ({"decay_nodes": 20}, 80, 0.2),  # that is for convolutions
+        ({}, 80, 0.1 / 4),  # steps of 1/4
+        ({"decay_nodes_heads": 40}, 80, 0.1 / 2),  # but no less than that
+        ({"decay_nodes_heads": 40}, 10, 0.1),  # never more
+        ({"decay_nodes_heads": 20}, 800, 0.1 / 4),
+        ({"decay_nodes": 40}, 80, 0.1 / 4),  # that is for convolutions
     ],
 )
-def test_class_heads_decay_less_on_more_nodes(given, nodes, decay):
+def test_class_heads_decay_by_the_step_as_far_as_nodes_allow(given, nodes, decay):
     model = build_model(
         model_settings("deep", layers=8, hidden=4, step_depth=2, attention_from=1), 6, 3
     )
-    settings = TrainSettings(weight_decay=0.2, weight_decay_conv=0.3, **given)
+    settings = TrainSettings(
+        weight_decay=0.2, weight_decay_conv=0.3, weight_decay_heads=0.1, **given
+    )
     groups = make_optimizer(model, settings, nodes).param_groups
     by_decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
     heads = [by_decay[id(p)] for p in model.class_head_weights()]
     assert heads == [pytest.approx(decay)] * len(heads)
-    by_nodes = 20 / nodes if given.get("decay_nodes") else 1.0
+    by_nodes = 40 / nodes if given.get("decay_nodes") else 1.0
     convolutions = [by_decay[id(p)] for p in model.convolution_weights()]
     assert convolutions == [pytest.approx(0.3 / 4 * by_nodes)] * len(convolutions)
     assert heads

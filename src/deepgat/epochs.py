@@ -38,18 +38,11 @@ def make_optimizer(
     up for the size of the two together, not of one beside the other.
     """
     decay, share = settings.weight_decay, model.gradient_share
-    conv_decay, head_decay = settings.weight_decay_conv, settings.weight_decay_heads
-    conv_decay = share * _less(
-        decay if conv_decay is None else conv_decay, settings.decay_nodes, nodes
-    )
-    head_decay = _less(
-        decay if head_decay is None else share * head_decay, settings.decay_nodes_heads, nodes
-    )
     rest = {id(parameter): parameter for parameter in model.parameters()}
     groups = []
     for weights, other in (
-        (model.convolution_weights(), conv_decay),
-        (model.class_head_weights(), head_decay),
+        (model.convolution_weights(), settings.conv_decay(share, nodes)),
+        (model.class_head_weights(), settings.head_decay(share, nodes)),
     ):
         if other != decay and weights:
             groups.append({"params": weights, "weight_decay": other})
@@ -59,11 +52,6 @@ def make_optimizer(
         groups.insert(0, {"params": list(rest.values()), "weight_decay": decay})
     on_gpu = next(model.parameters()).is_cuda
     return torch.optim.Adam(groups, lr=settings.lr, fused=on_gpu, capturable=on_gpu)
-
-
-def _less(decay: float, most: int, nodes: int) -> float:
-    """λ·min(1, n₀ / n) for n nodes; n₀ = 0: λ."""
-    return decay * most / nodes if 0 < most < nodes else decay
 
 
 class Epochs:

@@ -39,13 +39,13 @@ class TrainSettings:
     another than for the encoder, the readout and the class heads; left out: the same."""
     weight_decay_heads: float | None = None
     """For the class heads that layers have of their own (``model.class_head_weights()``); left out:
-    as ``weight_decay`` says. Where layers go a part of the way (``step_depth``), it is as much
-    less, as is that of the convolutions; ``weight_decay`` itself is not."""
+    as ``weight_decay`` says. Where layers go δ of the way (``step_depth``), it is δ times as much,
+    as is that of the convolutions; ``weight_decay`` itself is not."""
+    decay_nodes_heads: int = 0
+    """n₀ of the least that small steps leave of it, λ·max(δ, min(1, n₀ / n)) on n nodes; 0: λ·δ."""
     decay_nodes: int = 0
     """n₀ of the convolutions' decay λ·min(1, n₀ / n) on n nodes: the loss is a mean over what there
     is to learn from, and the more that is, the less the decay should say beside it; 0: λ."""
-    decay_nodes_heads: int = 0
-    """The same of the class heads that layers have of their own."""
     epochs: int = 10_000
     """The most epochs, if early stopping does not end the training before."""
     patience: int = 100
@@ -172,6 +172,17 @@ class TrainSettings:
                 "layers: expected one number for all layers, or one for each"
             )
         return numbers
+
+    def conv_decay(self, step: float, nodes: int) -> float:
+        """Of the convolutions, whose layers go ``step`` of the way, on a graph of n nodes."""
+        decay = self.weight_decay if self.weight_decay_conv is None else self.weight_decay_conv
+        return step * (decay * self.decay_nodes / nodes if 0 < self.decay_nodes < nodes else decay)
+
+    def head_decay(self, step: float, nodes: int) -> float:
+        """Of the class heads of layers, likewise."""
+        if self.weight_decay_heads is None:
+            return self.weight_decay
+        return max(step, min(1.0, self.decay_nodes_heads / nodes)) * self.weight_decay_heads
 
     @property
     def chunk(self) -> int:

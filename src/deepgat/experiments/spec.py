@@ -13,7 +13,7 @@ import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,21 @@ class RunSpec:
             object.__setattr__(self, section, kind(**values))
         if self.training.seed < 0:
             raise UserError(f"training.seed is {self.training.seed}: expected 0 or more")
+        object.__setattr__(self, "training", self._plainest_training())
+
+    def _plainest_training(self) -> TrainSettings:
+        """Without a decay of class heads that is, at this depth and on this graph, as the rest's,
+        and without a least decay that is not reached: the same run, so the same signature."""
+        given, step = self.training, self.model.gradient_share
+        own = is_path(self.data.dataset)  # of as many nodes as its files have
+        if given.weight_decay_heads is None or (own and given.decay_nodes_heads and step < 1):
+            return given
+        nodes = 1 if own else find_entry(self.data.dataset).nodes
+        by_step = replace(given, decay_nodes_heads=0)
+        decay = given.head_decay(step, nodes)
+        if decay == given.weight_decay:
+            return replace(by_step, weight_decay_heads=None)
+        return by_step if decay == by_step.head_decay(step, nodes) else given
 
     @property
     def seed(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ STUDY = "study"
 BASE = "the first recipe"
 SECOND = "the second recipe"
 THIRD = "the third recipe"
+FOURTH = "the fourth recipe"
 PRESET = "the preset"
 SETTING = "deep-cora"
 FIRST = Change(
@@ -33,6 +35,7 @@ FIRST = Change(
         "epochs": 1500,
         "patience": 100,
         "decay_nodes": 0,
+        "weight_decay_heads": None,
         "self_training": 0.0,
         "self_training_from": 50,
         "confidence": 0.8,
@@ -272,7 +275,7 @@ CHANGES: Mapping[str, Change] = {
         },
     ),
     **_one_at_a_time(
-        PRESET,
+        FOURTH,
         Change({"step_depth": 16}, {**_SHORTER, **_CALIBRATED}),
         {
             "patience 100": Change(training={"patience": 100}),
@@ -287,6 +290,12 @@ CHANGES: Mapping[str, Change] = {
                 training={"target_temperature": 0.7, "patience": 100}
             ),
             "class heads decay by the step": Change(training=_BY_THE_STEP),
+            **{
+                f"class heads decay by the root of the step, {depth} layers": Change(
+                    training={"weight_decay_heads": 5e-4 * math.sqrt(depth / 16)}
+                )
+                for depth in (32, 64, 128)
+            },
             "class heads decay by the step, steps of 32 layers": Change(
                 {"step_depth": 32}, _BY_THE_STEP
             ),
@@ -297,6 +306,14 @@ CHANGES: Mapping[str, Change] = {
                 {"step_depth": 8}, {"target_temperature": 0.7}
             ),
         },
+    ),
+    **_one_at_a_time(
+        PRESET,
+        Change(
+            {"step_depth": 16},
+            {**_SHORTER, **_CALIBRATED, **_BY_THE_STEP, "decay_nodes_heads": 3500},
+        ),
+        {},
     ),
 }  # fmt: skip
 """Name → what is changed of the model, and of its training."""

@@ -321,6 +321,13 @@ class ModelSettings:
             return odds / (1 + odds)
         return self.dropout
 
+    @property
+    def gradient_share(self) -> float:
+        """As that of the network that is built: :class:`~deepgat.nn.stack.AttentionStack`."""
+        shared = self.shared_layers or self.shared_steps
+        steps = 0 < self.step_depth < self.layers and not shared
+        return self.step_depth / self.layers if steps else 1.0
+
     def to_dict(self) -> dict[str, Any]:
         """As plain values; what is new and at its default is left out.
 
