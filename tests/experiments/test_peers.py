@@ -106,7 +106,7 @@ def test_an_overview_has_a_column_per_dataset_and_their_mean():
 
 def test_the_study_knows_the_preset_as_it_is():
     """Its last part changes one thing at a time in the very runs that ``contenders`` makes."""
-    grid = {"datasets": ["cora"], "layers": [16, 64], "seeds": [0, 1]}
+    grid = {"datasets": ["cora", "pubmed"], "layers": [16, 64], "seeds": [0, 1]}
     ours = peers.contender_specs(**grid)
     changed = study.study_specs(**grid)
     assert changed[study.PRESET] == ours[peers.OURS]
@@ -116,6 +116,10 @@ def test_the_study_knows_the_preset_as_it_is():
         name: tuple(specs) for name, specs in changed.items() if name.startswith(study.PRESET)
     }
     assert len(set(of_the_preset.values())) == len(of_the_preset) > 10
+    same = [
+        one == other for one, other in zip(changed[study.FOURTH], ours[peers.OURS], strict=True)
+    ]
+    assert same == [True] * 6 + [False] * 2  # but for PubMed at 64 layers
 
 
 def test_contenders_have_candidates_of_their_own_and_the_same_repetitions():
@@ -232,7 +236,7 @@ def test_differences_are_taken_pair_by_pair():
 
 
 def test_the_study_changes_one_thing_at_a_time():
-    labelled = study.study_specs(datasets=["cora"], layers=[4], seeds=[0])
+    labelled = study.study_specs(datasets=["pubmed"], layers=[128], seeds=[0])
     assert list(labelled) == list(study.CHANGES)
     (base,) = labelled[study.BASE]
     seen = set()

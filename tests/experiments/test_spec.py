@@ -14,7 +14,7 @@ from deepgat.experiments import AnalysisSpec, DataSpec, RunSpec, read_specs
 from deepgat.experiments.measures import MEASURES
 from deepgat.experiments.spec import KEEP, OF_OWN_GRAPHS, SECTIONS, signature_of, specs_from_toml
 from deepgat.experiments.values import to_toml
-from deepgat.nn import ModelSettings
+from deepgat.nn import ModelSettings, build_model
 from deepgat.nn.settings import LATER as MODEL_LATER
 from deepgat.nn.settings import NORMS, SCORES
 from deepgat.recipes import recipe
@@ -140,6 +140,33 @@ def test_one_number_has_one_signature():
 
 
 @pytest.mark.parametrize(
+    ("dataset", "layers", "written"),
+    [
+        ("cora", 64, (None, 0)),  # of so few nodes that it is the whole decay
+        ("pubmed", 16, (None, 0)),  # steps are whole
+        ("pubmed", 64, (5e-4, 0)),  # a quarter, which is above 3500 / 19717
+        ("pubmed", 128, (5e-4, 3500)),
+    ],
+)
+@pytest.mark.parametrize("sharing", [{}, {"shared_steps": True}])
+def test_a_decay_of_class_heads_is_written_where_it_is_another(dataset, layers, written, sharing):
+    plan = recipe("deep", layers=layers, **sharing)
+    spec = RunSpec(DataSpec(dataset), *plan)
+    found = spec.training.weight_decay_heads, spec.training.decay_nodes_heads
+    assert found == ((None, 0) if sharing else written)
+    share, nodes = plan.model.gradient_share, ENTRIES[dataset].nodes
+    assert build_model(plan.model, 5, 3).gradient_share == share
+    assert spec.training.head_decay(share, nodes) == plan.training.head_decay(share, nodes)
+    assert RunSpec.from_toml(spec.to_toml()) == spec
+
+
+@pytest.mark.parametrize(("layers", "written"), [(16, (None, 0)), (64, (5e-4, 3500))])
+def test_the_nodes_of_a_folder_are_not_known_to_a_spec(club, layers, written):
+    training = RunSpec(DataSpec(str(club)), *recipe("deep", layers=layers)).training
+    assert (training.weight_decay_heads, training.decay_nodes_heads) == written
+
+
+@pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("", r"the section \[data\] is missing"),
@@ -231,7 +258,7 @@ def test_a_sweep_is_every_combination_once():
 
 def test_without_a_preset_the_usual_recipe_supplies_what_is_not_named():
     one = RunSpec.from_toml('[data]\ndataset = "cs"\n[model]\nlayers = 15')
-    assert one.recipe == recipe(dataset="cs", layers=15)
+    assert one == RunSpec(DataSpec("cs"), *recipe(dataset="cs", layers=15))
     plain = RunSpec.from_toml('preset = "none"\n[data]\ndataset = "cs"\n[model]\nlayers = 15')
     assert plain == RunSpec(DataSpec("cs"), ModelSettings(layers=15))
 
