@@ -168,17 +168,15 @@ def test_a_named_decay_is_the_same_on_all_graphs():
 @pytest.mark.parametrize(
     ("named", "decay", "nodes"),
     [
-        ({}, 5e-4, 3500),
-        ({"weight_decay": 0.1}, 0.1, 3500),  # for all but the convolutions, as its help says
+        ({}, None, 3500),
+        ({"weight_decay": 0.1}, None, 3500),  # theirs too
         ({"weight_decay_heads": 0.02}, 0.02, 0),  # by the step alone
-        ({"weight_decay_heads": None}, None, 0),
-        ({"weight_decay": 0.1, "weight_decay_heads": 0.02, "decay_nodes_heads": 7}, 0.02, 7),
+        ({"weight_decay_heads": 0.02, "decay_nodes_heads": 7}, 0.02, 7),
     ],
 )
 def test_the_decay_of_class_heads(named, decay, nodes):
     training = recipe("deep", training=named).training
     assert (training.weight_decay_heads, training.decay_nodes_heads) == (decay, nodes)
-    assert recipe("gcnii", training={"weight_decay": 0.1}).training.weight_decay_heads is None
 
 
 def test_a_monitor_that_looks_for_no_temperature_leaves_targets_as_they_are():

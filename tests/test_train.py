@@ -622,6 +622,9 @@ def test_class_heads_may_decay_differently_and_less_in_smaller_steps(layers, dec
     ("given", "nodes", "decay"),
     [
         ({}, 80, 0.1 / 4),  # steps of 1/4
+        ({"weight_decay_heads": None}, 80, 0.2),  # as the rest
+        ({"weight_decay_heads": None, "decay_nodes_heads": 40}, 80, 0.2 / 2),
+        ({"weight_decay_heads": None, "decay_nodes_heads": 20}, 800, 0.2 / 4),
         ({"decay_nodes_heads": 40}, 80, 0.1 / 2),  # but no less than that
         ({"decay_nodes_heads": 40}, 10, 0.1),  # never more
         ({"decay_nodes_heads": 20}, 800, 0.1 / 4),
@@ -632,9 +635,8 @@ def test_class_heads_decay_by_the_step_as_far_as_nodes_allow(given, nodes, decay
     model = build_model(
         model_settings("deep", layers=8, hidden=4, step_depth=2, attention_from=1), 6, 3
     )
-    settings = TrainSettings(
-        weight_decay=0.2, weight_decay_conv=0.3, weight_decay_heads=0.1, **given
-    )
+    usual = {"weight_decay": 0.2, "weight_decay_conv": 0.3, "weight_decay_heads": 0.1}
+    settings = TrainSettings(**{**usual, **given})
     groups = make_optimizer(model, settings, nodes).param_groups
     by_decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
     heads = [by_decay[id(p)] for p in model.class_head_weights()]

@@ -73,7 +73,6 @@ _TRAINING: Mapping[str, Mapping[str, Any]] = {
     "deep": {
         **_GCNII,
         "decay_nodes": 1500,
-        "weight_decay_heads": 5e-4,
         "decay_nodes_heads": 3500,
         "epochs": 3000,
         "patience": 50,
@@ -117,8 +116,8 @@ def recipe(
         dataset: a name of the catalogue; the authors tuned some values per dataset.
         training: fields of :class:`~deepgat.train.TrainSettings` to replace; a
             ``weight_decay_conv`` or ``weight_decay_heads`` that is named is the same on graphs of
-            any size, a ``weight_decay`` is that of class heads too, and with a ``monitor`` that
-            looks for no temperature targets are not calibrated, but sharpened.
+            any size, and with a ``monitor`` that looks for no temperature targets are not
+            calibrated, but sharpened.
         choices: model settings to replace, such as ``layers=15``.
     """
     model, preset = resolve(model, preset)  # refuses unknown names
@@ -147,8 +146,6 @@ def recipe(
         changes.setdefault("decay_nodes", 0)
     if "weight_decay_heads" in changes:
         changes.setdefault("decay_nodes_heads", 0)
-    elif schedule.weight_decay_heads is not None and "weight_decay" in changes:
-        changes["weight_decay_heads"] = changes["weight_decay"]
     if schedule.calibrated_targets:
         possible = changes.get("monitor", schedule.monitor) in CALIBRATED
         if not changes.setdefault("calibrated_targets", possible):

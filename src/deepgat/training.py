@@ -42,7 +42,8 @@ class TrainSettings:
     as ``weight_decay`` says. Where layers go δ of the way (``step_depth``), it is δ times as much,
     as is that of the convolutions; ``weight_decay`` itself is not."""
     decay_nodes_heads: int = 0
-    """n₀ of the least that small steps leave of it, λ·max(δ, min(1, n₀ / n)) on n nodes; 0: λ·δ."""
+    """n₀ of the least that is left of the heads' decay λ, be it their own or ``weight_decay``,
+    where layers go δ of the way: λ·max(δ, min(1, n₀ / n)) on n nodes."""
     decay_nodes: int = 0
     """n₀ of the convolutions' decay λ·min(1, n₀ / n) on n nodes: the loss is a mean over what there
     is to learn from, and the more that is, the less the decay should say beside it; 0: λ."""
@@ -180,9 +181,10 @@ class TrainSettings:
 
     def head_decay(self, step: float, nodes: int) -> float:
         """Of the class heads of layers, likewise."""
-        if self.weight_decay_heads is None:
-            return self.weight_decay
-        return max(step, min(1.0, self.decay_nodes_heads / nodes)) * self.weight_decay_heads
+        decay, least = self.weight_decay_heads, min(1.0, self.decay_nodes_heads / nodes)
+        if decay is None:
+            return self.weight_decay * (max(step, least) if self.decay_nodes_heads else 1.0)
+        return decay * max(step, least)
 
     @property
     def chunk(self) -> int:

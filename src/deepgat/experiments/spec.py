@@ -150,15 +150,19 @@ class RunSpec:
         """Without a decay of class heads that is, at this depth and on this graph, as the rest's,
         and without a least decay that is not reached: the same run, so the same signature."""
         given, step = self.training, self.model.gradient_share
-        own = is_path(self.data.dataset)  # of as many nodes as its files have
-        if given.weight_decay_heads is None or (own and given.decay_nodes_heads and step < 1):
+        if given.weight_decay_heads is None and not given.decay_nodes_heads:
             return given
+        heads = given.weight_decay if given.weight_decay_heads is None else given.weight_decay_heads
+        named = replace(given, weight_decay_heads=heads)
+        own = is_path(self.data.dataset)  # of as many nodes as its files have
+        if own and given.decay_nodes_heads and step < 1:
+            return named
         nodes = 1 if own else find_entry(self.data.dataset).nodes
-        by_step = replace(given, decay_nodes_heads=0)
+        by_step = replace(named, decay_nodes_heads=0)
         decay = given.head_decay(step, nodes)
         if decay == given.weight_decay:
             return replace(by_step, weight_decay_heads=None)
-        return by_step if decay == by_step.head_decay(step, nodes) else given
+        return by_step if decay == by_step.head_decay(step, nodes) else named
 
     @property
     def seed(self) -> int:

@@ -35,7 +35,7 @@ FIRST = Change(
         "epochs": 1500,
         "patience": 100,
         "decay_nodes": 0,
-        "weight_decay_heads": None,
+        "decay_nodes_heads": 0,
         "self_training": 0.0,
         "self_training_from": 50,
         "confidence": 0.8,
