@@ -94,6 +94,21 @@ def test_every_graph_tests_once_and_parts_are_disjoint():
         assert y[test].float().mean() == 0.5
 
 
+def test_all_nodes_of_the_set_count_for_the_decay(monkeypatch):
+    """Whatever the fold: those of its validation and test graphs too."""
+    data, seen = rings_and_stars(18), []
+    fit_inputs = CROSSVAL.fit_inputs
+
+    def watched(model, inputs, training, nodes, *rest, **more):
+        seen.append(nodes)
+        return fit_inputs(model, inputs, training, nodes, *rest, **more)
+
+    monkeypatch.setattr(CROSSVAL, "fit_inputs", watched)
+    plan = recipe("gcnii", layers=2, hidden=8, training={"epochs": 1, "device": "cpu"})
+    list(cross_validate(data, plan, count=3, batch=8))
+    assert seen == [sum(graph.num_nodes for graph in data.graphs)] * 3
+
+
 def test_gin_tells_rings_from_stars():
     plan = recipe("standard", "gcn", layers=2, hidden=8, dropout=0.0,
                   training={"lr": 0.02, "epochs": 40, "device": "cpu"})  # fmt: skip

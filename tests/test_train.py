@@ -551,7 +551,7 @@ def test_one_node_and_one_class_train():
 def test_convolutions_may_decay_differently():
     """Adam adds the decay to the gradient: without a gradient only what decays moves."""
     model = build_model(model_settings("gcnii", layers=2, hidden=4), 6, 3)
-    optimizer = make_optimizer(model, TrainSettings(weight_decay=0.0, weight_decay_conv=0.1))
+    optimizer = make_optimizer(model, TrainSettings(weight_decay=0.0, weight_decay_conv=0.1), 10)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -562,7 +562,7 @@ def test_convolutions_may_decay_differently():
 
 def test_one_decay_for_all_is_one_group_in_the_order_of_the_model():
     model = build_model(model_settings("gcnii", layers=2, hidden=4), 6, 3)
-    (group,) = make_optimizer(model, TrainSettings(weight_decay=0.1)).param_groups
+    (group,) = make_optimizer(model, TrainSettings(weight_decay=0.1), 10).param_groups
     assert [id(p) for p in group["params"]] == [id(p) for p in model.parameters()]
     assert group["weight_decay"] == 0.1
 
@@ -595,7 +595,7 @@ def test_convolutions_decay_less_on_more_nodes(given, nodes, decay):
 )
 def test_convolutions_of_smaller_steps_decay_less(given, layers, decay):
     model = build_model(model_settings("gcnii", layers=layers, hidden=4, step_depth=2), 6, 3)
-    groups = make_optimizer(model, TrainSettings(**given)).param_groups
+    groups = make_optimizer(model, TrainSettings(**given), 10).param_groups
     assert [g["weight_decay"] for g in groups[1:]] == ([] if decay is None else [decay])
     assert groups[0]["weight_decay"] == TrainSettings(**given).weight_decay
 
@@ -606,7 +606,7 @@ def test_class_heads_may_decay_differently_and_less_in_smaller_steps(layers, dec
         model_settings("deep", layers=layers, hidden=4, step_depth=2, attention_from=1), 6, 3
     )
     settings = TrainSettings(weight_decay=0.2, weight_decay_heads=0.1)
-    groups = make_optimizer(model, settings).param_groups
+    groups = make_optimizer(model, settings, 10).param_groups
     by_decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
     heads = {id(p) for p in model.class_head_weights()}
     convolutions = {id(p) for p in model.convolution_weights()}
@@ -653,26 +653,39 @@ def test_class_heads_decay_by_the_step_as_far_as_nodes_allow(given, nodes, decay
 def test_weights_that_layers_share_decay_as_with_whole_steps(shared):
     choices = {"layers": 8, "hidden": 4, shared: True}
     model = build_model(model_settings("gcnii", **choices, step_depth=2), 6, 3)
-    groups = make_optimizer(model, TrainSettings(weight_decay_conv=0.1)).param_groups
+    groups = make_optimizer(model, TrainSettings(weight_decay_conv=0.1), 10).param_groups
     assert [group["weight_decay"] for group in groups] == [0.0, 0.1]
 
 
-def test_a_training_counts_the_nodes_it_has():
+@pytest.mark.parametrize("heads", [False, True])
+def test_a_training_counts_the_nodes_it_has(heads):
     data = tiny_dataset()
-    halved = {"weight_decay_conv": 0.1, "decay_nodes": data.num_nodes // 2}
+    half = data.num_nodes // 2
+    if heads:  # 4 layers go 2 layers' way, and more than half of the decay is left
+        system = ("deep", {"layers": 4, "step_depth": 2, "attention_from": 1, "layer_loss": 0.3})
+        most = data.num_nodes - 1
+        given = [{"weight_decay_heads": 0.1, "decay_nodes_heads": most},
+                 {"weight_decay_heads": 0.1 * 2 * most / data.num_nodes},
+                 {"weight_decay_heads": 0.1}]  # fmt: skip
+    else:
+        system = ("gcnii", {"layers": 2})
+        given = [{"weight_decay_conv": 0.1, "decay_nodes": half},
+                 {"weight_decay_conv": 0.1 * half / data.num_nodes},
+                 {"weight_decay_conv": 0.1}]  # fmt: skip
     weights = []
-    for given in (halved, {"weight_decay_conv": 0.1 * (data.num_nodes // 2) / data.num_nodes}):
+    for settings in given:
         torch.manual_seed(0)
-        model = build_model(model_settings("gcnii", layers=2, hidden=4), 6, 3)
-        fit(model, data, TrainSettings(epochs=3, device="cpu", **given))
+        model = build_model(model_settings(system[0], hidden=4, **system[1]), 6, 3)
+        fit(model, data, TrainSettings(epochs=3, device="cpu", monitor="train-loss", **settings))
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-    assert torch.equal(*weights)
+    torch.testing.assert_close(weights[0], weights[1], rtol=1e-6, atol=1e-7)
+    assert not torch.allclose(weights[0], weights[2], rtol=1e-6, atol=1e-7)
 
 
 def test_a_model_without_convolution_weights_decays_as_a_whole():
     model = build_model(model_settings("appnp", layers=2), 6, 3)
     settings = TrainSettings(weight_decay=0.1, weight_decay_conv=0.2)
-    (group,) = make_optimizer(model, settings).param_groups
+    (group,) = make_optimizer(model, settings, 10).param_groups
     assert group["weight_decay"] == 0.1
 
 

@@ -29,9 +29,7 @@ TEMPERATURES = tuple(2.0 ** (k / 4) for k in range(-8, 17))
 """Those of the calibrated loss: from 1/4 to 16."""
 
 
-def make_optimizer(
-    model: Network, settings: TrainSettings, nodes: int = 1
-) -> torch.optim.Optimizer:
+def make_optimizer(model: Network, settings: TrainSettings, nodes: int) -> torch.optim.Optimizer:
     """Adam for data of so many nodes; weights that decay otherwise than the rest have a group.
 
     Where layers go a part of the way their gradients are smaller, and so is the decay: Adam makes

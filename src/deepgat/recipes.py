@@ -9,12 +9,14 @@ that were seen on the way included.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from deepgat.data import NodeDataset
 from deepgat.distributed import PartDataset
 from deepgat.nn import ModelSettings, model_settings
 from deepgat.nn.presets import PRESETS, resolve
+from deepgat.nn.settings import PREDICTING
 from deepgat.train import TrainSettings
 from deepgat.training import CALIBRATED
 
@@ -26,6 +28,29 @@ class Recipe(NamedTuple):
 
     model: ModelSettings
     training: TrainSettings
+
+    def plainest(self, nodes: int | None) -> Recipe:
+        """The same on a graph of so many nodes (``None``: nobody knows), written most plainly.
+
+        Without a decay of class heads where there are none or theirs is as the rest's, and without
+        a least decay that is not reached; their λ is named where it makes a difference.
+        """
+        given, step = self.training, self.model.gradient_share
+        heads = given.weight_decay_heads
+        if heads is None and not given.decay_nodes_heads:
+            return self
+        named = replace(given, weight_decay_heads=given.weight_decay if heads is None else heads)
+        by_step = replace(named, decay_nodes_heads=0)
+        none = replace(by_step, weight_decay_heads=None)
+        if self.model.model not in PREDICTING or self.model.class_head != "layer":
+            return self._replace(training=none)
+        if nodes is None and given.decay_nodes_heads and step < 1:
+            return self._replace(training=named)
+        decay = given.head_decay(step, nodes or 1)
+        for plain in (none, by_step):
+            if plain.head_decay(step, nodes or 1) == decay:
+                return self._replace(training=plain)
+        return self._replace(training=named)
 
 
 class _Tuned(NamedTuple):

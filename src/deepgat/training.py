@@ -38,12 +38,12 @@ class TrainSettings:
     """For the weights of the convolutions (``model.convolution_weights()``), where it is to be
     another than for the encoder, the readout and the class heads; left out: the same."""
     weight_decay_heads: float | None = None
-    """For the class heads that layers have of their own (``model.class_head_weights()``); left out:
-    as ``weight_decay`` says. Where layers go δ of the way (``step_depth``), it is δ times as much,
-    as is that of the convolutions; ``weight_decay`` itself is not."""
+    """λ of the class heads that layers have of their own (``model.class_head_weights()``): where
+    layers go δ of the way (``step_depth``) their decay is λ·δ, like that of the convolutions; left
+    out: ``weight_decay``, at any δ."""
     decay_nodes_heads: int = 0
-    """n₀ of the least that is left of the heads' decay λ, be it their own or ``weight_decay``,
-    where layers go δ of the way: λ·max(δ, min(1, n₀ / n)) on n nodes."""
+    """Above 0: n₀ of λ·max(δ, min(1, n₀ / n)) on n nodes in the place of both, λ being
+    ``weight_decay_heads`` or, where that is left out, ``weight_decay``."""
     decay_nodes: int = 0
     """n₀ of the convolutions' decay λ·min(1, n₀ / n) on n nodes: the loss is a mean over what there
     is to learn from, and the more that is, the less the decay should say beside it; 0: λ."""

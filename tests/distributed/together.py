@@ -114,7 +114,7 @@ CASES: dict[str, dict[str, Any]] = {
     "authors-batch": {"preset": "authors", "layers": 2, "hidden": 4, "heads": 2, "norm": "batch",
                       "bias": False},
     "deep": {"preset": "deep", "layers": 4, "hidden": 8, "attention_from": 2, "step_depth": 3,
-             "training": {"decay_nodes": 20}},
+             "training": {"decay_nodes": 20, "decay_nodes_heads": 30}},
     "second-stage": {"preset": "deep", "layers": 3, "hidden": 8, "attention_from": 1,
                      "training": {"patience": 1, "lr": 0.2}},
     "calibrated": {"preset": "deep", "layers": 3, "hidden": 8, "attention_from": 1,

@@ -8,6 +8,7 @@ import pytest
 from deepgat.errors import UserError
 from deepgat.experiments import Store
 from deepgat.experiments.diverged import diverged_beside, read_diverged, write_diverged
+from deepgat.experiments.spec import signature_of
 from deepgat.experiments.worker import Broken, attempt
 from deepgat.nn import ModelSettings
 
@@ -38,6 +39,17 @@ def test_what_diverged_is_told_from_what_failed(store, tmp_path):
     assert "traceback" not in again[signature]
     write_diverged(path, [])
     assert not diverged_beside(path).exists()
+
+
+def test_a_run_goes_by_the_name_it_has_today(tmp_path):
+    """A spec once named a decay of class heads where there are none."""
+    plain = LOST.to_dict()
+    before = {**plain, "training": {**plain["training"], "weight_decay_heads": 0.1}}
+    failure = {"signature": signature_of(before), "error": "the loss became nan", **before}
+    path = tmp_path / "runs.jsonl"
+    diverged_beside(path).write_text(json.dumps(failure))
+    (found,) = read_diverged(path).items()
+    assert (found[0], found[1]["signature"]) == (LOST.signature, LOST.signature)
 
 
 @pytest.mark.parametrize(

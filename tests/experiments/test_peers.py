@@ -110,12 +110,15 @@ def test_the_study_knows_the_preset_as_it_is():
     ours = peers.contender_specs(**grid)
     changed = study.study_specs(**grid)
     assert changed[study.PRESET] == ours[peers.OURS]
-    assert changed[f"{study.PRESET}, neither: GCNII"] == ours["GCNII, trained as deep"]
-    assert changed[f"{study.PRESET}, one class head"] == ours["DeepGAT, deep, one class head"]
-    of_the_preset = {
-        name: tuple(specs) for name, specs in changed.items() if name.startswith(study.PRESET)
+    assert changed[f"{study.FOURTH}, one class head"] == ours["DeepGAT, deep, one class head"]
+    gcnii = zip(
+        changed[f"{study.FOURTH}, neither: GCNII"], ours["GCNII, trained as deep"], strict=True
+    )
+    assert all(one == other for one, other in gcnii if one.data.dataset == "cora")
+    of_the_last = {
+        name: tuple(specs) for name, specs in changed.items() if name.startswith(study.FOURTH)
     }
-    assert len(set(of_the_preset.values())) == len(of_the_preset) > 10
+    assert len(set(of_the_last.values())) >= len(of_the_last) - 2 > 10  # two are for other depths
     same = [
         one == other for one, other in zip(changed[study.FOURTH], ours[peers.OURS], strict=True)
     ]
@@ -240,9 +243,13 @@ def test_the_study_changes_one_thing_at_a_time():
     assert list(labelled) == list(study.CHANGES)
     (base,) = labelled[study.BASE]
     seen = set()
-    for name, (spec,) in labelled.items():
+    for name, specs in labelled.items():
+        if study.ONLY_AT.get(name, 128) != 128:
+            assert not specs, name
+            continue
+        (spec,) = specs
         model, training = study.CHANGES[name]
         assert spec.model == replace(base.model, **model), name
         assert spec.training == replace(base.training, **training), name
         seen.add(spec)
-    assert len(seen) == len(labelled)
+    assert len(seen) == len(labelled) - 2

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepgat.data.entries import ENTRIES
+from deepgat.epochs import make_optimizer
 from deepgat.errors import UserError
 from deepgat.experiments import AnalysisSpec, DataSpec, RunSpec, read_specs
 from deepgat.experiments.measures import MEASURES
@@ -158,6 +159,34 @@ def test_a_decay_of_class_heads_is_written_where_it_is_another(dataset, layers, 
     assert build_model(plan.model, 5, 3).gradient_share == share
     assert spec.training.head_decay(share, nodes) == plan.training.head_decay(share, nodes)
     assert RunSpec.from_toml(spec.to_toml()) == spec
+    assert RunSpec(spec.data, *spec.recipe) == spec
+
+
+@given(
+    st.sampled_from(["cora", "citeseer", "pubmed", "ppi-rebuilt"]),
+    st.sampled_from([1, 16, 17, 32, 64, 100]),
+    st.sampled_from(["weight_decay", "weight_decay_heads"]),
+    st.sampled_from([0.0, 5e-4, 1e-3, 0.1]),
+    st.sampled_from([None, 0, 1, 3500, 10**6]),
+    st.sampled_from([{}, {"shared_layers": True}, {"class_head": "shared", "label_hops": 3}]),
+)
+def test_what_is_left_out_of_a_spec_makes_no_difference(data, layers, name, decay, most, choices):
+    named = {name: decay} | ({} if most is None else {"decay_nodes_heads": most})
+    if "class_head" in choices:
+        choices = {**choices, "class_bias": False}
+    plan = recipe("deep", layers=layers, training=named, **choices)
+    spec = RunSpec(DataSpec(data), *plan)
+    assert RunSpec(spec.data, *spec.recipe) == spec
+    assert RunSpec.from_dict(spec.to_dict()) == spec
+    model = build_model(plan.model, 5, 3)
+    both = [
+        [(group["weight_decay"], len(group["params"])) for group in optimizer.param_groups]
+        for optimizer in (
+            make_optimizer(model, training, ENTRIES[data].nodes)
+            for training in (plan.training, spec.training)
+        )
+    ]
+    assert both[0] == both[1]
 
 
 @pytest.mark.parametrize(("layers", "written"), [(16, (None, 0)), (64, (5e-4, 3500))])

@@ -18,6 +18,8 @@ from deepgat.errors import UserError
 from deepgat.experiments import Store, write_records
 from deepgat.experiments.entries import sealed
 from deepgat.experiments.paper import make_plan, target_specs
+from deepgat.experiments.peers import OURS, contender_specs
+from deepgat.experiments.study import FOURTH, study_specs
 from deepgat.report.contents import Contents, Source, make_contents, page_data
 from deepgat.report.families import families, family_of
 from deepgat.report.html import html_page
@@ -190,6 +192,19 @@ def test_runs_of_a_preset_are_one_family_whatever_they_were_tuned_to():
         assert (family.preset, family.changes) == (preset, ())
         assert family.protocol == plan.protocol
         assert len(runs) == len(records)
+
+
+def test_the_deep_preset_is_one_family_at_every_depth():
+    """Though its class heads decay otherwise in deep networks on large graphs."""
+    grid = {"datasets": ["cora", "pubmed"], "layers": [16, 64, 128], "seeds": [0]}
+    records = [graded_record(s) for s in contender_specs(**grid)[OURS]]
+    ((family, runs),) = families(records).items()
+    assert (family.preset, family.changes, len(runs)) == ("deep", (), 6)
+    former = [graded_record(s) for s in study_specs(**grid)[FOURTH]]
+    found = {(r["dataset"], r["model"]["layers"]): family_of(r).changes for r in former}
+    assert {place for place, changes in found.items() if changes} == {("pubmed", 64),
+                                                                      ("pubmed", 128)}  # fmt: skip
+    assert found["pubmed", 128] == ("weight_decay_heads=None", "decay_nodes_heads=0")
 
 
 def test_a_quick_plan_is_one_family_too():

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from deepgat.disk import beside
 from deepgat.errors import UserError
-from deepgat.experiments.entries import Record, spec_of
-from deepgat.experiments.spec import SECTIONS
+from deepgat.experiments.entries import Record, spec_of, spec_values
+from deepgat.experiments.spec import SECTIONS, signature_of
 from deepgat.experiments.store import Store
 from deepgat.saving import to_json, write_whole
 
@@ -43,8 +43,9 @@ def read_diverged(source: Path) -> dict[str, Record]:
         try:
             failure = json.loads(line)
             signature, _ = failure["signature"], failure["error"]
-            if spec_of(failure).signature != signature:
+            if signature not in (signature_of(spec_values(failure)), spec_of(failure).signature):
                 raise ValueError("its signature is not that of its settings")
+            failure["signature"] = signature = spec_of(failure).signature  # as it is called today
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
                 f"{path}, line {number}, is not a run that diverged ({error}): remove the line, or "

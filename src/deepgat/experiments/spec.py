@@ -2,7 +2,9 @@
 
 A :class:`RunSpec` says all that decides a run's numbers, and nothing else: the device it happens to
 run on is no part of it. Its signature is a hash of the whole of it, so two runs have the same
-signature exactly when they are the same run.
+signature exactly when they are the same run. (Settings of the class heads' decay that make no
+difference to it are left out for that, :meth:`~deepgat.recipes.Recipe.plainest`: a spec that is
+edited to another depth has to name them again.)
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -144,25 +146,9 @@ class RunSpec:
             object.__setattr__(self, section, kind(**values))
         if self.training.seed < 0:
             raise UserError(f"training.seed is {self.training.seed}: expected 0 or more")
-        object.__setattr__(self, "training", self._plainest_training())
-
-    def _plainest_training(self) -> TrainSettings:
-        """Without a decay of class heads that is, at this depth and on this graph, as the rest's,
-        and without a least decay that is not reached: the same run, so the same signature."""
-        given, step = self.training, self.model.gradient_share
-        if given.weight_decay_heads is None and not given.decay_nodes_heads:
-            return given
-        heads = given.weight_decay if given.weight_decay_heads is None else given.weight_decay_heads
-        named = replace(given, weight_decay_heads=heads)
         own = is_path(self.data.dataset)  # of as many nodes as its files have
-        if own and given.decay_nodes_heads and step < 1:
-            return named
-        nodes = 1 if own else find_entry(self.data.dataset).nodes
-        by_step = replace(named, decay_nodes_heads=0)
-        decay = given.head_decay(step, nodes)
-        if decay == given.weight_decay:
-            return replace(by_step, weight_decay_heads=None)
-        return by_step if decay == by_step.head_decay(step, nodes) else named
+        plain = self.recipe.plainest(None if own else find_entry(self.data.dataset).nodes)
+        object.__setattr__(self, "training", plain.training)
 
     @property
     def seed(self) -> int:

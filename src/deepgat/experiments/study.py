@@ -15,7 +15,8 @@ BASE = "the first recipe"
 SECOND = "the second recipe"
 THIRD = "the third recipe"
 FOURTH = "the fourth recipe"
-PRESET = "the preset"
+_NOW = "class heads decay by the step and the nodes: the preset"
+PRESET = f"{FOURTH}, {_NOW}"
 SETTING = "deep-cora"
 FIRST = Change(
     {
@@ -65,6 +66,7 @@ _BEFORE = {
 _SHORTER = {"patience": 50, "decay_nodes": 1500}
 _CALIBRATED = {"calibrated_targets": True, "target_temperature": 1.0}
 _BY_THE_STEP = {"weight_decay_heads": 5e-4}
+_BY_THE_ROOT = {f"class heads decay by the root of the step, {n} layers": n for n in (32, 64, 128)}
 _TWO_STAGES = {**_SOFT, **_AVERAGED, "self_training_from": 0, "epochs": 3000}
 
 
@@ -291,11 +293,10 @@ CHANGES: Mapping[str, Change] = {
             ),
             "class heads decay by the step": Change(training=_BY_THE_STEP),
             **{
-                f"class heads decay by the root of the step, {depth} layers": Change(
-                    training={"weight_decay_heads": 5e-4 * math.sqrt(depth / 16)}
-                )
-                for depth in (32, 64, 128)
+                name: Change(training={"weight_decay_heads": 5e-4 * math.sqrt(depth / 16)})
+                for name, depth in _BY_THE_ROOT.items()
             },
+            _NOW: Change(training={**_BY_THE_STEP, "decay_nodes_heads": 3500}),
             "class heads decay by the step, steps of 32 layers": Change(
                 {"step_depth": 32}, _BY_THE_STEP
             ),
@@ -307,19 +308,17 @@ CHANGES: Mapping[str, Change] = {
             ),
         },
     ),
-    **_one_at_a_time(
-        PRESET,
-        Change(
-            {"step_depth": 16},
-            {**_SHORTER, **_CALIBRATED, **_BY_THE_STEP, "decay_nodes_heads": 3500},
-        ),
-        {},
-    ),
 }  # fmt: skip
 """Name → what is changed of the model, and of its training."""
+ONLY_AT = {f"{FOURTH}, {name}": depth for name, depth in _BY_THE_ROOT.items()}
+"""Those that mean what their name says at one depth alone."""
 
 
 def study_specs(**grid: Any) -> dict[str, list[RunSpec]]:
     """Change → its runs, as :func:`~deepgat.experiments.depths.depth_specs` takes the grid."""
     base = FIRST.of(read_config(SETTING))
-    return depth_specs({name: change.of(base) for name, change in CHANGES.items()}, **grid)
+    found = depth_specs({name: change.of(base) for name, change in CHANGES.items()}, **grid)
+    return {
+        name: [s for s in specs if ONLY_AT.get(name, s.model.layers) == s.model.layers]
+        for name, specs in found.items()
+    }

@@ -93,7 +93,16 @@ def _changes(record: Record, preset: str) -> list[str]:
             for name in expected
             if name not in FREE[section] and name in values and values[name] != expected[name]
         ]
-    return found
+    return found + _decay_of_heads(record["training"], usual["training"])
+
+
+def _decay_of_heads(values: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """Where a preset has one, and the record, which is not older, has none."""
+    return [
+        f"{name}={default}"
+        for name, default in (("weight_decay_heads", None), ("decay_nodes_heads", 0))
+        if name not in values and expected[name] != default
+    ]
 
 
 @cache
@@ -104,6 +113,10 @@ def _usual(
         made = recipe(preset, model, score=score, dataset=dataset, layers=layers)
     except UserError:  # a system or a score that is no more
         made = recipe(preset)
+    try:
+        made = made.plainest(find_entry(dataset).nodes)
+    except UserError:  # a graph of one's own
+        made = made.plainest(None)
     return {"model": asdict(made.model), "training": asdict(made.training)}
 
 
