@@ -97,7 +97,7 @@ def _changes(record: Record, preset: str) -> list[str]:
 
 
 def _decay_of_heads(values: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """Where a preset has one, and the record, which is not older, has none."""
+    """What the preset has of it and the run has not: a spec leaves out what makes no difference."""
     return [
         f"{name}={default}"
         for name, default in (("weight_decay_heads", None), ("decay_nodes_heads", 0))
