@@ -181,10 +181,10 @@ class TrainSettings:
 
     def head_decay(self, step: float, nodes: int) -> float:
         """Of the class heads of layers, likewise."""
-        decay, least = self.weight_decay_heads, min(1.0, self.decay_nodes_heads / nodes)
-        if decay is None:
-            return self.weight_decay * (max(step, least) if self.decay_nodes_heads else 1.0)
-        return decay * max(step, least)
+        if self.weight_decay_heads is None and not self.decay_nodes_heads:
+            return self.weight_decay
+        decay = self.weight_decay if self.weight_decay_heads is None else self.weight_decay_heads
+        return decay * max(step, min(1.0, self.decay_nodes_heads / nodes))
 
     @property
     def chunk(self) -> int:
