@@ -26,7 +26,7 @@ setup: $(READY)  ## make .venv and install deepgat with its tools in it (quick w
 # The stamp is touched last, so an interrupted set-up is never taken for a finished one. An existing
 # environment that works is brought up to date; a broken or too old one is made anew. The build
 # environment holds setuptools alone (pyproject.toml), so building the package never fetches torch.
-$(READY): pyproject.toml constraints.txt setup.py $(wildcard src/deepgat/ops/kernels/*)
+$(READY): pyproject.toml constraints.txt setup.py $(wildcard src/deepgat/ops/cpu/*.cpp src/deepgat/ops/cpu/*.h)
 	@rm -f $@
 	@if ! { $(BIN)/python $(NEW_ENOUGH) && $(BIN)/python -m pip --version; } >/dev/null 2>&1; then \
 	    $(PYTHON) $(NEW_ENOUGH) >/dev/null 2>&1 || { \

@@ -56,9 +56,9 @@ supported = sys.platform != "win32"
 setup(
     ext_modules=[
         Extension(
-            "deepgat.ops._kernels",
-            [f"src/deepgat/ops/kernels/{name}.cpp" for name in SOURCES],
-            depends=[f"src/deepgat/ops/kernels/{name}.h" for name in ("names", "simd")],
+            "deepgat.ops.cpu._kernels",
+            [f"src/deepgat/ops/cpu/{name}.cpp" for name in SOURCES],
+            depends=[f"src/deepgat/ops/cpu/{name}.h" for name in ("names", "simd")],
             optional=True,
         )
     ]

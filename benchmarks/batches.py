@@ -14,13 +14,13 @@ from collections.abc import Callable
 
 import torch
 
-from deepgat.batches import SampledInputs, in_chunks
-from deepgat.bench.measure import measure
 from deepgat.data import load_graph
-from deepgat.inputs import GraphInputs
+from deepgat.lab.bench.measure import measure
 from deepgat.nn import AttentionStack, build_model
-from deepgat.recipes import recipe
-from deepgat.train import choose_device, prepare
+from deepgat.training.inputs import GraphInputs
+from deepgat.training.loop import choose_device, prepare
+from deepgat.training.minibatch import SampledInputs, in_chunks
+from deepgat.training.recipes import recipe
 
 CPU = torch.device("cpu")
 

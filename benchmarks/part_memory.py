@@ -26,15 +26,15 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
-from deepgat.bench.graphs import hub_rich
-from deepgat.bench.measure import measure_once
 from deepgat.data import NodeDataset, ReadOptions
 from deepgat.distributed import Team
-from deepgat.distributed.files import read_part
+from deepgat.distributed.partition_folder import read_part
 from deepgat.distributed.streaming import write_streamed
+from deepgat.lab.bench.graphs import hub_rich
+from deepgat.lab.bench.measure import measure_once
 from deepgat.nn import build_model
-from deepgat.recipes import recipe
-from deepgat.train import fit
+from deepgat.training.loop import fit
+from deepgat.training.recipes import recipe
 
 FEATURES, CLASSES = 16, 8
 ACROSS = 0.05

@@ -32,10 +32,10 @@ import torch.distributed as dist
 from deepgat.data import NodeDataset, load_graph
 from deepgat.distributed import Team
 from deepgat.distributed.dataset import PartDataset, part_of
-from deepgat.distributed.files import is_partition, read_part
+from deepgat.distributed.partition_folder import is_partition, read_part
 from deepgat.nn import build_model
-from deepgat.recipes import recipe
-from deepgat.train import Epoch, fit
+from deepgat.training.loop import Epoch, fit
+from deepgat.training.recipes import recipe
 
 
 def main() -> None:

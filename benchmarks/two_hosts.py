@@ -27,12 +27,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from deepgat.bench.measure import machine
 from deepgat.data import load_graph
-from deepgat.disk import to_json, write_whole
 from deepgat.distributed import Team
 from deepgat.distributed.partition import owners
 from deepgat.errors import UserError
+from deepgat.files import to_json, write_whole
+from deepgat.lab.bench.measure import machine
 
 Row = dict[str, Any]
 SPACES, INTERFACE, ADDRESS = ("deepgat0", "deepgat1"), "deepgat", "10.77.0.1"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from deepgat.averaging import AveragedWeights
 from deepgat.nn import build_model
-from deepgat.recipes import recipe
-from deepgat.train import TrainSettings, evaluate, fit
+from deepgat.training.ema import AveragedWeights
+from deepgat.training.loop import TrainSettings, evaluate, fit
+from deepgat.training.recipes import recipe
 from tiny import tiny_dataset
 
 

@@ -7,17 +7,17 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from deepgat.batches import ClusterSampler, NeighborSampler, SampledInputs, in_chunks
 from deepgat.cli import app
 from deepgat.errors import UserError
-from deepgat.fitted import Model
+from deepgat.model import Model
+from deepgat.model_folder import load_run, save_run
 from deepgat.nn import model_settings
 from deepgat.ops import Neighbors, SparseMatrix, use_backend
-from deepgat.progress import Progress
-from deepgat.recipes import Recipe
-from deepgat.runs import ModelCard, train_once
-from deepgat.saving import load_run, save_run
-from deepgat.train import GraphInputs, TrainSettings, evaluate, fit, prepare
+from deepgat.training.loop import GraphInputs, TrainSettings, evaluate, fit, prepare
+from deepgat.training.minibatch import ClusterSampler, NeighborSampler, SampledInputs, in_chunks
+from deepgat.training.recipes import Recipe
+from deepgat.training.resume import Progress
+from deepgat.training.run import ModelCard, train_once
 from tiny import tiny_dataset, tiny_labels
 
 CPU = torch.device("cpu")

@@ -8,9 +8,9 @@ import sys
 import pytest
 import torch
 
-from deepgat.bench import SUITES, graphs, measure, suites
-from deepgat.bench.rivals import FusedClassAttention, PlainClassAttention
 from deepgat.cli import main
+from deepgat.lab.bench import SUITES, graphs, measure, suites
+from deepgat.lab.bench.rivals import FusedClassAttention, PlainClassAttention
 
 CPU = torch.device("cpu")
 
@@ -36,7 +36,7 @@ def test_a_hub_rich_graph_has_hubs_and_is_undirected():
 
 PEAK = """
 import torch
-from deepgat.bench import measure
+from deepgat.lab.bench import measure
 print(measure.peak_megabytes(lambda: torch.ones(40_000_000), torch.device("cpu")))
 print(measure.memory_comes_back())
 """
@@ -99,7 +99,7 @@ def test_where_no_peaks_are_measured_nothing_is_said_of_the_allocator(monkeypatc
 
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_peaks_that_cannot_be_measured_are_told(comes_back, monkeypatch, capsys):
-    command = sys.modules["deepgat.cli.bench"]  # the package has a function of that name
+    command = sys.modules["deepgat.lab.commands.bench"]  # the package has a function of that name
     monkeypatch.setattr(command, "memory_comes_back", lambda: comes_back)
     monkeypatch.setattr(command, "run_suites", lambda names, options: [])
     assert not run(monkeypatch, "layer", "--device", "cpu")
@@ -114,8 +114,8 @@ def test_an_unknown_table_is_refused(monkeypatch, capsys):
 
 def test_the_rivals_read_the_same_graph(tmp_path):
     pytest.importorskip("pandas")
-    from deepgat.bench import files
     from deepgat.data import load_graph
+    from deepgat.lab.bench import files
 
     files.write_tables(tmp_path / "g", 300, 900, "user-")
     mine = load_graph(tmp_path / "g").graph
@@ -129,7 +129,7 @@ def test_the_rivals_read_the_same_graph(tmp_path):
 
 def test_networkx_is_left_out_aloud_where_its_memory_is_not_there(monkeypatch):
     pytest.importorskip("pandas")
-    from deepgat.bench import files
+    from deepgat.lab.bench import files
 
     assert {row["way"] for row in files.files(quick=True)} >= {"deepgat", files.NETWORKX}
     monkeypatch.setattr(files, "free_memory", lambda device: 1e6)
@@ -139,8 +139,8 @@ def test_networkx_is_left_out_aloud_where_its_memory_is_not_there(monkeypatch):
 
 
 def test_rows_become_tables_and_a_figure(tmp_path):
-    from deepgat.report.figures import save_figure
-    from deepgat.report.speed import speed_figure, speed_tables
+    from deepgat.figures.style import save_figure
+    from deepgat.lab.report.speed import speed_figure, speed_tables
 
     row = {"suite": "layer", "graph": "g", "edges": 10, "way": "deepgat", "milliseconds": 1.5}
     slow = row | {"way": "plain", "milliseconds": 30.0}

@@ -20,10 +20,10 @@ from deepgat import demo as demonstration
 from deepgat.cli import app, main
 from deepgat.cli.parsing import head_width, parse_choices, parse_seeds
 from deepgat.cli.show import OUT
-from deepgat.data import entries
+from deepgat.data.catalogue import entries
 from deepgat.errors import UserError
-from deepgat.ops import native
-from deepgat.runs import train_once
+from deepgat.ops.cpu import kernels
+from deepgat.training.run import train_once
 
 TRAIN = importlib.import_module("deepgat.cli.train")  # the package's name is the command's
 QUICK = ("--epochs", "3", "--device", "cpu")
@@ -642,7 +642,7 @@ def test_a_process_exits_with_2_and_one_line_on_a_mistake():
 def test_a_process_exits_with_0_and_prints_json_alone():
     result = process("train", "csbm", "--json", *QUICK)
     assert result.code == 0
-    if native.available():
+    if kernels.available():
         assert result.err == ""
     else:  # told once, where it does not disturb the output
         assert result.err.count("its fast kernels are not there") == 1

@@ -13,10 +13,10 @@ from matplotlib.image import imread
 
 import deepgat
 from deepgat import Model, load_graph
-from deepgat.config import read_config
+from deepgat.training.config_file import read_config
 from test_cli import assert_sentence, run  # noqa: F401 - a fixture
 
-TUNING = importlib.import_module("deepgat.experiments.tuning")
+TUNING = importlib.import_module("deepgat.training.tuning")
 
 
 @pytest.fixture(scope="module")

@@ -11,18 +11,18 @@ from typing import NamedTuple
 import pytest
 
 from deepgat.cli import main
-from deepgat.cli import run as run_module
 from deepgat.cli.show import OUT
-from deepgat.cli.watch import RunsView, duration
-from deepgat.experiments import RunSpec, Store, run_all, runner
-from deepgat.experiments.entries import ARRAYS
-from deepgat.experiments.runner import Failed, Finished, Planned, PutOff, Started, Stepped
-from deepgat.train import Epoch
+from deepgat.lab.commands import run as run_module
+from deepgat.lab.commands.watch import RunsView, duration
+from deepgat.lab.experiments import RunSpec, Store, run_all
+from deepgat.lab.experiments.pool import Failed, Finished, Planned, PutOff, Started, Stepped
+from deepgat.lab.experiments.store_entry import ARRAYS
+from deepgat.training.loop import Epoch
 
 sys.path.insert(0, str(Path(__file__).parent / "experiments"))
 from jobs import DIVERGING, FAILING, WAITING, fake, graded, graded_record, spec
 
-RUN = sys.modules["deepgat.cli.run"]  # the package's name is the command's
+RUN = sys.modules["deepgat.lab.commands.run"]  # the package's name is the command's
 
 
 class Result(NamedTuple):
@@ -40,7 +40,9 @@ def run(monkeypatch, capsys, tmp_path) -> Run:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(OUT, "width", 200)
-    monkeypatch.setattr(runner, "START_METHOD", "fork")
+    from deepgat.lab.experiments import pool
+
+    monkeypatch.setattr(pool, "START_METHOD", "fork")
     monkeypatch.setattr(RUN, "run_all", functools.partial(run_all, perform=job))
 
     def call(*arguments: object) -> Result:
@@ -297,9 +299,9 @@ def test_records_of_another_plan(run):
 
 
 def test_reproduce_needs_data(run, monkeypatch):
-    from deepgat.experiments import paper
+    from deepgat.lab.paper import experiments
 
-    monkeypatch.setattr(paper, "catalogue", lambda: [])
+    monkeypatch.setattr(experiments, "list_datasets", lambda: [])
     assert_sentence(run("reproduce", "depth"), "none of the paper's datasets is at hand", "--quick")
 
 

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from deepgat.cli import show
-from deepgat.progress import Epoch
-from deepgat.training import TrainSettings
+from deepgat.training.resume import Epoch
+from deepgat.training.settings import TrainSettings
 
 
 @pytest.fixture

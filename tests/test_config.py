@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from deepgat.config import read_config, shipped
-from deepgat.data import catalogue, load_graph, parse_split
-from deepgat.data.entries import find_entry
+from deepgat.data import list_datasets, load_graph, parse_split
+from deepgat.data.catalogue.entries import find_entry
 from deepgat.errors import UserError
 from deepgat.nn import SYSTEMS
 from deepgat.nn.presets import PRESETS, resolve
 from deepgat.nn.settings import SCORES
 from deepgat.nn.systems import LABEL_PROPAGATION
-from deepgat.runs import train_once
+from deepgat.training.config_file import read_config, shipped
+from deepgat.training.run import train_once
 from tiny import tiny_dataset
 
 NAMES = list(shipped())
@@ -44,7 +44,7 @@ def test_every_shipped_setting_names_a_dataset_and_a_split_there_is(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_datasets_of_the_shipped_settings_load_with_their_splits(name):
     config = read_config(name)
-    if config.dataset not in {listing.key for listing in catalogue() if listing.at_hand}:
+    if config.dataset not in {listing.key for listing in list_datasets() if listing.at_hand}:
         pytest.skip(f"{config.dataset} is not among the datasets at hand")
     data = load_graph(config.dataset, config.split)
     for part in ("train_mask", "val_mask", "test_mask"):

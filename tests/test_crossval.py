@@ -9,12 +9,12 @@ import torch
 from torch_geometric.data import Data
 
 from deepgat import UserError, build_model, model_settings, recipe
-from deepgat.crossval import as_batch, build_classifier, cross_validate, folds
-from deepgat.data.graph_sets import GraphDataset, load_graphs
+from deepgat.data.catalogue.graph_sets import GraphDataset, load_graphs
 from deepgat.nn.graphs import GIN, GraphClassifier
+from deepgat.training.cross_validation import as_batch, build_classifier, cross_validate, folds
 from test_cli import assert_sentence, run  # noqa: F401 - a fixture
 
-CROSSVAL = importlib.import_module("deepgat.crossval")
+CROSSVAL = importlib.import_module("deepgat.training.cross_validation")
 CPU = torch.device("cpu")
 
 

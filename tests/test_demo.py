@@ -5,8 +5,8 @@ import pytest
 
 from deepgat import demo
 from deepgat.demo import DepthPoint, demo_recipe, explain, run_demo
-from deepgat.recipes import Recipe
-from deepgat.report import depth_figure, save_figure
+from deepgat.figures import depth_figure, save_figure
+from deepgat.training.recipes import Recipe
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_the_demo_ends_with_an_interrupt(quick):
 def test_both_models_have_one_setting_at_every_depth():
     for layers in demo.DEPTHS:
         gat, deepgat = demo_recipe("gat", layers), demo_recipe("deepgat", layers)
-        assert gat.training == deepgat.training
+        assert gat.training == deepgat.training.settings
         assert gat.model.layers == deepgat.model.layers == layers
         for name in ("hidden", "heads", "dropout", "attention_dropout", "norm", "score"):
             assert getattr(gat.model, name) == getattr(deepgat.model, name), name

@@ -29,15 +29,6 @@ def test_grid_search(monkeypatch, capsys):
     assert "best: {'layers': " in out
 
 
-def test_dropout_noise(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["dropout_noise.py", "--draws", "3"])
-    runpy.run_path(str(ROOT / "examples" / "dropout_noise.py"), run_name="__main__")
-    rows = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines()]
-    assert [len(row) for row in rows] == [6] * 6  # a head, a line and four settings
-    noise = [[float(cell.split()[0]) for cell in row[2:]] for row in rows[2:]]
-    assert all(0 < number < 100 for row in noise for number in row)
-
-
 @pytest.mark.parametrize(("page", "number", "code"), IN_PYTHON)
 def test_python_in_the_documentation_runs(page, number, code, my_graph):
     exec(compile(code, f"{page}.md, example {number}", "exec"), {})

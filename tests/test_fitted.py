@@ -8,8 +8,8 @@ from torch_geometric.data import Data
 
 import deepgat
 from deepgat import Model, UserError, recipe, train_once
-from deepgat.naming import Names
-from deepgat.saving import harmless
+from deepgat.data.names import Names
+from deepgat.model_folder import harmless
 from tiny import tiny_dataset, tiny_labels
 
 QUICK = {"epochs": 6, "device": "cpu"}
@@ -87,7 +87,7 @@ def test_early_exit_uses_fewer_layers_and_only_validation_nodes(data, model):
     assert found.layers.max() <= 3
     hidden = data.graph.clone()
     hidden.y = torch.where(hidden.test_mask, -1, hidden.y)
-    blind = Model(model.network, model.card, dataset=deepgat.fitted.as_dataset(hidden, 3))
+    blind = Model(model.network, model.card, dataset=deepgat.model.as_dataset(hidden, 3))
     assert blind.exit_policy(tolerance=0.2) == policy
 
 

@@ -15,8 +15,9 @@ from torch_geometric.nn import PairNorm as WholePairNorm
 from deepgat import ops
 from deepgat.cli import main
 from deepgat.data import NodeDataset, load_graph
+from deepgat.model_folder import load_run, save_run
 from deepgat.nn import AttentionStack, DropEdge, build_model, model_settings
-from deepgat.nn.edges import EdgeSampler, all_edges, no_edges
+from deepgat.nn.drop_edge import EdgeSampler, all_edges, no_edges
 from deepgat.nn.norms import PairNorm
 from deepgat.nn.presets import PRESETS as ALL_PRESETS
 from deepgat.nn.settings import SCORES, ModelSettings
@@ -29,11 +30,10 @@ from deepgat.ops import (
     SparseMatrix,
     Uniform,
 )
-from deepgat.recipes import Recipe, recipe
-from deepgat.replay import Recorded
-from deepgat.runs import ModelCard, train_once
-from deepgat.saving import load_run, save_run
-from deepgat.train import TrainSettings, evaluate, fit, prepare
+from deepgat.training.cuda_graph import Recorded
+from deepgat.training.loop import TrainSettings, evaluate, fit, prepare
+from deepgat.training.recipes import Recipe, recipe
+from deepgat.training.run import ModelCard, train_once
 from tiny import tiny_dataset, tiny_labels
 
 from graphs import AWKWARD, random_edges

@@ -17,7 +17,7 @@ from deepgat.nn import AttentionStack, LayerOutputs, build_model, model_settings
 from deepgat.nn import presets as nn_presets
 from deepgat.nn.settings import SCORES
 from deepgat.ops import Neighbors
-from deepgat.train import GraphInputs, prepare
+from deepgat.training.loop import GraphInputs, prepare
 from tiny import tiny_dataset
 
 CPU = torch.device("cpu")

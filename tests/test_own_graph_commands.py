@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deepgat.cli import main
-from deepgat.saving import harmless
+from deepgat.model_folder import harmless
 
 ROOT = Path(__file__).parents[1]
 

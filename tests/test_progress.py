@@ -8,10 +8,10 @@ import torch
 
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, build_model
-from deepgat.progress import Epoch, Progress
-from deepgat.recipes import Recipe, recipe
-from deepgat.runs import train_once
-from deepgat.train import FitResult, fit
+from deepgat.training.loop import FitResult, fit
+from deepgat.training.recipes import Recipe, recipe
+from deepgat.training.resume import Epoch, Progress
+from deepgat.training.run import train_once
 from tiny import tiny_dataset, tiny_labels
 
 PLANS = {

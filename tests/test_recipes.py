@@ -4,7 +4,7 @@ import pytest
 
 from deepgat.errors import UserError
 from deepgat.nn.settings import SCORES
-from deepgat.recipes import recipe
+from deepgat.training.recipes import recipe
 
 # model, score, dataset: lr, weight decay, dropout, D, norm, δ (None: the model has no such loss)
 AUTHORS = [

@@ -1,6 +1,6 @@
 """Recording is for GPUs; everywhere else a recorded function is the function (see test_gpu.py)."""
 
-from deepgat.replay import Recorded
+from deepgat.training.cuda_graph import Recorded
 
 
 def test_without_recording_every_call_runs_the_function():

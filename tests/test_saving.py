@@ -13,13 +13,20 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from deepgat import saving
+from deepgat import model_folder
 from deepgat.data import NodeDataset, load_graph
 from deepgat.errors import UserError
-from deepgat.recipes import Recipe, recipe
-from deepgat.runs import ModelCard, Run, train_once
-from deepgat.saving import check_can_write, load_run, new_folder, save_run, saved_record, to_json
-from deepgat.train import evaluate
+from deepgat.model_folder import (
+    check_can_write,
+    load_run,
+    new_folder,
+    save_run,
+    saved_record,
+    to_json,
+)
+from deepgat.training.loop import evaluate
+from deepgat.training.recipes import Recipe, recipe
+from deepgat.training.run import ModelCard, Run, train_once
 from tiny import PARTS, tiny_dataset, tiny_labels
 
 FILES = {"model.safetensors", "model.json", "metrics.json", "predictions.csv"}
@@ -180,7 +187,7 @@ def test_predictions_leave_unknown_labels_and_unused_nodes_empty(tmp_path, run, 
     node = int(graph.test_mask.nonzero()[0])
     graph.y[node], graph.test_mask[node] = -1, False
     unlabelled = replace(data, graphs=(graph,))
-    saving.write_predictions(tmp_path / "predictions.csv", unlabelled, run.evaluation)
+    model_folder.write_predictions(tmp_path / "predictions.csv", unlabelled, run.evaluation)
     row = table(tmp_path)[node]
     assert (row["label"], row["part"]) == ("", "")
     assert row["prediction"] != ""
@@ -366,7 +373,7 @@ def test_a_failure_midway_leaves_nothing(tmp_path, run, data, monkeypatch, error
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(saving, "write_predictions", fail)
+    monkeypatch.setattr(model_folder, "write_predictions", fail)
     with pytest.raises(type(error)):
         save_run(tmp_path / "model", run, data)
     assert list(tmp_path.iterdir()) == []
@@ -378,7 +385,7 @@ def test_a_failure_midway_leaves_the_old_model(folder, run, data, monkeypatch):
     def fail(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(saving, "write_predictions", fail)
+    monkeypatch.setattr(model_folder, "write_predictions", fail)
     with pytest.raises(OSError, match="no space left"):
         save_run(folder, run, data)
     assert contents(folder.parent) == before

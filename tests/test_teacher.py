@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from deepgat.epochs import TEMPERATURES
 from deepgat.errors import UserError
-from deepgat.inputs import FixedInputs, prepare
 from deepgat.nn import build_model
-from deepgat.recipes import recipe
-from deepgat.scoring import evaluate
-from deepgat.teacher import EPOCHS_TO_GROW, Teacher
-from deepgat.train import TrainSettings, fit
+from deepgat.training.epoch import TEMPERATURES
+from deepgat.training.evaluate import evaluate
+from deepgat.training.inputs import FixedInputs, prepare
+from deepgat.training.loop import TrainSettings, fit
+from deepgat.training.recipes import recipe
+from deepgat.training.self_training import EPOCHS_TO_GROW, Teacher
 from tiny import tiny_dataset, tiny_labels
 
 SETTINGS = TrainSettings(self_training=0.7, confidence=0.5, self_training_from=2, device="cpu")

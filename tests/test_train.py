@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-import deepgat.train
+import deepgat.training.loop
 from deepgat.data import NodeDataset
-from deepgat.epochs import make_optimizer
 from deepgat.errors import Diverged, UserError
 from deepgat.nn import SYSTEMS, AttentionStack, build_model, model_settings
 from deepgat.nn.presets import PRESETS
 from deepgat.ops import Neighbors
-from deepgat.progress import last_gain, monitored
-from deepgat.recipes import Recipe, recipe
-from deepgat.runs import ModelCard, Run, train_once
-from deepgat.train import Epoch, TrainSettings, choose_device, evaluate, fit, prepare
+from deepgat.training.epoch import make_optimizer
+from deepgat.training.loop import Epoch, TrainSettings, choose_device, evaluate, fit, prepare
+from deepgat.training.recipes import Recipe, recipe
+from deepgat.training.resume import last_gain, monitored
+from deepgat.training.run import ModelCard, Run, train_once
 from tiny import tiny_dataset, tiny_labels
 
 CPU = torch.device("cpu")
@@ -125,7 +125,7 @@ def test_fit_leaves_the_dataset_as_it_was():
 # ------------------------------------------------------------------------------- what is kept
 
 
-def overfitting(**training) -> tuple[AttentionStack, NodeDataset, deepgat.train.FitResult]:
+def overfitting(**training) -> tuple[AttentionStack, NodeDataset, deepgat.training.loop.FitResult]:
     """A training that validation nodes of wrong classes wish over after a few epochs."""
     data = tiny_dataset()
     wrong = torch.where(data.graph.val_mask, (data.graph.y + 1) % 3, data.graph.y)
@@ -158,7 +158,8 @@ def test_what_each_monitor_compares():
     early, late = Epoch(1, 0.9, 0.30, 0.90), Epoch(2, 0.5, 0.32, 0.94)
     later = Epoch(3, 0.6, 0.31, 0.94)
     better = {
-        name: monitored(late, name) < monitored(early, name) for name in deepgat.train.MONITORS
+        name: monitored(late, name) < monitored(early, name)
+        for name in deepgat.training.loop.MONITORS
     }
     assert better == {
         "val-loss": False,
@@ -186,7 +187,7 @@ def test_the_calibrated_monitors_divide_by_the_best_temperature():
 
 
 def test_the_monitors_choose_different_epochs():
-    chosen = {overfitting(monitor=name)[2].best.number for name in deepgat.train.MONITORS}
+    chosen = {overfitting(monitor=name)[2].best.number for name in deepgat.training.loop.MONITORS}
     assert len(chosen) > 1
 
 
@@ -235,12 +236,12 @@ def test_nothing_of_a_training_waits_for_the_garbage_collector(preset, monkeypat
     """On a GPU that would be its memory."""
     seen = []
 
-    class Watched(deepgat.train.Epochs):
+    class Watched(deepgat.training.loop.Epochs):
         def __init__(self, *args) -> None:
             super().__init__(*args)
             seen.extend(weakref.ref(item) for item in (self, self.optimizer))
 
-    monkeypatch.setattr(deepgat.train, "Epochs", Watched)
+    monkeypatch.setattr(deepgat.training.loop, "Epochs", Watched)
     gc.collect()
     gc.disable()
     try:

@@ -18,7 +18,8 @@ from deepgat.data import (
     load_graph,
 )
 from deepgat.errors import UserError
-from deepgat.fitted import Explanation, Model, Predictions, fit
+from deepgat.model import Explanation, Model, Predictions, fit
+from deepgat.model_folder import load_run, save_run
 from deepgat.nn import (
     G2,
     GAT,
@@ -33,10 +34,9 @@ from deepgat.nn import (
     model_settings,
 )
 from deepgat.ops import Neighbors
-from deepgat.recipes import Recipe, recipe
-from deepgat.runs import Run, train_once
-from deepgat.saving import load_run, save_run
-from deepgat.train import Evaluation, FitResult, TrainSettings, evaluate
+from deepgat.training.loop import Evaluation, FitResult, TrainSettings, evaluate
+from deepgat.training.recipes import Recipe, recipe
+from deepgat.training.run import Run, train_once
 
 __version__ = "0.1.0"
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from deepgat.data import NodeDataset, load_graph
-from deepgat.recipes import Recipe, recipe
-from deepgat.runs import Run, train_once
-from deepgat.train import Epoch
+from deepgat.training.loop import Epoch
+from deepgat.training.recipes import Recipe, recipe
+from deepgat.training.run import Run, train_once
 
 DATASET = "csbm"
 DEPTHS = (2, 4, 8, 15)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deepgat.analysis.graph_check import inspect_graph
 from deepgat.analysis.homophily import homophily
-from deepgat.analysis.inspection import inspect_graph
 from deepgat.cli import main
 from deepgat.data import ReadOptions, read_graph
 

@@ -12,9 +12,9 @@ from deepgat.data import NodeDataset
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, build_model, model_settings
 from deepgat.ops import Neighbors
-from deepgat.recipes import recipe
-from deepgat.runs import train_once
-from deepgat.train import prepare
+from deepgat.training.loop import prepare
+from deepgat.training.recipes import recipe
+from deepgat.training.run import train_once
 from tiny import tiny_dataset, tiny_labels
 
 CPU = torch.device("cpu")

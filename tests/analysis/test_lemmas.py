@@ -7,11 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from deepgat.analysis import ClassGaussians, Moments, check_lemma, moment_bands
-from deepgat.analysis.bands import product_quantiles
-from deepgat.analysis.lemmas import LEMMAS, formula_moments, walk_weights
 from deepgat.data import class_regular_graph, csbm_graph
 from deepgat.errors import UserError
+from deepgat.lab.paper.lemmas import (
+    LEMMAS,
+    ClassGaussians,
+    check_lemma,
+    formula_moments,
+    walk_weights,
+)
+from deepgat.lab.paper.moment_bands import Moments, moment_bands, product_quantiles
 from deepgat.nn import GCN, OracleGAT
 from deepgat.ops import Neighbors
 
@@ -109,7 +114,7 @@ def test_the_covariance_shrinks_with_every_layer_of_a_regular_graph_but_not_at_a
 def test_draws_are_the_same_in_any_blocks(monkeypatch):
     """One draw per block: merging moments equals taking them at once."""
     graph = csbm_graph(12, 2, 2, degree=3)
-    monkeypatch.setattr("deepgat.analysis.lemmas.BLOCK_BYTES", 1)
+    monkeypatch.setattr("deepgat.lab.paper.lemmas.BLOCK_BYTES", 1)
     single = check_lemma("gcn", graph.edge_index, graph.y, layers=2, nodes=3, draws=50)
     gaussians, generator = ClassGaussians.example(2), torch.Generator().manual_seed(0)
     x = torch.cat([gaussians.draw(graph.y, 1, generator) for _ in range(50)], 1)

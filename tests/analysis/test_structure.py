@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from deepgat.analysis.structure import adjacency, diameter, graph_statistics, local_clustering
+from deepgat.analysis.graph_shape import adjacency, diameter, graph_statistics, local_clustering
 from deepgat.data import csbm_graph, load_graph
 
 from graphs import AWKWARD, edges, graphs, random_edges, undirected
@@ -66,7 +66,7 @@ def test_a_long_path_with_a_tail():
 
 def test_several_blocks(monkeypatch):
     graph = csbm_graph(120, 3, 4, hubs=3, hub_degree=60)
-    monkeypatch.setattr("deepgat.analysis.structure.BLOCK_ROWS", 7)
+    monkeypatch.setattr("deepgat.analysis.graph_shape.BLOCK_ROWS", 7)
     assert_as_networkx(120, graph.edge_index)
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from deepgat.experiments import RunSpec, Store
-from deepgat.experiments.lemmas import check_lemmas
-from deepgat.experiments.paper import dataset_statistics
-from deepgat.report.contents import Contents, Source, make_contents, page_data
-from deepgat.report.html import html_page
+from deepgat.lab.experiments import RunSpec, Store
+from deepgat.lab.paper.experiments import dataset_statistics
+from deepgat.lab.paper.lemma_graphs import check_lemmas
+from deepgat.lab.report.contents import Contents, Source, make_contents, page_data
+from deepgat.lab.report.html import html_page
 
 from chromium import Page, chromium
 from runs import HOSTILE, make_store

@@ -13,9 +13,9 @@ from raw_files import make_attributed, make_coauthor, make_flickr, make_ppi
 from torch_geometric import datasets as pyg
 from torch_geometric.utils import coalesce
 
-from deepgat.data import NodeDataset, catalogue, load_graph, parse_split
-from deepgat.data.cache import graph_file
-from deepgat.data.entries import ENTRIES, find_entry
+from deepgat.data import NodeDataset, list_datasets, load_graph, parse_split
+from deepgat.data.catalogue.cache import graph_file
+from deepgat.data.catalogue.entries import ENTRIES, find_entry
 from deepgat.errors import UserError
 
 CACHE = "DEEPGAT_CACHE"
@@ -307,7 +307,7 @@ def test_data_folder_from_the_environment(root: Path, monkeypatch: pytest.Monkey
     assert load_graph("CS", download=False).graph.num_nodes == 900
     monkeypatch.setenv("DEEPGAT_DATA", str(root / "nowhere"))
     with pytest.raises(UserError, match="DEEPGAT_DATA names"):
-        catalogue()
+        list_datasets()
 
 
 def test_without_links_files_are_copied(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +323,7 @@ def test_catalogue_says_what_is_at_hand(root: Path) -> None:
     make_coauthor(root)
     make_flickr(root)
     load_graph("cs", data_root=root)
-    lines = {line.key: line for line in catalogue(data_root=root)}
+    lines = {line.key: line for line in list_datasets(data_root=root)}
     assert list(lines) == list(ENTRIES)
     assert (lines["cs"].source, lines["cs"].path) == (
         "cache",
@@ -333,7 +333,7 @@ def test_catalogue_says_what_is_at_hand(root: Path) -> None:
     assert (lines["digits"].source, lines["digits"].path) == ("built in", None)
     assert not lines["cora"].at_hand
     (root / "Flickr/raw/role.json").unlink()
-    assert not {line.key: line for line in catalogue(data_root=root)}["flickr"].at_hand
+    assert not {line.key: line for line in list_datasets(data_root=root)}["flickr"].at_hand
 
 
 def test_dataset_is_a_value() -> None:

@@ -8,8 +8,9 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
-from deepgat.data import cache, csbm_graph
-from deepgat.data.features import csr_from_scipy
+from deepgat.data import csbm_graph
+from deepgat.data.catalogue import cache
+from deepgat.data.feature_matrix import csr_from_scipy
 
 
 def assert_equal_graphs(one: Data, other: Data) -> None:

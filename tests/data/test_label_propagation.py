@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deepgat.data import csbm_graph, label_propagation, labels, propagate_labels
+from deepgat.data import csbm_graph, label_features, label_propagation, propagate_labels
 from deepgat.errors import UserError
 
 
@@ -85,7 +85,7 @@ def hub_graph(directed: bool) -> tuple[Tensor, Tensor, Tensor]:
     return edge_index, graph.y, train
 
 
-@pytest.mark.parametrize("first", labels.FIRST_HOPS)
+@pytest.mark.parametrize("first", label_features.FIRST_HOPS)
 @pytest.mark.parametrize("directed", [False, True])
 def test_own_label_has_no_part_bit_by_bit(directed: bool, first: str) -> None:
     edge_index, y, train = hub_graph(directed)
@@ -115,7 +115,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, directed: bool) 
     Y = one_hot(y, train, 4)
     whole = propagate_labels(edge_index, Y, 120, 5)
     for size in (1, 5_000):
-        monkeypatch.setattr(labels, "BLOCK_BYTES", size)
+        monkeypatch.setattr(label_features, "BLOCK_BYTES", size)
         assert torch.equal(propagate_labels(edge_index, Y, 120, 5), whole)
 
 
@@ -184,6 +184,6 @@ def test_mistakes_are_told() -> None:
 
 
 def test_neighborhoods_follow_the_direction_of_edges() -> None:
-    near = labels.neighborhoods(torch.tensor([[0, 0, 1], [1, 1, 1]]), 3)
+    near = label_features.neighborhoods(torch.tensor([[0, 0, 1], [1, 1, 1]]), 3)
     assert np.array_equal(near.closed.toarray(), [[1, 0, 0], [1, 1, 0], [0, 0, 1]])
     assert not near.symmetric

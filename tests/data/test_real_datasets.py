@@ -9,8 +9,8 @@ import torch
 from torch_geometric import datasets as pyg
 from torch_geometric.transforms import NormalizeFeatures
 
-from deepgat.data import NodeDataset, PropagateLabels, catalogue, label_propagation, load_graph
-from deepgat.data.entries import ENTRIES
+from deepgat.data import NodeDataset, PropagateLabels, label_propagation, list_datasets, load_graph
+from deepgat.data.catalogue.entries import ENTRIES
 
 pytestmark = pytest.mark.data
 
@@ -165,7 +165,7 @@ def test_label_features_of_cs(load: Loader) -> None:
 
 
 def test_catalogue_finds_the_files(load: Loader, tmp_path: Path) -> None:
-    lines = catalogue(data_root=load.root, cache_dir=tmp_path)
+    lines = list_datasets(data_root=load.root, cache_dir=tmp_path)
     for line in lines:
         here = line.key in COUNTS and (load.root / ENTRIES[line.key].folder).is_dir()
         assert (line.source == "data folder") == here

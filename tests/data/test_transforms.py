@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import Compose, NormalizeFeatures
 
 from deepgat.data import PropagateLabels, SplitNodes, csbm_graph, propagate_labels
-from deepgat.data.features import csr_from_scipy
+from deepgat.data.feature_matrix import csr_from_scipy
 from deepgat.data.transforms import NormalizeRows
 from deepgat.errors import UserError
 

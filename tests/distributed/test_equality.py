@@ -9,8 +9,8 @@ from deepgat.data import load_graph
 from deepgat.distributed import LivePart, Team, cut, owners
 from deepgat.nn import build_model
 from deepgat.ops import Neighbors, PartNeighbors, use_backend, use_part
-from deepgat.recipes import recipe
-from deepgat.train import fit
+from deepgat.training.loop import fit
+from deepgat.training.recipes import recipe
 
 from together import CASES, Job, apart, dataset, odd_graph, together, train_all
 

@@ -8,11 +8,11 @@ import torch
 
 from deepgat.data import NodeDataset
 from deepgat.distributed import Team, cut_dataset, owners, whole_labels
-from deepgat.distributed.files import is_partition, read_part, write_partition
+from deepgat.distributed.partition_folder import is_partition, read_part, write_partition
 from deepgat.errors import UserError
 from deepgat.nn import build_model
-from deepgat.recipes import recipe
-from deepgat.train import fit
+from deepgat.training.loop import fit
+from deepgat.training.recipes import recipe
 from tiny import tiny_dataset, tiny_labels
 
 from together import together

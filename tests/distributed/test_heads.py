@@ -7,8 +7,8 @@ from deepgat.distributed import LiveHeads, Team
 from deepgat.errors import UserError
 from deepgat.nn import build_model
 from deepgat.ops import use_backend, use_heads
-from deepgat.recipes import recipe
-from deepgat.train import fit, prepare
+from deepgat.training.loop import fit, prepare
+from deepgat.training.recipes import recipe
 
 from together import CASES, Job, apart, dataset, together, train_all
 

@@ -24,11 +24,11 @@ from deepgat.ops import (
     ScoreForm,
     Uniform,
     attention,
-    native,
     neighbor_attention,
     use_backend,
 )
-from deepgat.ops.part_lists import Side
+from deepgat.ops.cpu import kernels
+from deepgat.ops.partitioned.lists import Side
 
 from together import together
 
@@ -275,7 +275,7 @@ SYMMETRIC = [
 ]  # fmt: skip
 
 
-@pytest.mark.skipif(not native.available(), reason="the kernels are not built")
+@pytest.mark.skipif(not kernels.available(), reason="the kernels are not built")
 @pytest.mark.parametrize(
     ("normalization", "expected"), [(Normalization.ROW, ROW), (Normalization.SYMMETRIC, SYMMETRIC)]
 )

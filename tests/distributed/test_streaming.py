@@ -12,9 +12,9 @@ import scipy.sparse as sp
 
 from deepgat.cli import main
 from deepgat.data import ReadOptions, load_graph
-from deepgat.data.own import can_stream, delimited
+from deepgat.data.tables import can_stream, delimited
 from deepgat.distributed import has_metis
-from deepgat.distributed.files import write_partition
+from deepgat.distributed.partition_folder import write_partition
 from deepgat.distributed.streaming import write_streamed
 from deepgat.errors import UserError
 

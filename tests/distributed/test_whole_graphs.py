@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from deepgat.crossval import GraphBatches, as_batch
 from deepgat.data import NodeDataset
 from deepgat.distributed import Team
 from deepgat.errors import UserError
 from deepgat.nn import build_model
 from deepgat.nn.graphs import GIN, GraphClassifier
 from deepgat.ops import Neighbors
-from deepgat.recipes import recipe, suited
-from deepgat.train import evaluate, fit, fit_inputs, scores_of
+from deepgat.training.cross_validation import GraphBatches, as_batch
+from deepgat.training.loop import evaluate, fit, fit_inputs, scores_of
+from deepgat.training.recipes import recipe, suited
 
 from together import CASES, DROPOUT, apart, odd_graph, together
 

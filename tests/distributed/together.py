@@ -18,8 +18,8 @@ from torch_geometric.data import Data
 from deepgat.data import NodeDataset
 from deepgat.distributed import Team
 from deepgat.nn import build_model
-from deepgat.recipes import recipe, suited
-from deepgat.train import evaluate, fit
+from deepgat.training.loop import evaluate, fit
+from deepgat.training.recipes import recipe, suited
 
 PATIENCE_S = 120
 
@@ -27,7 +27,7 @@ PATIENCE_S = 120
 def together(size: int, work: Callable[..., Any], *args: Any) -> list[Any]:
     """[work(team, *args) of every process]; ``work`` is a module's function, its results plain."""
     context: BaseContext = multiprocessing.get_context("forkserver")  # forks what has torch loaded
-    multiprocessing.set_forkserver_preload(["deepgat.train", "deepgat.recipes"])
+    multiprocessing.set_forkserver_preload(["deepgat.training.loop", "deepgat.training.recipes"])
     with tempfile.TemporaryDirectory() as folder:
         queue = context.Queue()
         started = [

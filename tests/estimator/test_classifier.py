@@ -286,7 +286,7 @@ def test_ctrl_c_ends_a_search_too(graph, monkeypatch):
 
         return real(dataset, plan, seed, press)
 
-    monkeypatch.setattr("deepgat.estimator.classifier.train_once", train)
+    monkeypatch.setattr("deepgat.estimator.train_once", train)
     with pytest.raises(KeyboardInterrupt):
         classifier.fit(graph.x, labels_of(graph), graph.edge_index)
     assert classifier.n_iter_ == 3  # and what was learnt is kept

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 
 from deepgat.errors import Diverged, UserError
-from deepgat.experiments import AnalysisSpec, DataSpec, RunSpec
-from deepgat.experiments.work import Made, OnEpoch
+from deepgat.lab.experiments import AnalysisSpec, DataSpec, RunSpec
+from deepgat.lab.experiments.work import Made, OnEpoch
 from deepgat.nn import ModelSettings
-from deepgat.train import Epoch, TrainSettings
+from deepgat.training.loop import Epoch, TrainSettings
 
 LOG = "DEEPGAT_TEST_LOG"
 """Names a file to which every job that finishes its work adds a line with its signature."""

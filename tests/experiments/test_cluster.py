@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from deepgat.errors import UserError
-from deepgat.experiments import Store, cluster, run_all
-from deepgat.experiments.runner import Failed, Finished, Planned, Started
+from deepgat.lab.experiments import Store, cluster, run_all
+from deepgat.lab.experiments.pool import Failed, Finished, Planned, Started
 
 from jobs import FAILING, KILLED, KILLED_ONCE, LOG, fake, spec, told
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from deepgat.errors import UserError
-from deepgat.experiments import Store
-from deepgat.experiments.diverged import diverged_beside, read_diverged, write_diverged
-from deepgat.experiments.spec import signature_of
-from deepgat.experiments.worker import Broken, attempt
+from deepgat.lab.experiments import Store
+from deepgat.lab.experiments.diverged import diverged_beside, read_diverged, write_diverged
+from deepgat.lab.experiments.spec import signature_of
+from deepgat.lab.experiments.worker import Broken, attempt
 from deepgat.nn import ModelSettings
 
 from jobs import DIVERGING, FAILING, fake, spec

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from deepgat.analysis import divergence_bound
-from deepgat.data.datasets import Listing
+from deepgat.data.catalogue.load import Listing
 from deepgat.errors import UserError
-from deepgat.experiments import lemmas, paper
-from deepgat.experiments.paper import (
+from deepgat.lab.paper import experiments, lemma_graphs
+from deepgat.lab.paper.experiments import (
     RATES,
     TARGETS,
     dataset_statistics,
@@ -18,17 +18,23 @@ from deepgat.experiments.paper import (
     target_names,
     target_specs,
 )
-from deepgat.recipes import recipe
-from deepgat.report import targets
-from deepgat.report.drifts import attention_drifts, drifts_beside, read_drifts, write_drifts
-from deepgat.report.paper import degradation_table, depth_tables, nearest_tables, table1, table2
-from deepgat.report.published import DEEPGAT_PAPER, TABLE1
-from deepgat.report.scores import best_depth, best_on_validation, curves, mean_score
+from deepgat.lab.paper.published import DEEPGAT_PAPER, TABLE1
+from deepgat.lab.report import targets
+from deepgat.lab.report.drifts import attention_drifts, drifts_beside, read_drifts, write_drifts
+from deepgat.lab.report.paper_tables import (
+    degradation_table,
+    depth_tables,
+    nearest_tables,
+    table1,
+    table2,
+)
+from deepgat.lab.report.scores import best_depth, best_on_validation, curves, mean_score
+from deepgat.training.recipes import recipe
 
 from jobs import graded, graded_record
 
 
-def records(target: str, plan: paper.Plan) -> list[dict]:
+def records(target: str, plan: experiments.Plan) -> list[dict]:
     return [graded_record(spec) for spec in target_specs(target, plan)]
 
 
@@ -79,8 +85,9 @@ def test_depths_and_datasets(monkeypatch):
         return Listing(key, key, 1, 1, 1, 1, "public", "", "cache" if at_hand else "", None)
 
     here = ("cs", "ppi-rebuilt", "csbm", "digits")
-    everything = (*paper.TABLE1_DATASETS, *paper.QUICK_DATASETS)
-    monkeypatch.setattr(paper, "catalogue", lambda: [listing(k, k in here) for k in everything])
+    everything = (*experiments.TABLE1_DATASETS, *experiments.QUICK_DATASETS)
+    found = [listing(k, k in here) for k in everything]
+    monkeypatch.setattr(experiments, "list_datasets", lambda: found)
     plan = make_plan()
     assert plan.datasets == plan.table1_datasets == ("cs", "ppi-rebuilt")
     assert plan.depths("cs") == tuple(range(1, 16))
@@ -277,8 +284,8 @@ def test_attention_is_kept_beside_records(tmp_path):
 
 
 def test_lemmas(tmp_path, monkeypatch):
-    monkeypatch.setattr(lemmas, "QUICK_DRAWS", 500)
-    checks = list(lemmas.check_lemmas(quick=True))
+    monkeypatch.setattr(lemma_graphs, "QUICK_DRAWS", 500)
+    checks = list(lemma_graphs.check_lemmas(quick=True))
     page = targets.lemma_page(checks)
     (table,) = page.tables
     assert len(table.rows) == 4

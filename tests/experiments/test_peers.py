@@ -7,12 +7,12 @@ from itertools import pairwise
 import pytest
 from scipy import stats
 
-from deepgat.config import shipped
 from deepgat.errors import UserError
-from deepgat.experiments import peers, study
-from deepgat.report import peers as report
-from deepgat.report.layout import Sourced
-from deepgat.report.scores import paired
+from deepgat.lab.paper import peers, study
+from deepgat.lab.report import peers as report
+from deepgat.lab.report.layout import Sourced
+from deepgat.lab.report.scores import paired
+from deepgat.training.config_file import shipped
 
 from jobs import graded_record
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from deepgat.errors import UserError
-from deepgat.experiments import RunSpec, Store, run_all, runner, spec_of
-from deepgat.experiments.costs import Forecast, in_order, work_of
-from deepgat.experiments.runner import Event, Failed, Finished, Planned, PutOff, Started, Stepped
-from deepgat.experiments.work import Made, OnEpoch, perform
+from deepgat.lab.experiments import RunSpec, Store, pool, run_all, spec_of
+from deepgat.lab.experiments.costs import Forecast, in_order, work_of
+from deepgat.lab.experiments.pool import Event, Failed, Finished, Planned, PutOff, Started, Stepped
+from deepgat.lab.experiments.work import Made, OnEpoch, perform
 
 from jobs import (
     FAILING,
@@ -45,8 +45,8 @@ def heeds_ctrl_c() -> Iterator[None]:
 @pytest.fixture
 def quick_workers(monkeypatch) -> None:
     """Workers forked from the tests, which are there at once."""
-    monkeypatch.setattr(runner, "START_METHOD", "fork")
-    monkeypatch.setattr(runner, "SECONDS_BETWEEN_LOOKS", 0.05)
+    monkeypatch.setattr(pool, "START_METHOD", "fork")
+    monkeypatch.setattr(pool, "SECONDS_BETWEEN_LOOKS", 0.05)
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ class TestRunner:
 
     def test_two_runners_share_one_store(self, store, log):
         specs = [spec(seed=seed) for seed in range(30)]
-        other = runner.multiprocessing.get_context("fork").Process(
+        other = pool.multiprocessing.get_context("fork").Process(
             target=run_all,
             args=(specs, store),
             kwargs={"workers": 2, "device": "cpu", "perform": fake},
@@ -198,7 +198,7 @@ class TestRunner:
         assert Counter(told(log)) == Counter(signatures(specs))
 
     def test_a_worker_that_cannot_begin_is_no_failed_run(self, store, monkeypatch):
-        monkeypatch.setattr(runner, "worker_main", sys.exit)
+        monkeypatch.setattr(pool, "worker_main", sys.exit)
         with pytest.raises(RuntimeError, match="a worker process ended at its start"):
             run_all([spec()], store, workers=1, device="cpu", perform=fake)
         assert store.failures() == {}

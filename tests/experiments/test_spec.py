@@ -8,20 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepgat.data.entries import ENTRIES
-from deepgat.epochs import make_optimizer
+from deepgat.data.catalogue.entries import ENTRIES
 from deepgat.errors import UserError
-from deepgat.experiments import AnalysisSpec, DataSpec, RunSpec, read_specs
-from deepgat.experiments.measures import MEASURES
-from deepgat.experiments.spec import KEEP, OF_OWN_GRAPHS, SECTIONS, signature_of, specs_from_toml
-from deepgat.experiments.values import to_toml
+from deepgat.lab.experiments import AnalysisSpec, DataSpec, RunSpec, read_specs
+from deepgat.lab.experiments.measures import MEASURES
+from deepgat.lab.experiments.spec import (
+    KEEP,
+    OF_OWN_GRAPHS,
+    SECTIONS,
+    signature_of,
+    specs_from_toml,
+)
 from deepgat.nn import ModelSettings, build_model
 from deepgat.nn.settings import LATER as MODEL_LATER
 from deepgat.nn.settings import NORMS, SCORES
-from deepgat.recipes import recipe
-from deepgat.train import MONITORS, TrainSettings
-from deepgat.training import BATCHES
-from deepgat.training import LATER as TRAINING_LATER
+from deepgat.training.epoch import make_optimizer
+from deepgat.training.loop import MONITORS, TrainSettings
+from deepgat.training.recipes import recipe
+from deepgat.training.settings import BATCHES
+from deepgat.training.settings import LATER as TRAINING_LATER
+from deepgat.training.values import to_toml
 
 positive = st.floats(1e-12, 1e6, allow_nan=False)
 systems = st.sampled_from([(model, score) for model, known in SCORES.items() for score in known])

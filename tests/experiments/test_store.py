@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from deepgat.errors import UserError
-from deepgat.experiments import RunSpec, Store, spec_of
-from deepgat.experiments.entries import ARRAYS, RECORD, sealed
-from deepgat.experiments.worker import Broken, Busy, Done, attempt
-from deepgat.saving import to_json
+from deepgat.lab.experiments import RunSpec, Store, spec_of
+from deepgat.lab.experiments.store_entry import ARRAYS, RECORD, sealed
+from deepgat.lab.experiments.worker import Broken, Busy, Done, attempt
+from deepgat.model_folder import to_json
 
 from jobs import FAILING, LOG, arrays_of, fake, record_of, spec, told
 
@@ -326,11 +326,11 @@ def test_a_run_that_cannot_be_kept_has_failed(store, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("deepgat.experiments.store.write_entry", full)
+    monkeypatch.setattr("deepgat.lab.experiments.store.write_entry", full)
     result = attempt(store, spec(), "cpu", fake)
     assert result == Broken("OSError: [Errno 28] No space left on device")
     assert store.get(spec().signature) is None
-    monkeypatch.setattr("deepgat.experiments.store.write_whole", full)
+    monkeypatch.setattr("deepgat.lab.experiments.store.write_whole", full)
     with pytest.raises(UserError, match=r"cannot be written .No space left on device.: make room"):
         attempt(store, spec(), "cpu", fake)
 

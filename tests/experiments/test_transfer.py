@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from deepgat.errors import UserError
-from deepgat.experiments import (
+from deepgat.lab.experiments import (
     Store,
     export_runs,
     import_runs,
@@ -17,8 +17,8 @@ from deepgat.experiments import (
     spec_of,
     write_records,
 )
-from deepgat.experiments.entries import ARRAYS, RECORD, write_entry
-from deepgat.experiments.spec import signature_of
+from deepgat.lab.experiments.spec import signature_of
+from deepgat.lab.experiments.store_entry import ARRAYS, RECORD, write_entry
 
 from jobs import arrays_of, record_of, spec
 

@@ -10,7 +10,7 @@ from deepgat.nn import build_model, model_settings
 from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
 from deepgat.nn.presets import PRESETS
 from deepgat.ops import Neighbors
-from deepgat.runs import train_once
+from deepgat.training.run import train_once
 from tiny import tiny_dataset
 
 from graphs import random_edges
@@ -59,7 +59,7 @@ def test_batch_statistics_are_counted_once():
 
 @pytest.mark.parametrize("choice", ["projections", "layer", "sqrt"])
 def test_a_whole_training_is_the_same(choice):
-    from deepgat.recipes import recipe
+    from deepgat.training.recipes import recipe
 
     histories = []
     for checkpoint in ("none", choice):

@@ -5,13 +5,14 @@ import torch
 from torch import Tensor, nn
 
 from deepgat.nn import AdditiveScore, ClassScore, DotScore, NeighborAttention, UniformScore
-from deepgat.ops import Neighbors, native
+from deepgat.ops import Neighbors
+from deepgat.ops.cpu import kernels
 
 from graphs import random_edges
 
 NEAR = Neighbors.from_edge_index(random_edges(20, 60), 20)
 pytestmark = pytest.mark.skipif(
-    not native.available(), reason="the native kernels are not built here: no compiler"
+    not kernels.available(), reason="the native kernels are not built here: no compiler"
 )
 
 

@@ -10,7 +10,7 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.utils import dropout_edge
 
 from deepgat.nn import NeighborAttention, UniformScore
-from deepgat.nn.edges import DropEdge, all_edges, masked, no_edges
+from deepgat.nn.drop_edge import DropEdge, all_edges, masked, no_edges
 from deepgat.ops import Neighbors, Normalization
 
 from graphs import graphs, random_edges

@@ -10,8 +10,8 @@ import torch
 from deepgat.nn import build_model
 from deepgat.nn.layerwise import Chunks
 from deepgat.ops import use_backend
-from deepgat.recipes import recipe
-from deepgat.train import prepare
+from deepgat.training.loop import prepare
+from deepgat.training.recipes import recipe
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))
 from together import CASES, dataset

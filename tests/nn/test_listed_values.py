@@ -6,7 +6,7 @@ import torch
 from deepgat.errors import UserError
 from deepgat.nn import AdditiveScore, ClassScore, DotScore, NeighborAttention, UniformScore
 from deepgat.nn.build import build_model
-from deepgat.nn.edges import DropEdge, no_edges
+from deepgat.nn.drop_edge import DropEdge, no_edges
 from deepgat.nn.layers import neighbor_differences
 from deepgat.nn.presets import model_settings, resolve
 from deepgat.nn.scores import OthersScore

@@ -10,13 +10,13 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from deepgat.nn import AttentionStack, build_model, model_settings
-from deepgat.nn.edges import DropEdge, all_edges, masked, no_edges, recordable
+from deepgat.nn.drop_edge import DropEdge, all_edges, masked, no_edges, recordable
 from deepgat.nn.layers import neighbor_differences
 from deepgat.nn.presets import PRESETS
 from deepgat.nn.scores import HeadShape, OthersScore, ScoreInputs
 from deepgat.nn.settings import SCORES, ModelSettings
 from deepgat.ops import Neighbors, use_backend
-from deepgat.train import TrainSettings, fit
+from deepgat.training.loop import TrainSettings, fit
 from tiny import tiny_dataset
 
 from graphs import edges, graphs, random_edges, undirected

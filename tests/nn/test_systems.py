@@ -13,7 +13,7 @@ from torch_geometric.nn import APPNP, GCN2Conv, JumpingKnowledge, PairNorm, SAGE
 import systems
 from deepgat.errors import UserError
 from deepgat.nn import AttentionStack, build_model, model_settings
-from deepgat.nn.conv import ConvOutput
+from deepgat.nn.attention import ConvOutput
 from deepgat.nn.layers import GatedLayer
 from deepgat.nn.presets import DEFAULT_MODELS, PRESETS
 from deepgat.nn.settings import SCORES

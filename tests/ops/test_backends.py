@@ -10,9 +10,10 @@ from torch import Tensor
 
 from deepgat import ops
 from deepgat.errors import UserError
-from deepgat.ops import attention, backends, differences, native, reference
+from deepgat.ops import attention, backends, definition, differences
+from deepgat.ops.cpu import kernels
 from deepgat.ops.neighbors import Neighbors
-from deepgat.ops.scores import (
+from deepgat.ops.score_forms import (
     Additive,
     ClassAgreement,
     DotProduct,
@@ -25,7 +26,7 @@ from deepgat.ops.scores import (
 from graphs import AWKWARD, edges, graphs, random_edges
 
 pytestmark = pytest.mark.skipif(
-    not native.available(), reason="the native kernels are not built here: no compiler"
+    not kernels.available(), reason="the native kernels are not built here: no compiler"
 )
 
 KINK = "additive, sums of zero"
@@ -102,7 +103,7 @@ def assert_same(
     upstream = torch.randn_like(value)
     seed = torch.tensor([77])
     found = []
-    for backend in (reference, attention):
+    for backend in (definition, attention):
         out = backend.neighbor_attention(neighbors, value, form, normalization, dropout, seed, bias)
         found.append([out, *torch.autograd.grad(out, [value, *leaves], upstream)])
     scale = max(
@@ -184,7 +185,7 @@ def test_a_cut_list_whose_pieces_are_switched_off():
     value = torch.randn(1301, 8, 8)
     out = attention.neighbor_attention(neighbors, value, EdgeScore(score))
     torch.testing.assert_close(
-        out, reference.neighbor_attention(neighbors, value, EdgeScore(score)), rtol=0, atol=1e-5
+        out, definition.neighbor_attention(neighbors, value, EdgeScore(score)), rtol=0, atol=1e-5
     )
 
 
@@ -200,7 +201,7 @@ def test_half_precision_is_computed_in_single(name, heads):
     for exact, leaf in zip(exact_leaves, leaves, strict=True):
         exact.data.copy_(leaf.data)
     exact_value = value.detach().double().requires_grad_()
-    exact_out = reference.neighbor_attention(neighbors, exact_value, exact_form)
+    exact_out = definition.neighbor_attention(neighbors, exact_value, exact_form)
     upstream = torch.randn_like(value)
     found = [out, *torch.autograd.grad(out, [value, *leaves], upstream)]
     exact_inputs = [exact_value, *exact_leaves]
@@ -218,7 +219,7 @@ def test_every_copy_of_the_kernels(monkeypatch, capability):
     if here not in order or order.index(capability) > order.index(here):
         pytest.skip(f"this processor has {here}")
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability.upper())
-    native.function.cache_clear()
+    kernels.function.cache_clear()
     neighbors = star(600)
     try:
         for heads in (1, 8, 10):
@@ -227,10 +228,10 @@ def test_every_copy_of_the_kernels(monkeypatch, capability):
         for power in (2.5, 3.7):
             x = torch.rand(601, 10)
             found = differences.neighbor_differences(neighbors, x, power)
-            right = reference.neighbor_differences(neighbors, x.double(), power)
+            right = definition.neighbor_differences(neighbors, x.double(), power)
             torch.testing.assert_close(found.double(), right, rtol=1e-5, atol=1e-5)
     finally:
-        native.function.cache_clear()
+        kernels.function.cache_clear()
 
 
 def test_no_nodes():
@@ -246,7 +247,7 @@ def test_huge_scores_stay_finite():
     score[neighbors.source == neighbors.target] = 0.0  # someone must be left in every list
     value = torch.randn(10, 8, 8)
     out = attention.neighbor_attention(neighbors, value, EdgeScore(score))
-    expected = reference.neighbor_attention(neighbors, value, EdgeScore(score))
+    expected = definition.neighbor_attention(neighbors, value, EdgeScore(score))
     assert out.isfinite().all()
     torch.testing.assert_close(out, expected)
 
@@ -262,7 +263,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch, name, heads, normaliz
     upstream = torch.randn_like(value)
     found = []
     for threads in (1, 2, 3):
-        monkeypatch.setattr(native, "threads", lambda threads=threads: threads)
+        monkeypatch.setattr(kernels, "threads", lambda threads=threads: threads)
         out = attention.neighbor_attention(neighbors, value, form, normalization)
         found.append([out, *torch.autograd.grad(out, [value, *leaves], upstream)])
     for again in found[1:]:
@@ -339,14 +340,14 @@ def test_torch_compile_sees_through():
 
 def test_mask_is_a_fair_reproducible_coin():
     neighbors = Neighbors.from_edge_index(random_edges(300, 3000), 300)
-    mask = reference.dropout_mask(neighbors, 8, 0.6, torch.tensor([5]))
+    mask = definition.dropout_mask(neighbors, 8, 0.6, torch.tensor([5]))
     assert set(mask.unique().tolist()) == {0.0, 1 / (1 - 0.6)}
     kept = (mask > 0).double()
     assert abs(float(kept.mean()) - 0.4) < 0.01
     correlation = torch.corrcoef(kept.t()) - torch.eye(8)
     assert correlation.abs().max() < 0.05  # heads are independent
-    assert torch.equal(mask, reference.dropout_mask(neighbors, 8, 0.6, torch.tensor([5])))
-    assert not torch.equal(mask, reference.dropout_mask(neighbors, 8, 0.6, torch.tensor([6])))
+    assert torch.equal(mask, definition.dropout_mask(neighbors, 8, 0.6, torch.tensor([5])))
+    assert not torch.equal(mask, definition.dropout_mask(neighbors, 8, 0.6, torch.tensor([6])))
 
 
 def test_dropout_follows_torchs_seed():
@@ -367,17 +368,17 @@ def test_choosing_a_backend(monkeypatch):
     value = torch.zeros(1, 1, 1)
     assert backends._implementation(value) is attention.neighbor_attention
     with ops.use_backend("reference"):
-        assert backends._implementation(value) is reference.neighbor_attention
+        assert backends._implementation(value) is definition.neighbor_attention
     with pytest.raises(UserError, match="unknown backend"), ops.use_backend("cuda"):
         pass
 
 
 def test_without_the_library_the_definition_runs_and_says_so_once(monkeypatch):
-    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(kernels, "library", lambda: None)
     backends._say_once.cache_clear()
     value = torch.zeros(1, 1, 1)
     with pytest.warns(UserWarning, match="install a C\\+\\+ compiler"):
-        assert backends._implementation(value) is reference.neighbor_attention
+        assert backends._implementation(value) is definition.neighbor_attention
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         backends._implementation(value)

@@ -15,7 +15,8 @@ from torch.utils.checkpoint import checkpoint
 from deepgat import ops
 from deepgat.errors import UserError
 from deepgat.nn.layers import neighbor_differences
-from deepgat.ops import Neighbors, PartNeighbors, differences, native, reference
+from deepgat.ops import Neighbors, PartNeighbors, definition, differences
+from deepgat.ops.cpu import kernels
 from deepgat.ops.pieces import cut_lists
 
 from graphs import AWKWARD, graphs, random_edges
@@ -25,7 +26,7 @@ DTYPES = [torch.float64, torch.float32]
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 ON_GPU = torch.cuda.is_available()
 native_only = pytest.mark.skipif(
-    not native.available(), reason="the native kernels are not built here: no compiler"
+    not kernels.available(), reason="the native kernels are not built here: no compiler"
 )
 
 
@@ -86,9 +87,9 @@ def cut(near: Neighbors, longest: int) -> Neighbors:
 
 @pytest.fixture(params=["reference", "native"])
 def run(request: pytest.FixtureRequest) -> Callable:
-    if request.param == "native" and not native.available():
+    if request.param == "native" and not kernels.available():
         pytest.skip("the native kernels are not built here: no compiler")
-    module = {"reference": reference, "native": differences}[request.param]
+    module = {"reference": definition, "native": differences}[request.param]
     return module.neighbor_differences
 
 
@@ -134,7 +135,7 @@ def test_hubs_of_many_pieces(p, directed):
     assert len(neighbors.hubs)
     assert neighbors.symmetric != directed
     x, grad = some_numbers(n, 11, torch.float64)
-    right = found(reference.neighbor_differences, neighbors, x, grad, p)
+    right = found(definition.neighbor_differences, neighbors, x, grad, p)
     for dtype in DTYPES:
         got = found(differences.neighbor_differences, neighbors, x.to(dtype), grad.to(dtype), p)
         for mine, theirs in zip(got, right, strict=True):
@@ -185,7 +186,7 @@ def test_tensors_that_are_not_contiguous():
     neighbors = Neighbors.from_edge_index(random_edges(7, 15, directed=True), 7)
     x, grad = torch.randn(5, 7).t(), torch.randn(1, 5).expand(7, 5)
     got = found(differences.neighbor_differences, neighbors, x, grad, 2.5)
-    right = found(reference.neighbor_differences, neighbors, x, grad, 2.5)
+    right = found(definition.neighbor_differences, neighbors, x, grad, 2.5)
     torch.testing.assert_close(got, right)
 
 
@@ -238,7 +239,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch, directed, p):
     x, grad = some_numbers(1500, 37, torch.float32)
     results = []
     for threads in (1, 2, 3):
-        monkeypatch.setattr(native, "threads", lambda threads=threads: threads)
+        monkeypatch.setattr(kernels, "threads", lambda threads=threads: threads)
         results.append(found(differences.neighbor_differences, neighbors, x, grad, p))
     for again in results[1:]:
         assert all(map(torch.equal, results[0], again))
@@ -265,9 +266,9 @@ def test_the_operator_chooses_like_attention(monkeypatch):
     def counted(run):
         return lambda *given: calls.append(run) or run(*given)
 
-    fast, slow = differences.neighbor_differences, reference.neighbor_differences
+    fast, slow = differences.neighbor_differences, definition.neighbor_differences
     monkeypatch.setattr(differences, "neighbor_differences", counted(fast))
-    monkeypatch.setattr(reference, "neighbor_differences", counted(slow))
+    monkeypatch.setattr(definition, "neighbor_differences", counted(slow))
     neighbors = Neighbors.from_edge_index(random_edges(9, 30), 9)
     x, grad = some_numbers(9, 6, torch.float32)
     right = found(slow, neighbors, x, grad, 2.5)
@@ -305,7 +306,7 @@ def test_what_overflows_is_infinite():
     x = torch.tensor([[1e20, 3e10, 1.0], [0.0, 0.0, 0.0]])
     for power in (2.5, 3.7):
         got = ops.neighbor_differences(neighbors, x, power)
-        torch.testing.assert_close(got, reference.neighbor_differences(neighbors, x, power))
+        torch.testing.assert_close(got, definition.neighbor_differences(neighbors, x, power))
 
 
 @native_only
@@ -324,7 +325,7 @@ def test_short_numbers(dtype):
     """Stored short, computed in float32; under autocast the result is float32 too."""
     neighbors = Neighbors.from_edge_index(random_edges(9, 30), 9)
     x, grad = some_numbers(9, 6, dtype)
-    right = found(reference.neighbor_differences, neighbors, x.double(), grad.double(), 2.5)
+    right = found(definition.neighbor_differences, neighbors, x.double(), grad.double(), 2.5)
     for got, exact in zip(
         found(differences.neighbor_differences, neighbors, x, grad, 2.5), right, strict=True
     ):
@@ -397,7 +398,7 @@ def run_triton(neighbors: Neighbors, x: Tensor, grad: Tensor, p: float) -> list[
 
 def assert_triton_right(neighbors: Neighbors, channels: int, p: float, dtype=torch.float64) -> None:
     x, grad = some_numbers(neighbors.num_nodes, channels, dtype)
-    right = found(reference.neighbor_differences, neighbors, x.double(), grad.double(), p)
+    right = found(definition.neighbor_differences, neighbors, x.double(), grad.double(), p)
     tolerance = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 0.02}[dtype]
     for i, got in enumerate(run_triton(neighbors, x, grad, p)):
         exact = right[min(i, 1)]

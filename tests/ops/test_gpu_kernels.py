@@ -19,12 +19,12 @@ from torch.nn import functional as F
 from torch_geometric.nn import PairNorm as WholePairNorm
 
 from deepgat.nn.norms import PairNorm
-from deepgat.ops import attention, draws, matmul, pairnorm, reference
-from deepgat.ops.halves import KernelHalf
+from deepgat.ops import attention, definition, dropout_masks, matmul, pairnorm
 from deepgat.ops.neighbors import Neighbors
-from deepgat.ops.part_lists import PartNeighbors
+from deepgat.ops.partitioned.halves import KernelHalf
+from deepgat.ops.partitioned.lists import PartNeighbors
 from deepgat.ops.pieces import cut_lists
-from deepgat.ops.scores import Additive, DotProduct, Normalization
+from deepgat.ops.score_forms import Additive, DotProduct, Normalization
 from systems import pair_norm
 
 from graphs import graphs, random_edges
@@ -102,7 +102,7 @@ def assert_same(
         bias = torch.randn(near.num_edges, 1, dtype=dtype, requires_grad=True)
     leaves = [value, *leaves, *([bias] if with_bias else [])]
     found = []
-    for backend in (reference, attention):
+    for backend in (definition, attention):
         out = backend.neighbor_attention(
             near, value, form, normalization, dropout, seed, bias if with_bias else None
         )
@@ -144,7 +144,7 @@ def test_edges_of_weight_0_are_as_good_as_none(name, normalization, directed):
         upstream, seed = torch.randn_like(value), torch.tensor([77])
     leaves = [value, *leaves]
     left = near.select(keep, near.symmetric)
-    expected = reference.neighbor_attention(left, value, form, normalization, 0.5, seed)
+    expected = definition.neighbor_attention(left, value, form, normalization, 0.5, seed)
     found = attention.neighbor_attention(near, value, form, normalization, 0.5, seed, bias)
     results = [[out, *torch.autograd.grad(out, leaves, upstream)] for out in (expected, found)]
     for cut, masked in zip(*results, strict=True):
@@ -222,9 +222,9 @@ def test_drop_entries(shape, named):
     x = torch.randn(shape, device=DEVICE, dtype=torch.float64)
     seed = torch.tensor([9], device=DEVICE)
     if named:
-        seed = draws.numbered(seed, torch.randperm(1000, device=DEVICE)[: shape[0]])
+        seed = dropout_masks.numbered(seed, torch.randperm(1000, device=DEVICE)[: shape[0]])
     row, column = (torch.arange(count, device=DEVICE) for count in shape)
-    mask = draws.keep_entries(row.unsqueeze(1), column, 0.3, seed)
+    mask = dropout_masks.keep_entries(row.unsqueeze(1), column, 0.3, seed)
     torch.testing.assert_close(gpu_matmul.drop_entries(x, seed, 0.3), x * mask, rtol=0, atol=1e-12)
 
 

@@ -12,11 +12,11 @@ from deepgat.ops import (
     Neighbors,
     SparseMatrix,
     attention,
-    draws,
+    definition,
+    dropout_masks,
     matmul,
-    native,
-    reference,
 )
+from deepgat.ops.cpu import kernels
 
 from graphs import random_edges
 
@@ -25,9 +25,9 @@ from deepgat.ops.gpu import matmul as gpu_matmul  # noqa: E402
 
 N, KEPT = 40, torch.tensor([3, 5, 8, 13, 21, 34])
 SEED = torch.tensor([12345])
-NAMED = draws.numbered(SEED, KEPT)
+NAMED = dropout_masks.numbered(SEED, KEPT)
 GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # else interpreted
-needs_native = pytest.mark.skipif(not native.available(), reason="the kernels are not built")
+needs_native = pytest.mark.skipif(not kernels.available(), reason="the kernels are not built")
 
 
 def on_gpu(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,13 +43,13 @@ def on_gpu(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_masks_of_rows_are_rows_of_masks():
     column = torch.arange(9)
-    whole = draws.keep_entries(torch.arange(N).unsqueeze(1), column, 0.4, SEED)
-    part = draws.keep_entries(torch.arange(len(KEPT)).unsqueeze(1), column, 0.4, NAMED)
+    whole = dropout_masks.keep_entries(torch.arange(N).unsqueeze(1), column, 0.4, SEED)
+    part = dropout_masks.keep_entries(torch.arange(len(KEPT)).unsqueeze(1), column, 0.4, NAMED)
     assert torch.equal(part, whole[KEPT])
     assert 0 < (part == 0).sum() < part.numel()
     target, source = torch.tensor([0, 1, 5]), torch.tensor([2, 1, 0])
-    part = draws.keep_edges(target, source, 4, 0.4, NAMED)
-    assert torch.equal(part, draws.keep_edges(KEPT[target], KEPT[source], 4, 0.4, SEED))
+    part = dropout_masks.keep_edges(target, source, 4, 0.4, NAMED)
+    assert torch.equal(part, dropout_masks.keep_edges(KEPT[target], KEPT[source], 4, 0.4, SEED))
 
 
 @pytest.mark.parametrize("width", [3, 8, 21])
@@ -57,7 +57,7 @@ def test_masks_of_rows_are_rows_of_masks():
     "drop",
     [
         matmul.define_drop_entries,
-        pytest.param(native._drop_entries, marks=needs_native),
+        pytest.param(kernels._drop_entries, marks=needs_native),
         on_gpu(gpu_matmul.drop_entries),
     ],
 )
@@ -72,13 +72,13 @@ def test_dropped_rows(width, drop):
     "product",
     [
         matmul.define_sparse_matmul,
-        pytest.param(native._sparse_matmul, marks=needs_native),
+        pytest.param(kernels._sparse_matmul, marks=needs_native),
         on_gpu(gpu_matmul.sparse_matmul),
     ],
 )
 def test_products_with_dropped_sparse_rows(transposed, product):
     x = torch.randn(N, 30, dtype=torch.double) * (torch.rand(N, 30) < 0.5)
-    mask = draws.keep_entries(torch.arange(N).unsqueeze(1), torch.arange(30), 0.4, SEED)
+    mask = dropout_masks.keep_entries(torch.arange(N).unsqueeze(1), torch.arange(30), 0.4, SEED)
     dropped = (x * mask)[KEPT]
     part = SparseMatrix.from_torch(x[KEPT].to_sparse_csr())
     if transposed:
@@ -96,18 +96,20 @@ def test_products_with_dropped_sparse_rows(transposed, product):
 def kernels(backend: str):
     if backend == "triton":
         return on_gpu(gpu_attention.forward), on_gpu(gpu_attention.backward)
-    return native.attention_forward, native.attention_backward
+    return kernels.attention_forward, kernels.attention_backward
 
 
 def test_masks_of_some_heads_are_columns_of_masks():
     target, source = torch.tensor([0, 1, 5]), torch.tensor([2, 1, 0])
-    whole = draws.keep_edges(target, source, 6, 0.4, SEED)
-    some = draws.keep_edges(target, source, 3, 0.4, draws.with_first_head(SEED, 2))
+    whole = dropout_masks.keep_edges(target, source, 6, 0.4, SEED)
+    some = dropout_masks.keep_edges(target, source, 3, 0.4, dropout_masks.with_first_head(SEED, 2))
     assert torch.equal(some, whole[:, 2:5])
 
 
 @pytest.mark.parametrize("heads", [1, 8])
-@pytest.mark.parametrize("seed", [NAMED, draws.with_first_head(NAMED, 5)], ids=["all", "some"])
+@pytest.mark.parametrize(
+    "seed", [NAMED, dropout_masks.with_first_head(NAMED, 5)], ids=["all", "some"]
+)
 @pytest.mark.parametrize("backend", [pytest.param("native", marks=needs_native), "triton"])
 def test_attention_draws_by_the_nodes_numbers(backend, seed, heads):
     """Forward and backward of the kernels against the definition, which the first tests pin."""
@@ -116,11 +118,11 @@ def test_attention_draws_by_the_nodes_numbers(backend, seed, heads):
     value = torch.randn(n, heads, 5, dtype=dtype, requires_grad=True)
     query, key = (torch.randn(n, heads, dtype=dtype, requires_grad=True) for _ in range(2))
     grad = torch.randn(n, heads, 5, dtype=dtype)
-    expected = reference.neighbor_attention(
+    expected = definition.neighbor_attention(
         lists, value, Additive(query, key), dropout=0.4, seed=seed
     )
     wanted = torch.autograd.grad(expected, (query, key, value), grad)
-    unnamed = reference.neighbor_attention(
+    unnamed = definition.neighbor_attention(
         lists, value, Additive(query, key), dropout=0.4, seed=SEED
     )
     assert not torch.allclose(expected, unnamed)

@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from deepgat.nn import DeepGAT
-from deepgat.ops import SparseMatrix, as_neighbors, matmul, native
+from deepgat.ops import SparseMatrix, as_neighbors, matmul
+from deepgat.ops.cpu import kernels
 
 from graphs import random_edges
 
 native_only = pytest.mark.skipif(
-    not native.available(), reason="the native kernels are not built here: no compiler"
+    not kernels.available(), reason="the native kernels are not built here: no compiler"
 )
 DTYPES = [torch.float64, torch.float32]
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-4}

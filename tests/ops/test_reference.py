@@ -18,7 +18,7 @@ from deepgat.ops import (
     ScoreForm,
     Uniform,
 )
-from deepgat.ops.reference import attention_weights, neighbor_attention
+from deepgat.ops.definition import attention_weights, neighbor_attention
 
 from graphs import AWKWARD, edges, graphs, random_edges
 

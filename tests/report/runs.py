@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from deepgat.experiments import RunSpec, Store
-from deepgat.experiments.paper import make_plan, target_specs
-from deepgat.experiments.work import Made
+from deepgat.lab.experiments import RunSpec, Store
+from deepgat.lab.experiments.work import Made
+from deepgat.lab.paper.experiments import make_plan, target_specs
 
 from jobs import graded
 

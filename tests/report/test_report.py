@@ -15,18 +15,18 @@ from typer.testing import CliRunner
 
 from deepgat.cli import app
 from deepgat.errors import UserError
-from deepgat.experiments import Store, write_records
-from deepgat.experiments.entries import sealed
-from deepgat.experiments.paper import make_plan, target_specs
-from deepgat.experiments.peers import OURS, contender_specs
-from deepgat.experiments.study import FOURTH, study_specs
-from deepgat.report.contents import Contents, Source, make_contents, page_data
-from deepgat.report.families import families, family_of
-from deepgat.report.html import html_page
-from deepgat.report.layout import Sourced
-from deepgat.report.smoothing import layer_values, profiles
-from deepgat.report.writing import write_report
-from deepgat.saving import to_json
+from deepgat.lab.experiments import Store, write_records
+from deepgat.lab.experiments.store_entry import sealed
+from deepgat.lab.paper.experiments import make_plan, target_specs
+from deepgat.lab.paper.peers import OURS, contender_specs
+from deepgat.lab.paper.study import FOURTH, study_specs
+from deepgat.lab.report.contents import Contents, Source, make_contents, page_data
+from deepgat.lab.report.families import families, family_of
+from deepgat.lab.report.html import html_page
+from deepgat.lab.report.layout import Sourced
+from deepgat.lab.report.smoothing import layer_values, profiles
+from deepgat.lab.report.writing import write_report
+from deepgat.model_folder import to_json
 
 from jobs import graded_record
 from runs import HONEST, HOSTILE, PLAN, make_runs

@@ -10,11 +10,9 @@ from deepgat.analysis.attention import (
     divergence_bounds,
     uniform_attention,
 )
-from deepgat.analysis.bands import MomentBands, Moments, moment_bands
 from deepgat.analysis.calibration import Reliability, fit_temperature, reliability
-from deepgat.analysis.exits import ExitPolicy, choose_exits
+from deepgat.analysis.early_exit import ExitPolicy, choose_exits
 from deepgat.analysis.leakage import LeakageReport, check_leakage
-from deepgat.analysis.lemmas import ClassGaussians, LemmaCheck, check_lemma
 from deepgat.analysis.metrics import (
     Degradation,
     Interval,
@@ -26,7 +24,6 @@ from deepgat.analysis.metrics import (
     predicted_labels,
 )
 from deepgat.analysis.nearest import ErrorBounds, bayes_error_bounds, nearest_neighbor_error
-from deepgat.analysis.noise import noise_by_layer
 from deepgat.analysis.profile import LayerMeasures, over_smoothing_profile
 from deepgat.analysis.smoothing import (
     DistanceGap,
@@ -43,7 +40,6 @@ from deepgat.analysis.tracing import LeakPath, ModelInputs
 __all__ = [
     "AttentionDrift",
     "AttentionMass",
-    "ClassGaussians",
     "Degradation",
     "DistanceGap",
     "ErrorBounds",
@@ -52,17 +48,13 @@ __all__ = [
     "LayerMeasures",
     "LeakPath",
     "LeakageReport",
-    "LemmaCheck",
     "ModelInputs",
-    "MomentBands",
-    "Moments",
     "Reliability",
     "attention_divergence",
     "attention_drift",
     "attention_mass",
     "bayes_error_bounds",
     "check_leakage",
-    "check_lemma",
     "choose_exits",
     "confidence_interval",
     "degradation",
@@ -75,10 +67,8 @@ __all__ = [
     "fit_temperature",
     "global_distance",
     "micro_f1",
-    "moment_bands",
     "nearest_neighbor_error",
     "neighbor_distance",
-    "noise_by_layer",
     "numerical_rank",
     "over_smoothing_profile",
     "paired_p_value",

@@ -12,28 +12,25 @@ import typer
 from rich.markup import escape
 
 from deepgat import __version__
-from deepgat.cli.bench import bench
 from deepgat.cli.check import check
 from deepgat.cli.crossval import crossval
 from deepgat.cli.datasets import datasets
 from deepgat.cli.demo import demo
 from deepgat.cli.evaluate import evaluate
 from deepgat.cli.inspect import inspect
+from deepgat.cli.lab import WithLab
 from deepgat.cli.models import models
 from deepgat.cli.partition import partition
 from deepgat.cli.predict import predict
-from deepgat.cli.report import report
-from deepgat.cli.reproduce import reproduce
-from deepgat.cli.run import run
 from deepgat.cli.show import ERR
-from deepgat.cli.store import store_app
 from deepgat.cli.train import train
 from deepgat.cli.tune import tune
-from deepgat.devices import lacks_memory, out_of_memory
 from deepgat.distributed import LostTeamError, launch
 from deepgat.errors import UserError, printable
+from deepgat.training.device import lacks_memory, out_of_memory
 
 app = typer.Typer(
+    cls=WithLab,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -50,12 +47,7 @@ app.command()(datasets)
 app.command()(check)
 app.command()(models)
 app.command()(demo)
-app.command()(bench)
-app.command()(run)
 app.command()(partition)
-app.command()(reproduce)
-app.command()(report)
-app.add_typer(store_app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from deepgat.analysis.inspection import GraphReport, inspect_graph
-from deepgat.cli.own import ReadOption, parse_reading
+from deepgat.analysis.graph_check import GraphReport, inspect_graph
+from deepgat.cli.reading import ReadOption, parse_reading
 from deepgat.cli.show import OUT, fact_table
 from deepgat.data import OwnGraph, ReadOptions, is_path, load_graph, read_graph
-from deepgat.data.own.convert import graph_from_pyg
+from deepgat.data.tables.convert import graph_from_pyg
 from deepgat.errors import printable
-from deepgat.saving import to_json
+from deepgat.model_folder import to_json
 
 SHOWN_CLASSES = 12
 

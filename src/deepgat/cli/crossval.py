@@ -12,12 +12,12 @@ import typer
 from deepgat.analysis import confidence_interval
 from deepgat.cli.parsing import parse_choices
 from deepgat.cli.show import ERR, OUT, BatchProgress, percent, plain_table
-from deepgat.crossval import Fold, cross_validate
-from deepgat.data.graph_sets import load_graphs
+from deepgat.data.catalogue.graph_sets import load_graphs
 from deepgat.distributed import Team, launch
-from deepgat.recipes import recipe
-from deepgat.saving import to_json
-from deepgat.train import Epoch
+from deepgat.model_folder import to_json
+from deepgat.training.cross_validation import Fold, cross_validate
+from deepgat.training.loop import Epoch
+from deepgat.training.recipes import recipe
 
 GIN = "gin"
 BODY = {"norm": "batch", "hidden": 32, "heads": 1, "dropout": 0.0, "readout": "linear"}

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from deepgat.cli.show import OUT, dataset_table
-from deepgat.data import catalogue
-from deepgat.saving import to_json
+from deepgat.data import list_datasets
+from deepgat.model_folder import to_json
 
 
 def datasets(
@@ -21,7 +21,7 @@ def datasets(
     A dataset is at hand when it is built in, in the cache, or under the folder that the
     environment variable DEEPGAT_DATA names; the others are downloaded when first used.
     """
-    listings = catalogue()
+    listings = list_datasets()
     if not json:
         OUT.print(dataset_table(listings, wide=OUT.width >= 120))
         return

@@ -12,7 +12,7 @@ import typer
 from deepgat import demo as demonstration
 from deepgat.cli.show import ERR, OUT, BatchProgress, demo_table
 from deepgat.errors import UserError
-from deepgat.train import Epoch
+from deepgat.training.loop import Epoch
 
 
 def demo(
@@ -36,7 +36,7 @@ def demo(
 
         data, points = demonstration.run_demo(watch=watch)
     OUT.print(demo_table(points))
-    from deepgat.report import depth_figure, save_figure  # here: it loads a plotting library
+    from deepgat.figures import depth_figure, save_figure  # here: it loads a plotting library
 
     curves = {
         name: {point.layers: point.test_f1 for point in points if point.model == name}

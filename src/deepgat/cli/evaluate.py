@@ -9,8 +9,8 @@ import typer
 
 from deepgat.cli.show import OUT, score_table
 from deepgat.errors import UserError
-from deepgat.saving import is_model_folder, load_run, to_json
-from deepgat.train import evaluate as score
+from deepgat.model_folder import is_model_folder, load_run, to_json
+from deepgat.training.loop import evaluate as score
 
 
 def evaluate(

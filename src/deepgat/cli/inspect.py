@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from deepgat.cli.own import ReadOption, parse_reading
 from deepgat.cli.parsing import check_picture, parse_numbers
+from deepgat.cli.reading import ReadOption, parse_reading
 from deepgat.cli.show import OUT, plain_table
+from deepgat.data.names import Names
 from deepgat.errors import UserError
-from deepgat.fitted import Explanation, Model
-from deepgat.naming import Names
-from deepgat.saving import to_json
+from deepgat.model import Explanation, Model
+from deepgat.model_folder import to_json
 
 MOST_LAYERS = 6
 """Columns that fit beside each other."""
@@ -55,7 +55,7 @@ def inspect(
     else:
         _print(found, names, kept, shown)
     if out is not None:
-        from deepgat.report import (  # here: it loads a plotting library
+        from deepgat.figures import (  # here: it loads a plotting library
             inspection_figure,
             save_figure,
         )

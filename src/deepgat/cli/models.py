@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from deepgat.cli.show import OUT, model_table
-from deepgat.config import read_config, shipped
+from deepgat.model_folder import to_json
 from deepgat.nn import SYSTEMS
-from deepgat.saving import to_json
+from deepgat.training.config_file import read_config, shipped
 
 
 def models(

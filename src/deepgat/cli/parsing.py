@@ -10,7 +10,7 @@ from typing import Any
 
 from deepgat.errors import UserError, unknown_name
 from deepgat.nn import ModelSettings
-from deepgat.train import TrainSettings
+from deepgat.training.loop import TrainSettings
 
 PICTURES = (".png", ".pdf", ".svg")
 OWN_OPTIONS = ("model", "score", "layers")

@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from deepgat.cli.own import ReadOption, load_data, parse_reading, tell_notes
+from deepgat.cli.reading import ReadOption, load_data, parse_reading, tell_notes
 from deepgat.cli.show import OUT, plain_table, share_progress
 from deepgat.data import ReadOptions
-from deepgat.data.own import can_stream, looks_like_a_path
-from deepgat.disk import check_can_write
+from deepgat.data.tables import can_stream, looks_like_a_path
 from deepgat.distributed import METHODS
-from deepgat.distributed.files import PARTITION_FOLDER, write_partition
 from deepgat.distributed.partition import chosen_method
+from deepgat.distributed.partition_folder import PARTITION_FOLDER, write_partition
 from deepgat.distributed.streaming import write_streamed
 from deepgat.errors import UserError
+from deepgat.files import check_can_write
 
 
 def partition(

@@ -12,14 +12,14 @@ import typer
 from torch import Tensor
 
 from deepgat.analysis import Reliability, micro_f1, reliability
-from deepgat.cli.own import ReadOption, parse_reading, tell_notes
 from deepgat.cli.parsing import check_picture
+from deepgat.cli.reading import ReadOption, parse_reading, tell_notes
 from deepgat.cli.show import ERR, percent
 from deepgat.data import NodeDataset
+from deepgat.data.names import Names
 from deepgat.errors import UserError
-from deepgat.fitted import Model, Predictions
-from deepgat.naming import Names
-from deepgat.saving import harmless, write_whole
+from deepgat.model import Model, Predictions
+from deepgat.model_folder import harmless, write_whole
 
 
 def predict(
@@ -151,7 +151,7 @@ def _tell(model: Model, data: NodeDataset, found: list[Predictions], out: str) -
 
 
 def _draw(path: Path, data: NodeDataset, before: Predictions, after: Predictions) -> None:
-    from deepgat.report import reliability_figure, save_figure  # here: it loads a plotting library
+    from deepgat.figures import reliability_figure, save_figure  # here: it loads a plotting library
 
     curves: dict[str, Reliability] = {}
     for name, each in (("as trained", before), ("calibrated", after)):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -18,10 +16,7 @@ from deepgat.analysis import confidence_interval
 from deepgat.data import Listing
 from deepgat.demo import DepthPoint
 from deepgat.nn import System
-from deepgat.train import Epoch, TrainSettings
-
-if TYPE_CHECKING:
-    from deepgat.report.targets import Page
+from deepgat.training.loop import Epoch, TrainSettings
 
 # What is printed names files and splits, which may hold brackets and colons: no markup, no emoji.
 OUT = Console(highlight=False, markup=False, emoji=False)
@@ -29,9 +24,6 @@ ERR = Console(stderr=True, highlight=False, emoji=False)
 
 PARTS = ("test", "val", "train")
 
-QUICK_NOTE = (
-    "--quick: small graphs, narrow models, short training; not to be compared with the paper."
-)
 
 _ENDINGS = {"patience": "patience", "epochs": "the limit", "interrupted": "Ctrl-C"}
 
@@ -292,18 +284,3 @@ def _mean(records: Sequence[Record], part: str) -> str:
     mean, half_width = confidence_interval(values)
     interval = "" if math.isnan(half_width) else f" ±{100 * half_width:.1f}"
     return percent(mean) + interval
-
-
-def show_page(page: Page, out: Path, quick: bool = False) -> None:
-    """Print the tables of a page, and write them with its figures."""
-    from deepgat.report.targets import write_page  # here: it loads a plotting library
-
-    if quick:
-        tables = [replace(table, notes=[*table.notes, QUICK_NOTE]) for table in page.tables]
-        page = replace(page, tables=tables)
-    for table in page.tables:
-        OUT.print(plain_table(table.title, table.columns, table.rows))
-        for note in table.notes:
-            OUT.print(note)
-        OUT.print()
-    write_page(page, out)

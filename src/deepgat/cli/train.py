@@ -12,21 +12,21 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from deepgat.analysis import micro_f1
-from deepgat.cli.own import ReadOption, load_data
 from deepgat.cli.parsing import head_width, parse_choices, parse_seeds, parse_training
+from deepgat.cli.reading import ReadOption, load_data
 from deepgat.cli.show import ERR, OUT, epoch_progress, run_table, score_table
-from deepgat.config import Config, read_config
 from deepgat.data import NodeDataset, label_propagation
 from deepgat.distributed import PARALLEL, PartDataset, Team, launch, whole_labels
-from deepgat.distributed.files import is_partition, read_description, read_part
+from deepgat.distributed.partition_folder import is_partition, read_description, read_part
 from deepgat.errors import UserError, unknown_name
+from deepgat.model_folder import check_can_write, is_model_folder, save_run, saved_record, to_json
 from deepgat.nn.presets import OF_THE_PAPER, resolve
 from deepgat.nn.systems import LABEL_PROPAGATION
-from deepgat.progress import Progress
-from deepgat.recipes import Recipe, recipe, suited
-from deepgat.runs import ModelCard, train_once
-from deepgat.saving import check_can_write, is_model_folder, save_run, saved_record, to_json
-from deepgat.train import MONITORS, choose_device
+from deepgat.training.config_file import Config, read_config
+from deepgat.training.loop import MONITORS, choose_device
+from deepgat.training.recipes import Recipe, recipe, suited
+from deepgat.training.resume import Progress
+from deepgat.training.run import ModelCard, train_once
 
 _EVERY = 100
 """Epochs between two savings of a team's progress, unless --save-every says otherwise."""

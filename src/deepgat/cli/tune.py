@@ -9,15 +9,15 @@ from typing import Annotated
 
 import typer
 
-from deepgat.cli.own import ReadOption, load_data
 from deepgat.cli.parsing import parse_choices, parse_seeds
+from deepgat.cli.reading import ReadOption, load_data
 from deepgat.cli.show import ERR, OUT, BatchProgress, percent, plain_table
 from deepgat.errors import UserError
-from deepgat.experiments.tuning import Found, Search, Trial, as_config, search
+from deepgat.model_folder import to_json, write_whole
 from deepgat.nn.presets import resolve
-from deepgat.recipes import recipe, suited
-from deepgat.saving import to_json, write_whole
-from deepgat.train import Epoch, choose_device
+from deepgat.training.loop import Epoch, choose_device
+from deepgat.training.recipes import recipe, suited
+from deepgat.training.tuning import Found, Search, Trial, as_config, search
 
 
 def tune(

@@ -1,9 +1,11 @@
 """Graphs to train on: the catalogue, splits, label propagation and synthetic graphs."""
 
+from deepgat.data.catalogue.load import Listing, is_path, list_datasets, load_graph
 from deepgat.data.dataset import NodeDataset
-from deepgat.data.datasets import Listing, catalogue, is_path, load_graph
-from deepgat.data.labels import label_propagation, propagate_labels
-from deepgat.data.own import (
+from deepgat.data.label_features import label_propagation, propagate_labels
+from deepgat.data.splits import Split, parse_split
+from deepgat.data.synthetic import class_regular_graph, csbm_graph, digits_graph
+from deepgat.data.tables import (
     FeaturePlan,
     OwnGraph,
     ReadOptions,
@@ -14,8 +16,6 @@ from deepgat.data.own import (
     read_graph,
     undirected_matrix,
 )
-from deepgat.data.splits import Split, parse_split
-from deepgat.data.synthetic import class_regular_graph, csbm_graph, digits_graph
 from deepgat.data.transforms import PropagateLabels, SplitNodes
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "ReadOptions",
     "Split",
     "SplitNodes",
-    "catalogue",
     "class_regular_graph",
     "csbm_graph",
     "digits_graph",
@@ -37,6 +36,7 @@ __all__ = [
     "from_pyg",
     "is_path",
     "label_propagation",
+    "list_datasets",
     "load_graph",
     "parse_split",
     "propagate_labels",

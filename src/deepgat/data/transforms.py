@@ -7,8 +7,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from deepgat.data.features import normalize_rows
-from deepgat.data.labels import one_hot_labels, propagate_labels
+from deepgat.data.feature_matrix import normalize_rows
+from deepgat.data.label_features import one_hot_labels, propagate_labels
 from deepgat.data.splits import Split, draw_masks, parse_split
 from deepgat.errors import UserError
 
@@ -88,7 +88,7 @@ class PropagateLabels(BaseTransform):
     """Stores ``data.label_features`` [n, hops, C]: z_l = rm_diag(Â^(l−1)) Y for l = 1..hops.
 
     Y has the labels of ``train_mask`` nodes only: no validation or test label enters, and no node
-    sees its own (see :mod:`deepgat.data.labels`). Computed in double precision.
+    sees its own (see :mod:`deepgat.data.label_features`). Computed in double precision.
 
     Args:
         hops: how many layers get label features.

@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from deepgat.data import NodeDataset, PropagateLabels
-from deepgat.data.own.label_lists import HOPS
+from deepgat.data.tables.label_lists import HOPS
 from deepgat.data.transforms import SPLITS
 from deepgat.distributed.partition import owners
 from deepgat.distributed.parts import GraphPart, cut

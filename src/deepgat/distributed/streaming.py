@@ -1,7 +1,7 @@
 """A graph of one's own divided on disk, without ever being in memory as a whole.
 
-The files are, byte for byte, those that :func:`~deepgat.distributed.files.write_partition` writes
-for the same owners. What a process holds meanwhile grows with the number of nodes and with the
+The files are, byte for byte, those that ``partition_folder.write_partition`` writes for the same
+owners. What a process holds meanwhile grows with the number of nodes and with the
 edges of a 256th of them, not with all edges and not with the features. METIS and the ordering
 need all neighbours in memory, 4 bytes each; "stream" does not.
 """
@@ -18,12 +18,17 @@ import scipy.sparse as sp
 import torch
 
 from deepgat.data import NodeDataset, ReadOptions
-from deepgat.data.own.label_lists import HOPS, LabelLists
-from deepgat.data.own.streamed import StreamedGraph, Told, stream_graph
+from deepgat.data.tables.label_lists import HOPS, LabelLists
+from deepgat.data.tables.streamed import StreamedGraph, Told, stream_graph
 from deepgat.data.transforms import MASKS, SPLITS
-from deepgat.disk import new_folder
-from deepgat.distributed.files import PARTITION_FOLDER, PartSize, part_folder, write_description
 from deepgat.distributed.partition import chosen_method, owners_of, stream_owners
+from deepgat.distributed.partition_folder import (
+    PARTITION_FOLDER,
+    PartSize,
+    part_folder,
+    write_description,
+)
+from deepgat.files import new_folder
 
 _AT_ONCE = 2**22
 """Numbers of an edge file that are looked at together."""

@@ -1,8 +1,8 @@
 """Torch modules on PyTorch Geometric's conventions."""
 
+from deepgat.nn.attention import Attention, ConvOutput, NeighborAttention
 from deepgat.nn.build import build_model
-from deepgat.nn.conv import Attention, ConvOutput, NeighborAttention
-from deepgat.nn.edges import DropEdge
+from deepgat.nn.drop_edge import DropEdge
 from deepgat.nn.losses import (
     LayerwiseLoss,
     Loss,

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from deepgat.nn.edges import DropEdge, EdgeSampler, all_edges
+from deepgat.nn.drop_edge import DropEdge, EdgeSampler, all_edges
 from deepgat.nn.layers import Gate, GatedLayer
 from deepgat.nn.losses import LayerwiseLoss, Loss, OutputAndLayersLoss, OutputLoss
 from deepgat.nn.scores import (

@@ -11,7 +11,7 @@ from torch_geometric.nn import GINConv
 from torch_geometric.utils import scatter
 
 from deepgat.errors import unknown_name
-from deepgat.nn.edges import EdgeSampler, all_edges
+from deepgat.nn.drop_edge import EdgeSampler, all_edges
 from deepgat.nn.losses import Loss, OutputLoss
 from deepgat.nn.norms import BatchNorm
 from deepgat.nn.outputs import LayerOutputs

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from deepgat import ops
 from deepgat.errors import UserError
-from deepgat.nn.conv import ConvOutput, NeighborAttention
+from deepgat.nn.attention import ConvOutput, NeighborAttention
 from deepgat.nn.updates import LayerInputs, Update
 from deepgat.ops import Neighbors
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
-from deepgat.nn.conv import Attention
+from deepgat.nn.attention import Attention
 from deepgat.ops import Neighbors
 
 Until: TypeAlias = Callable[[int, Tensor], bool]

@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from deepgat.errors import UserError, unknown_name
-from deepgat.nn.edges import EdgeSampler, all_edges, no_edges
+from deepgat.nn.drop_edge import EdgeSampler, all_edges, no_edges
 from deepgat.nn.ends import (
     EncoderFactory,
     HopGate,

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from deepgat import ops
 from deepgat.errors import UserError
+from deepgat.nn.attention import Attention, ClassHead, ConvOutput, NeighborAttention
 from deepgat.nn.checkpoint import recomputed
-from deepgat.nn.conv import Attention, ClassHead, ConvOutput, NeighborAttention
-from deepgat.nn.edges import EdgeSampler, all_edges
+from deepgat.nn.drop_edge import EdgeSampler, all_edges
 from deepgat.nn.ends import (
     EncoderFactory,
     EndShape,

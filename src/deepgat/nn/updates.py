@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from deepgat import ops
 from deepgat.errors import UserError
-from deepgat.nn.conv import ClassHead
+from deepgat.nn.attention import ClassHead
 from deepgat.ops import Features, Neighbors
 
 

@@ -4,7 +4,6 @@ import torch
 
 from deepgat.ops import gpu
 from deepgat.ops.backends import BACKENDS, neighbor_attention, neighbor_differences, use_backend
-from deepgat.ops.divided import attention_weights
 from deepgat.ops.features import (
     Columns,
     Features,
@@ -19,9 +18,17 @@ from deepgat.ops.heads import HeadShare, current_share, use_heads
 from deepgat.ops.neighbors import Neighbors, as_neighbors
 from deepgat.ops.norm import layer_norm_elu
 from deepgat.ops.pairnorm import pair_norm
-from deepgat.ops.part_lists import PartNeighbors
-from deepgat.ops.parts import Loan, Part, current_part, node_mean, node_mean_share, use_part
-from deepgat.ops.scores import (
+from deepgat.ops.partitioned.lists import PartNeighbors
+from deepgat.ops.partitioned.part import (
+    Loan,
+    Part,
+    current_part,
+    node_mean,
+    node_mean_share,
+    use_part,
+)
+from deepgat.ops.partitioned.part_attention import attention_weights
+from deepgat.ops.score_forms import (
     Additive,
     ClassAgreement,
     DotProduct,

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from deepgat.ops.neighbors import Neighbors
-from deepgat.ops.scores import (
+from deepgat.ops.score_forms import (
     Additive,
     ClassAgreement,
     DotProduct,
@@ -46,7 +46,7 @@ def neighbor_attention(
     seed: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """As :func:`deepgat.ops.reference.neighbor_attention`, without a number per edge."""
+    """As :func:`deepgat.ops.definition.neighbor_attention`, without a number per edge."""
     return run(neighbors, value, form, normalization, dropout, seed, bias)[0].to(value.dtype)
 
 
@@ -71,7 +71,7 @@ def run(
 ) -> tuple[Tensor, Tensor]:
     """(out [n, H, D], log Σ exp of every list in the layout of the kernels).
 
-    With a ``link`` these lists are a part of longer ones (:mod:`deepgat.ops.halves`).
+    With a ``link`` these lists are a part of longer ones (:mod:`deepgat.ops.partitioned.halves`).
     """
     nothing = value.new_empty(0)
     query = key = nothing

@@ -11,19 +11,13 @@ import torch
 from torch import Tensor
 
 from deepgat.errors import UserError, unknown_name
-from deepgat.ops import (
-    attention,
-    differences,
-    divided,
-    draws,
-    gpu,
-    native,
-    native_differences,  # noqa: F401  registers them
-    reference,
-)
+from deepgat.ops import attention, definition, differences, dropout_masks, gpu
+from deepgat.ops.cpu import differences as _cpu_differences  # noqa: F401  registers its kernels
+from deepgat.ops.cpu import kernels
 from deepgat.ops.neighbors import Neighbors
-from deepgat.ops.part_lists import PartNeighbors
-from deepgat.ops.scores import Normalization, ScoreForm
+from deepgat.ops.partitioned import part_attention
+from deepgat.ops.partitioned.lists import PartNeighbors
+from deepgat.ops.score_forms import Normalization, ScoreForm
 
 BACKENDS = ("auto", "reference", "native", "triton")
 _HOW_TO_BUILD = (
@@ -45,7 +39,7 @@ def use_backend(name: str) -> Iterator[None]:
     """
     if name not in BACKENDS:
         raise unknown_name("backend", name, BACKENDS)
-    if name == "native" and not native.available():
+    if name == "native" and not kernels.available():
         raise UserError(f"the native backend is not built: {_HOW_TO_BUILD}")
     if name == "triton" and not gpu.available():
         raise UserError(f"the triton backend is not there: {_HOW_TO_GET_TRITON}")
@@ -77,10 +71,14 @@ def neighbor_attention(
     weights is dropped, drawn from torch's random numbers. ``bias``: [E, H], or [E, 1] for all
     heads. ``first_head``: the number of the first in its layer, where these are some of its heads.
     """
-    seed = draws.with_first_head(draws.new_seed(value.device), first_head) if dropout else None
+    seed = (
+        dropout_masks.with_first_head(dropout_masks.new_seed(value.device), first_head)
+        if dropout
+        else None
+    )
     run = _implementation(value)
     if isinstance(neighbors, PartNeighbors):
-        run = partial(divided.neighbor_attention, run)
+        run = partial(part_attention.neighbor_attention, run)
     return run(neighbors, value, form, normalization, dropout, seed, bias)
 
 
@@ -99,7 +97,7 @@ def neighbor_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tenso
         raise UserError(f"power is {power}: expected 1 or more, where the gradient is finite")
     if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
         x = x.float()
-    run = reference.neighbor_differences
+    run = definition.neighbor_differences
     if neighbors.square.log_weight is None:  # the kernels look at no weights
         run = _implementation(x, differences.neighbor_differences, run)
     return run(neighbors.square, neighbors.with_halo(x), float(power))[: x.size(0)]
@@ -108,14 +106,14 @@ def neighbor_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tenso
 def _implementation(
     value: Tensor,
     fast: Callable[..., Tensor] = attention.neighbor_attention,
-    slow: Callable[..., Tensor] = reference.neighbor_attention,
+    slow: Callable[..., Tensor] = definition.neighbor_attention,
 ) -> Callable[..., Tensor]:
     chosen, device = _chosen, value.device.type
     if chosen == "reference":
         return slow
     if torch.compiler.is_compiling():  # no looking around while a graph is traced
         return fast if device in attention.KERNELS else slow
-    if device == "cpu" and native.available() and chosen != "triton":
+    if device == "cpu" and kernels.available() and chosen != "triton":
         return fast
     if device == "cuda" and gpu.available() and chosen != "native":
         return fast

@@ -31,7 +31,7 @@ VALUE, THERE, BACK, BOTH = 0, 1, 2, 3
 
 
 def neighbor_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tensor:
-    """As :func:`deepgat.ops.reference.neighbor_differences`, without a number per edge."""
+    """As :func:`deepgat.ops.definition.neighbor_differences`, without a number per edge."""
     stored = x.dtype
     if x.device.type == "cpu" and stored in (torch.bfloat16, torch.float16):
         x = x.float()  # the CPU kernels know float32 and float64

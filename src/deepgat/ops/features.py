@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from deepgat.ops import draws, steady
+from deepgat.ops import dropout_masks, steady
 from deepgat.ops.matmul import drop_entries, sparse_matmul
-from deepgat.ops.parts import row_ids
+from deepgat.ops.partitioned.part import row_ids
 from deepgat.ops.pieces import cut_lists
 
 
@@ -201,7 +201,7 @@ def dropout(x: Any, p: float, training: bool) -> Any:
 
 def _row_seed(device: torch.device) -> Tensor:
     """A new seed, with what masks call the rows where these are part of a graph."""
-    return draws.numbered(draws.new_seed(device), row_ids())
+    return dropout_masks.numbered(dropout_masks.new_seed(device), row_ids())
 
 
 class _SparseLinear(torch.autograd.Function):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deepgat.ops import draws
+from deepgat.ops import dropout_masks
 
 
 def define_sparse_matmul(
@@ -30,7 +30,7 @@ def define_sparse_matmul(
 
     The lists ``ptr`` [r+1] and ``index`` [nnz] int32 are rows of a matrix, or with ``transposed``
     its columns; ``position`` says where each entry's number stands in ``values`` (None: in order).
-    The mask is :func:`deepgat.ops.draws.keep_entries` of the matrix's own (row, column).
+    The mask is :func:`deepgat.ops.dropout_masks.keep_entries` of the matrix's own (row, column).
     ``pieces`` and ``hubs`` are those of :func:`deepgat.ops.pieces.cut_lists`.
     """
     numbers = values if position is None else values[position]
@@ -38,7 +38,7 @@ def define_sparse_matmul(
         assert seed is not None
         mine = torch.repeat_interleave(torch.arange(ptr.numel() - 1, device=ptr.device), ptr.diff())
         place = (index, mine) if transposed else (mine, index)
-        numbers = numbers * draws.keep_entries(*place, dropout, seed).to(numbers.dtype)
+        numbers = numbers * dropout_masks.keep_entries(*place, dropout, seed).to(numbers.dtype)
     shape = (ptr.numel() - 1, dense.size(0))
     csr = torch.sparse_csr_tensor(ptr.int(), index, numbers, shape, check_invariants=False)
     return csr @ dense
@@ -61,7 +61,7 @@ def define_drop_entries(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
     """x with a share of its entries zeroed and the rest divided by 1 − dropout: [n, m] → [n, m]."""
     row = torch.arange(x.size(0), device=x.device).unsqueeze(1)
     column = torch.arange(x.size(1), device=x.device)
-    return x * draws.keep_entries(row, column, dropout, seed).to(x.dtype)
+    return x * dropout_masks.keep_entries(row, column, dropout, seed).to(x.dtype)
 
 
 drop_entries = torch.library.custom_op("deepgat::drop_entries", mutates_args=())(

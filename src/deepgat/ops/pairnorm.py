@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deepgat.ops.parts import current_part, node_mean
+from deepgat.ops.partitioned.part import current_part, node_mean
 
 
 def pair_norm(x: Tensor, scale: float, eps: float, individually: bool) -> Tensor:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from deepgat.ops import backends, draws, native_sampling
+from deepgat.ops import backends, dropout_masks
+from deepgat.ops.cpu import sampling as cpu_sampling
 from deepgat.ops.neighbors import Neighbors, pointers
 
 
@@ -65,7 +66,9 @@ def reach(
             frontier = near[known[near] < 0]
             room = max(most_nodes - found.numel(), 0)
             if frontier.numel() > room:
-                order = torch.argsort(draws.mix(draws.mix(frontier) ^ seed), stable=True)
+                order = torch.argsort(
+                    dropout_masks.mix(dropout_masks.mix(frontier) ^ seed), stable=True
+                )
                 frontier = frontier[order[:room]].sort().values
             if not frontier.numel():
                 break
@@ -81,8 +84,8 @@ def sample_neighbors(neighbors: Neighbors, nodes: Tensor, most: int, seed: int) 
     One node's after the other's, each in the order of its list. They are drawn without
     replacement: those u whose hash of (seed, v, u) is smallest.
     """
-    if native_sampling.available() and backends.chosen() != "reference":
-        return native_sampling.sample_neighbors(neighbors, nodes, most, seed)
+    if cpu_sampling.available() and backends.chosen() != "reference":
+        return cpu_sampling.sample_neighbors(neighbors, nodes, most, seed)
     return define_sample_neighbors(neighbors, nodes, most, seed)
 
 
@@ -94,8 +97,8 @@ def sublists(neighbors: Neighbors, nodes: Tensor, places: Places) -> Neighbors:
         nodes: S, [m] int64, ascending.
         places: of that graph; left as it was.
     """
-    fast = native_sampling.available() and backends.chosen() != "reference"
-    run = native_sampling.sublists if fast else define_sublists
+    fast = cpu_sampling.available() and backends.chosen() != "reference"
+    run = cpu_sampling.sublists if fast else define_sublists
     places.of[nodes] = torch.arange(nodes.numel(), dtype=torch.int32)
     try:
         lists, edge = run(neighbors, nodes, places.of)
@@ -155,7 +158,7 @@ def define_sample_neighbors(neighbors: Neighbors, nodes: Tensor, most: int, seed
     source = neighbors.source[edge].long()
     others = source != nodes[row]
     row, source = row[others], source[others]
-    draw = draws.mix(draws.mix(seed ^ nodes[row]) + source)
+    draw = dropout_masks.mix(dropout_masks.mix(seed ^ nodes[row]) + source)
     order = torch.argsort((row << 32) | draw, stable=True)  # equal draws: by u
     first = torch.searchsorted(row, torch.arange(nodes.numel() + 1))
     rank = torch.empty_like(order)

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 import deepgat
 from deepgat.data import ReadOptions, load_graph, read_graph
-from deepgat.data.own.structure import STRUCTURES, undirected_matrix
+from deepgat.data.tables.structure_features import STRUCTURES, undirected_matrix
 from deepgat.errors import UserError
 
 NODES = """id,label,split,age,town
@@ -382,7 +382,7 @@ def test_names_and_paths_are_told_apart(tmp_path, monkeypatch):
 
 
 def test_reading_in_small_buffers_and_without_the_kernel(club, monkeypatch):
-    from deepgat.data.own import delimited, native
+    from deepgat.data.tables import delimited, native
 
     expected = load_graph(club).graph
     monkeypatch.setattr(delimited, "BUFFER", 64)

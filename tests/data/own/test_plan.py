@@ -10,7 +10,7 @@ import torch
 
 import deepgat
 from deepgat import Model, load_graph
-from deepgat.data.own.plan import ColumnPlan, FeaturePlan
+from deepgat.data.tables.plan import ColumnPlan, FeaturePlan
 from deepgat.errors import UserError
 from test_cli import assert_sentence, run  # noqa: F401 - a fixture
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepgat.data.own import native
-from deepgat.data.own.text import Kind, Mistake, PlainNames, PlainTable, number_of
+from deepgat.data.tables import native
+from deepgat.data.tables.text import Kind, Mistake, PlainNames, PlainTable, number_of
 
 needs_kernel = pytest.mark.skipif(native.functions() is None, reason="the kernels are not built")
 ALPHABET = b'01a,;"\n\r \t#%.e-+\0\xff\xc3\xa4nN/'

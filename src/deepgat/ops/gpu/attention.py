@@ -9,7 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
-from deepgat.ops import draws
+from deepgat.ops import dropout_masks
 from deepgat.ops.attention import LISTS, NONE, register_kernels
 from deepgat.ops.gpu import attention_kernels as kernels
 from deepgat.ops.gpu.launch import compute_type, sum_type, tiles_for, two_floats
@@ -46,7 +46,7 @@ class _Problem:
         self.numbers = {
             "scale": two_floats(scale),
             "slope": two_floats(slope),
-            "threshold": draws.threshold(dropout),
+            "threshold": dropout_masks.threshold(dropout),
             "factor": two_floats(1 / (1 - dropout) if dropout < 1 else 0.0),
         }
         nothing = (0, 0, 0)

@@ -1,4 +1,4 @@
-"""Triton kernels of neighbour attention. Mathematics and names are those of ops/reference.py.
+"""Triton kernels of neighbour attention. Mathematics and names are those of ops/definition.py.
 
 For a node v with neighbours u ∈ N_v:
     s_vu = score + bias,   a_vu = exp(s_vu − L_v)             (row)
@@ -18,7 +18,7 @@ float64 data), whatever the storage.
 import triton
 import triton.language as tl
 
-from deepgat.ops.gpu.draws import exact, keep, named
+from deepgat.ops.gpu.dropout_masks import exact, keep, named
 
 NONE: tl.constexpr = tl.constexpr(0)
 DOT: tl.constexpr = tl.constexpr(1)

@@ -8,7 +8,7 @@ the same bits every time. Sums are taken in ACC (float32, or float64 for float64
 import triton
 import triton.language as tl
 
-from deepgat.ops.gpu.draws import exact
+from deepgat.ops.gpu.dropout_masks import exact
 
 VALUE: tl.constexpr = tl.constexpr(0)
 THERE: tl.constexpr = tl.constexpr(1)

@@ -6,7 +6,7 @@ import torch
 import triton
 from torch import Tensor
 
-from deepgat.ops import draws
+from deepgat.ops import dropout_masks
 from deepgat.ops import matmul as operators
 from deepgat.ops.gpu import matmul_kernels as kernels
 from deepgat.ops.gpu.launch import compute_type, row_tile, sum_type, two_floats
@@ -33,7 +33,7 @@ def sparse_matmul(
     kernels.sparse_matmul[(pieces.size(0), blocks)](
         pieces, index, index if position is None else position, values, dense,
         index if seed is None else seed, out, part,
-        draws.threshold(dropout), two_floats(1 / (1 - dropout) if dropout < 1 else 0.0),
+        dropout_masks.threshold(dropout), two_floats(1 / (1 - dropout) if dropout < 1 else 0.0),
         width, ORDERED=position is None, TRANSPOSED=transposed, DROP=dropout > 0,
         NAMED=seed is not None and seed.numel() > 1,
         ACC=compute_type(dense), EB=ENTRIES, MB=columns,
@@ -53,7 +53,7 @@ def drop_entries(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
     rows, columns = row_tile(min(m, WIDEST))
     if x.numel():
         kernels.drop_entries[(triton.cdiv(n, rows), triton.cdiv(m, columns))](
-            x, seed, out, n, draws.threshold(dropout),
+            x, seed, out, n, dropout_masks.threshold(dropout),
             two_floats(1 / (1 - dropout) if dropout < 1 else 0.0), m,
             NAMED=seed.numel() > 1, ACC=compute_type(x), RB=rows, MB=columns,
         )  # fmt: skip

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from deepgat.ops.gpu.draws import keep_entry, named
+from deepgat.ops.gpu.dropout_masks import keep_entry, named
 
 
 @triton.jit

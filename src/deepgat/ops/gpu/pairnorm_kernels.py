@@ -8,7 +8,7 @@ data).
 import triton
 import triton.language as tl
 
-from deepgat.ops.gpu.draws import exact
+from deepgat.ops.gpu.dropout_masks import exact
 
 
 @triton.jit

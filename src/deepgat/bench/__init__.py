@@ -1,6 +1,0 @@
-"""Speed and memory of the operators against their peers: ratios measured in one run."""
-
-from deepgat.bench.measure import Measurement, machine, memory_comes_back
-from deepgat.bench.suites import SUITES, run_suites
-
-__all__ = ["SUITES", "Measurement", "machine", "memory_comes_back", "run_suites"]

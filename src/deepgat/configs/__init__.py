@@ -1,1 +1,0 @@
-"""Settings that are shipped: one small TOML file each. See :mod:`deepgat.config`."""

@@ -1,0 +1,253 @@
+"""The datasets by name: what each is, which raw files it is made of, and how they are read.
+
+Two names need care. "PPI-rebuilt" has the graphs of GraphSAGE's PPI with other features and
+labels, "Flickr-AANE" is another network than GraphSAINT's Flickr: neither may be shown as the
+dataset that it resembles.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from torch_geometric import datasets as pyg
+from torch_geometric.data import Data
+
+from deepgat.data.catalogue import readers
+from deepgat.data.catalogue.readers import PygLoader
+from deepgat.data.synthetic import csbm_graph, digits_graph
+from deepgat.errors import unknown_name
+
+STORED_SPLITS = 10
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One dataset of the catalogue."""
+
+    key: str
+    title: str
+    note: str
+    default_split: str
+    nodes: int
+    edges: int | None
+    """Directed pairs in the raw graph, as PyG counts them; ``None`` where machines differ."""
+    features: int
+    classes: int
+    read: Callable[[Path], list[Data]]
+    """The graphs, from a work folder that holds ``files`` in ``folder``."""
+    folder: str = ""
+    """Where the raw files lie under the data folder; empty for built-in datasets."""
+    files: tuple[str, ...] = ()
+    fetch: Callable[[Path], None] | None = None
+    """Downloads the raw files into a work folder, where anybody offers them."""
+    directed: bool = False
+    normalize: bool = False
+    """Whether feature rows are divided by their sum, as the usual protocol has it."""
+    multi_label: bool = False
+
+    @property
+    def built_in(self) -> bool:
+        return not self.files
+
+
+def find_entry(name: str) -> Entry:
+    """The entry of a name in any case; a :class:`UserError` lists all names for an unknown one."""
+    try:
+        return ENTRIES[name.strip().lower()]
+    except KeyError:
+        raise unknown_name("dataset", name, ENTRIES) from None
+
+
+def _planetoid(
+    title: str, nodes: int, edges: int, features: int, classes: int, *, normalize: bool
+) -> Entry:
+    key = title.lower()
+    parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+    files = tuple(f"ind.{key}.{part}" for part in parts)
+    folder = f"{title}/raw"
+    loader = PygLoader(pyg.Planetoid, arguments=(title,))
+    pickles = tuple(f"{folder}/{file}" for file in files[:-1])
+    return Entry(
+        key,
+        title,
+        "citations between papers (Planetoid)",
+        "public",
+        nodes,
+        edges,
+        features,
+        classes,
+        read=partial(readers.read_planetoid, loader, pickles),
+        folder=folder,
+        files=files,
+        fetch=loader.fetch,
+        normalize=normalize,
+    )
+
+
+def _coauthor(name: str, nodes: int, edges: int, features: int, classes: int) -> Entry:
+    folder, file = f"{name}/raw", f"ms_academic_{name[:3].lower()}.npz"
+    return Entry(
+        name.lower(),
+        f"Coauthor {name}",
+        "co-authors, keywords of their papers (Shchur et al.)",
+        "authors",
+        nodes,
+        edges,
+        features,
+        classes,
+        read=lambda work: readers.read_coauthor(work / folder / file),
+        folder=folder,
+        files=(file,),
+        fetch=PygLoader(pyg.Coauthor, arguments=(name,)).fetch,
+    )
+
+
+def _geom_gcn(
+    key: str,
+    note: str,
+    nodes: int,
+    edges: int,
+    features: int,
+    loader: PygLoader,
+    folder: str,
+    file_key: str = "",
+) -> Entry:
+    splits = (f"{file_key or key}_split_0.6_0.2_{i}.npz" for i in range(STORED_SPLITS))
+    return Entry(
+        key,
+        key.capitalize(),
+        f"{note} (geom-gcn, ten splits)",
+        "stored:0",
+        nodes,
+        edges,
+        features,
+        5,
+        read=partial(readers.read_bag_of_words, loader),
+        folder=folder,
+        files=("out1_node_feature_label.txt", "out1_graph_edges.txt", *splits),
+        fetch=loader.fetch,
+        directed=True,
+    )
+
+
+def _webkb(key: str, nodes: int, edges: int) -> Entry:
+    loader = PygLoader(pyg.WebKB, arguments=(key,))
+    return _geom_gcn(key, "pages of a university", nodes, edges, 1703, loader, f"{key}/raw")
+
+
+def _wikipedia(key: str, nodes: int, edges: int, features: int) -> Entry:
+    loader = PygLoader(pyg.WikipediaNetwork, arguments=(key,))
+    folder = f"{key}/geom_gcn/raw"
+    return _geom_gcn(key, "pages of Wikipedia", nodes, edges, features, loader, folder)
+
+
+def _ppi(key: str, title: str, note: str, folder: str, loader: PygLoader | None) -> Entry:
+    parts = ("feats.npy", "graph_id.npy", "graph.json", "labels.npy")
+    return Entry(
+        key,
+        title,
+        note,
+        "public",
+        56_944,
+        1_587_264,
+        50,
+        121,
+        read=lambda work: readers.read_ppi(work / folder),
+        folder=folder,
+        files=tuple(f"{use}_{part}" for use in ("train", "valid", "test") for part in parts),
+        fetch=loader.fetch if loader else None,
+        multi_label=True,
+    )
+
+
+_FLICKR = PygLoader(pyg.Flickr, root="Flickr")
+_AANE_FOLDER = "AttributedGraph/flickr/raw"
+
+_ALL = (
+    _planetoid("Cora", 2_708, 10_556, 1_433, 7, normalize=True),
+    _planetoid("CiteSeer", 3_327, 9_104, 3_703, 6, normalize=True),
+    _planetoid("PubMed", 19_717, 88_648, 500, 3, normalize=False),
+    _coauthor("CS", 18_333, 163_788, 6_805, 15),
+    _coauthor("Physics", 34_493, 495_924, 8_415, 5),
+    Entry(
+        "flickr",
+        "Flickr",
+        "images that share something (GraphSAINT)",
+        "public",
+        89_250,
+        899_756,
+        500,
+        7,
+        read=_FLICKR.read,
+        folder="Flickr/raw",
+        files=("adj_full.npz", "feats.npy", "class_map.json", "role.json"),
+        fetch=_FLICKR.fetch,
+    ),
+    Entry(
+        "flickr-aane",
+        "Flickr-AANE",
+        "users and their tags (AANE); not GraphSAINT's Flickr",
+        "authors",
+        7_575,
+        479_476,
+        12_047,
+        9,
+        read=lambda work: readers.read_attributed(work / _AANE_FOLDER),
+        folder=_AANE_FOLDER,
+        files=("attrs.npz", "edgelist.txt", "labels.txt"),
+        fetch=PygLoader(pyg.AttributedGraphDataset, "AttributedGraph", ("flickr",)).fetch,
+    ),
+    _ppi(
+        "ppi",
+        "PPI",
+        "proteins in 24 tissues (GraphSAGE)",
+        "PPI/raw",
+        PygLoader(pyg.PPI, root="PPI"),
+    ),
+    _ppi(
+        "ppi-rebuilt",
+        "PPI-rebuilt",
+        "the 24 graphs of PPI with other features and labels; not GraphSAGE's PPI",
+        "ppi_rebuilt/raw",
+        None,
+    ),
+    _webkb("texas", 183, 325),
+    _webkb("wisconsin", 251, 515),
+    _webkb("cornell", 183, 298),
+    _wikipedia("chameleon", 2_277, 36_101, 2_325),
+    _wikipedia("squirrel", 5_201, 217_073, 2_089),
+    _geom_gcn(
+        "actor",
+        "actors on the same page of Wikipedia",
+        7_600,
+        30_019,
+        932,
+        PygLoader(pyg.Actor, root="Actor"),
+        "Actor/raw",
+        file_key="film",
+    ),
+    Entry(
+        "digits",
+        "Digits",
+        "similar images of handwritten digits (scikit-learn)",
+        "authors",
+        1_797,
+        None,
+        64,
+        10,
+        read=lambda work: [digits_graph()],
+    ),
+    Entry(
+        "csbm",
+        "CSBM",
+        "drawn from a contextual stochastic block model with hubs",
+        "authors",
+        2_000,
+        None,
+        32,
+        5,
+        read=lambda work: [csbm_graph(hubs=10, hub_degree=100)],
+    ),
+)
+ENTRIES = {entry.key: entry for entry in _ALL}

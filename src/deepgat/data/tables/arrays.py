@@ -1,0 +1,177 @@
+"""NumPy files that cannot run code nor claim more memory than they hold."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from deepgat.data.tables.opening import opened, shown
+from deepgat.errors import UserError
+
+MOST_UNPACKED = 2**30
+"""An archive may always unpack to this many bytes,"""
+MOST_RATIO = 100
+"""and to more only where that is at most so many times its own size."""
+Arrays: TypeAlias = Mapping[str, Callable[[], np.ndarray]]
+"""The arrays of a file by name, each read when it is called."""
+CHECKED = 2**20
+"""Numbers looked at together."""
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """The array of a .npy file: numbers alone."""
+    with opened(path) as file:
+        size = path.stat().st_size
+        return _guarded(shown(path), lambda: _array(file, size))
+
+
+def open_npz(path: Path) -> Arrays:
+    """The arrays of an .npz file by name, each read when it is called."""
+    name = shown(path)
+    with opened(path) as file:
+        if not zipfile.is_zipfile(file):
+            raise UserError(f"{name} is not an .npz file: it is no zip archive, or was cut short")
+        try:
+            infos = zipfile.ZipFile(file).infolist()
+        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+            raise UserError(f"{name} is a damaged archive ({error}): save it again") from error
+    total, held = sum(item.file_size for item in infos), path.stat().st_size
+    if total > max(MOST_UNPACKED, MOST_RATIO * held):
+        raise UserError(
+            f"{name} is {held:,} bytes and claims to unpack to {total:,}: this is refused; save "
+            "it with numpy.savez, uncompressed, if that is what it holds"
+        )
+    arrays = {}
+    for item in infos:
+        if item.filename.endswith(".npy"):
+            arrays[item.filename[:-4]] = _reader(path, item, name)
+    return arrays
+
+
+def _reader(path: Path, item: zipfile.ZipInfo, name: str) -> Callable[[], np.ndarray]:
+    def read() -> np.ndarray:
+        def from_archive() -> np.ndarray:
+            with zipfile.ZipFile(path) as archive, archive.open(item) as member:
+                return _array(member, item.file_size)
+
+        return _guarded(f"{name}, array {item.filename[:-4]!r}", from_archive)
+
+    return read
+
+
+def _array(file: Any, size: int) -> np.ndarray:
+    """Reads the header first: no memory is taken for more numbers than the file has room for."""
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"version {version} of the format is not known")
+    read_header: Any = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    shape, fortran, dtype = read_header(file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, which can run code; save numbers or texts")
+    count = math.prod(shape)
+    if count * dtype.itemsize > size:
+        raise ValueError(f"its header claims {count:,} values, more than the file holds")
+    content = _all_of(file, count * dtype.itemsize)
+    flat = np.frombuffer(content, dtype=dtype, count=count)
+    return flat.reshape(shape, order="F" if fortran else "C").copy()
+
+
+def _all_of(file: BinaryIO, size: int) -> bytes:
+    content = file.read(size)
+    if len(content) != size:
+        raise ValueError("it was cut short")
+    return content
+
+
+def _guarded(name: str, read: Callable[[], np.ndarray]) -> np.ndarray:
+    try:
+        return read()
+    except UserError:
+        raise
+    except Exception as error:  # zip, zlib, numpy and struct each have errors of their own
+        why = " ".join(str(error).split())[:120] or type(error).__name__
+        raise UserError(f"{name} cannot be read ({why}): save it again with numpy") from error
+
+
+def map_npz(path: Path, scratch: Path) -> Arrays:
+    """As :func:`open_npz`, each array unpacked to a file in ``scratch`` and mapped into memory."""
+    arrays = open_npz(path)
+
+    def mapped(name: str) -> Callable[[], np.ndarray]:
+        def read() -> np.ndarray:
+            kept = scratch / f"{len(list(scratch.iterdir()))}.npy"
+            with (
+                zipfile.ZipFile(path) as archive,
+                archive.open(f"{name}.npy") as member,
+                kept.open("xb") as file,
+            ):
+                shutil.copyfileobj(member, file, 2**20)
+            return np.load(kept, mmap_mode="r", allow_pickle=False)
+
+        return lambda: _guarded(f"{shown(path)}, array {name!r}", read)
+
+    return {name: mapped(name) for name in arrays}
+
+
+class SparseParts(NamedTuple):
+    """A CSR matrix, checked; not one of its arrays is copied."""
+
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+    shape: tuple[int, int]
+
+    def rows(self, begin: int, end: int) -> Any:
+        """[end − begin, columns] double."""
+        first, last = int(self.indptr[begin]), int(self.indptr[end])
+        parts = (
+            self.data[first:last].astype(np.float64),
+            self.indices[first:last],
+            self.indptr[begin : end + 1] - first,
+        )
+        return sp.csr_matrix(parts, shape=(end - begin, self.shape[1]))
+
+
+def sparse_parts(arrays: Arrays, part: str, name: str) -> SparseParts:
+    """The arrays part_data, _indices, _indptr and _shape of a CSR matrix; all of it is checked."""
+    keys = [f"{part}_{key}" for key in ("data", "indices", "indptr", "shape")]
+    for key in keys:
+        if key not in arrays:
+            raise UserError(f"{name} has {keys[0]} but no {key}: save all four of them")
+    data, indices, indptr, shape = (arrays[key]() for key in keys)
+    whole = all(np.issubdtype(item.dtype, np.integer) for item in (indices, indptr, shape))
+    if not whole or shape.shape != (2,) or any(item.ndim != 1 for item in (data, indices, indptr)):
+        raise UserError(f"{name}: {part}_indices, _indptr and _shape must be lists of integers")
+    if not np.issubdtype(data.dtype, np.number) and data.dtype != bool:
+        raise UserError(f"{name}: {part}_data holds {data.dtype} values; expected numbers")
+    rows, columns = shape.tolist()
+    if not (0 <= rows < 2**31 and 0 <= columns < 2**31) or len(indptr) != rows + 1:
+        raise UserError(
+            f"{name}: {part}_shape is {rows} × {columns}, which does not fit its {len(indptr)} "
+            "row pointers"
+        )
+    fits = len(data) == len(indices) == (indptr[-1] if len(indptr) else 0) and indptr[0] == 0
+    inside = not len(indices) or (indices.min() >= 0 and indices.max() < columns)
+    if not fits or not inside or (np.diff(indptr) < 0).any():
+        raise UserError(f"{name}: the indices of {part} do not fit its shape {rows} × {columns}")
+    for begin in range(0, len(data), CHECKED):
+        check_finite(data[begin : begin + CHECKED], f"{name}: {part}_data")
+    return SparseParts(data, indices, indptr, (rows, columns))
+
+
+def check_finite(values: np.ndarray, name: str) -> None:
+    """Refuse numbers that a float32 cannot hold."""
+    numbers = values.astype(np.float64)
+    if not np.isfinite(numbers).all() or np.abs(numbers).max(initial=0) > 3.4e38:
+        raise UserError(f"{name} holds a number that is missing or too large")

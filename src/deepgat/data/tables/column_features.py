@@ -1,0 +1,271 @@
+"""Columns of a table of nodes, made into features x [n, d]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from deepgat.data.feature_matrix import csr_from_scipy
+from deepgat.data.tables.columns import Column, Columns
+from deepgat.data.tables.options import ReadOptions, listed
+from deepgat.data.tables.plan import ColumnPlan, FeaturePlan
+from deepgat.data.tables.structure_features import STRUCTURES, undirected_matrix
+from deepgat.errors import UserError
+
+MOST_CATEGORIES = 1000
+MOST_WORDS = 10_000
+SPARSE_BELOW = 0.1
+"""Features are kept sparse where fewer of them than this are not zero."""
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureBlock:
+    """Some columns of x, and how they were made."""
+
+    plan: ColumnPlan
+    values: Any
+    """[n, len(names)], a NumPy array or a sparse matrix."""
+
+    @property
+    def column(self) -> str:
+        return self.plan.name
+
+    @property
+    def kind(self) -> str:
+        return self.plan.kind
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.plan.names
+
+
+def column_blocks(
+    table: Columns, columns: Sequence[Column], options: ReadOptions
+) -> tuple[list[FeatureBlock], list[str]]:
+    """Each column as features, and what there is to say about them.
+
+    How is learnt from the columns themselves, or, for a graph that a model was not trained on,
+    what ``options.plan`` says; it must find all its columns, and leaves others out.
+    """
+    if options.plan is not None:
+        pairs, notes = _planned(table, columns, options.plan)
+    else:
+        words = {name.lower() for name in listed(options.text)}
+        for name in sorted(words - {item.name.lower() for item in columns}):
+            raise UserError(
+                f"{table.name} has no column {name!r} to read as text: see its first line"
+            )
+        pairs, notes = [(_learnt(table, item, words, options), item) for item in columns], []
+    blocks = []
+    for plan, item in pairs:
+        block, note = _applied(table, item, plan, options)
+        blocks.append(block)
+        notes += note
+    return blocks, notes
+
+
+def column_block(
+    table: Columns, column: Column, options: ReadOptions
+) -> tuple[FeatureBlock, list[str]]:
+    """One column of numbers or categories as features, and what there is to say about it."""
+    return _applied(table, column, _learnt(table, column, set(), options), options)
+
+
+def _applied(
+    table: Columns, column: Column, plan: ColumnPlan, options: ReadOptions
+) -> tuple[FeatureBlock, list[str]]:
+    values, notes = APPLY[plan.kind](table, column, plan, options)
+    return FeatureBlock(plan, values), notes
+
+
+def structure_blocks(
+    edge_index: np.ndarray, nodes: int, options: ReadOptions
+) -> list[FeatureBlock]:
+    """The structural features that were asked for, or that the plan has."""
+    matrix = undirected_matrix(edge_index, nodes) if listed(options.structure) else None
+    found: dict[str, np.ndarray] = {}
+    for name in listed(options.structure):
+        found |= STRUCTURES[name](matrix)
+    if options.plan is None:
+        plans = [
+            ColumnPlan.of_numbers(title, "structure", values, options.scale)
+            for title, values in found.items()
+        ]
+    else:  # a small graph has fewer eigenvectors: the others are 0
+        plans = [plan for plan in options.plan.columns if plan.kind == "structure"]
+    nothing = np.zeros(nodes)
+    return [
+        FeatureBlock(
+            plan, (plan.scaled(found[plan.name]) if plan.name in found else nothing)[:, None]
+        )
+        for plan in plans
+    ]
+
+
+def joined(blocks: Sequence[FeatureBlock], nodes: int) -> tuple[Tensor, tuple[str, ...]]:
+    """x [n, d] float32, dense or CSR, and the names of its columns."""
+    names = tuple(name for block in blocks for name in block.names)
+    filled: int = sum(
+        block.values.nnz if sp.issparse(block.values) else int(np.count_nonzero(block.values))
+        for block in blocks
+    )
+    if filled < SPARSE_BELOW * nodes * len(names):
+        return csr_from_scipy(sp.hstack([sp.csr_matrix(block.values) for block in blocks])), names
+    x = np.empty((nodes, len(names)), dtype=np.float32)
+    begin = 0
+    for block in blocks:
+        part = block.values.toarray() if sp.issparse(block.values) else block.values
+        x[:, begin : begin + part.shape[1]] = part
+        begin += part.shape[1]
+    return torch.from_numpy(x), names
+
+
+def _planned(
+    table: Columns, columns: Sequence[Column], plan: FeaturePlan
+) -> tuple[list[tuple[ColumnPlan, Column]], list[str]]:
+    """The columns of a plan, in its order."""
+    here = {item.name.lower(): item for item in columns}
+    wanted = [item for item in plan.columns if item.kind != "structure"]
+    missing = [item.name for item in wanted if item.name.lower() not in here]
+    if missing:
+        raise UserError(
+            f"{table.name} has no column {_some(missing)}, which the model was trained with: add "
+            f"{'it' if len(missing) == 1 else 'them'}"
+        )
+    known = {item.name.lower() for item in wanted}
+    more = [item.name for item in columns if item.name.lower() not in known]
+    note = f"{table.name}: the model was not trained with {_some(more)}, which is left out"
+    return [(item, here[item.name.lower()]) for item in wanted], [note] if more else []
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "")
+
+
+def _learnt(table: Columns, column: Column, words: set[str], options: ReadOptions) -> ColumnPlan:
+    if column.name.lower() in words:
+        return _learn_words(table, column)
+    if column.numbers is None:
+        return _learn_categories(table, column)
+    numbers = _checked_numbers(table, column)
+    gaps = np.isnan(numbers)
+    if gaps.all() and len(gaps):
+        raise UserError(
+            f"{table.name}, column {column.name!r}: every number is missing; leave the column out "
+            f"with drop={column.name}"
+        )
+    fill = options.missing == "mean"
+    return ColumnPlan.of_numbers(column.name, "number", numbers, options.scale, fill)
+
+
+def _checked_numbers(table: Columns, column: Column) -> np.ndarray:
+    numbers = column.numbers
+    if numbers is None:
+        raise UserError(
+            f"{table.name}, column {column.name!r}: there are texts, but the model was trained "
+            "with numbers; write numbers"
+        )
+    wrong = np.flatnonzero(np.abs(numbers) > LARGEST)
+    if len(wrong):
+        raise UserError(
+            f"{table.at(int(wrong[0]), column.name)}: {numbers[wrong[0]]:g} is too large; expected "
+            f"a number up to 3e38, or leave the column out with drop={column.name}"
+        )
+    return numbers
+
+
+def _numbers(
+    table: Columns, column: Column, plan: ColumnPlan, options: ReadOptions
+) -> tuple[np.ndarray, list[str]]:
+    numbers = _checked_numbers(table, column)
+    gaps = np.isnan(numbers)
+    if gaps.any() and options.missing == "refuse":
+        others = f", missing=zero or drop={column.name}" if options.plan is None else ""
+        raise UserError(
+            f"{table.at(int(gaps.argmax()), column.name)}: the number is missing; fill it in, or "
+            f"read with missing=mean{others or ', which is that of the training'}"
+        )
+    if options.missing == "mean":
+        numbers = np.where(gaps, plan.mean, numbers)
+    scaled = plan.scaled(numbers)
+    return np.where(np.isnan(scaled), 0.0, scaled)[:, None], []
+
+
+def _learn_categories(table: Columns, column: Column) -> ColumnPlan:
+    """A feature per text, in alphabetical order."""
+    count = len(column.texts)
+    if count > max(2, min(MOST_CATEGORIES, table.rows // 2)):
+        raise UserError(
+            f"{table.name}, column {column.name!r}: {count:,} different texts are too many for "
+            f"categories; read it as words with text={column.name}, or leave it out with "
+            f"drop={column.name}"
+        )
+    return ColumnPlan(column.name, "category", tuple(sorted(column.texts)))
+
+
+def _categories(
+    table: Columns, column: Column, plan: ColumnPlan, options: ReadOptions
+) -> tuple[Any, list[str]]:
+    """A 1 in the feature of the text; all 0 where the cell is empty, or its text not known."""
+    column = column.as_texts()
+    assert column.codes is not None
+    place = {text: number for number, text in enumerate(plan.terms)}
+    rank = np.array([*(place.get(text, -1) for text in column.texts), -1], dtype=np.int64)
+    found = rank[column.codes]
+    rows = np.flatnonzero(found >= 0)
+    ones = np.ones(len(rows), dtype=np.float32)
+    values = sp.csr_matrix((ones, (rows, found[rows])), shape=(len(found), len(plan.terms)))
+    empty = int((column.codes < 0).sum())
+    strange = len(found) - len(rows) - empty
+    where = f"{table.name}, column {column.name!r}"
+    notes = [f"{where}: {empty:,} empty cells are no category at all"] if empty else []
+    if strange:
+        texts = _some([text for text in column.texts if text not in place])
+        notes.append(
+            f"{where}: {strange:,} cells are of no category that the model was trained with "
+            f"({texts}), and are no category at all"
+        )
+    return values, notes
+
+
+def _learn_words(table: Columns, column: Column) -> ColumnPlan:
+    """The 10,000 most frequent words of two letters or more."""
+    from sklearn.feature_extraction.text import CountVectorizer  # importing it takes a second
+
+    counter = CountVectorizer(max_features=MOST_WORDS)
+    try:
+        counter.fit(column.as_texts().texts)
+    except ValueError:  # its word for "no words at all"
+        raise UserError(
+            f"{table.name}, column {column.name!r}: there are no words of two letters or more to "
+            f"read as text; leave it out with drop={column.name}"
+        ) from None
+    return ColumnPlan(column.name, "words", tuple(counter.get_feature_names_out().tolist()))
+
+
+def _words(
+    table: Columns, column: Column, plan: ColumnPlan, options: ReadOptions
+) -> tuple[Any, list[str]]:
+    """How often each word of the plan is in a text."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    column = column.as_texts()
+    assert column.codes is not None
+    counter = CountVectorizer(vocabulary=plan.terms, dtype=np.float32)
+    counts = counter.transform([*column.texts, ""])  # the last is an empty cell's
+    return counts.tocsr()[column.codes], []
+
+
+APPLY: Mapping[str, Callable[[Columns, Column, ColumnPlan, ReadOptions], tuple[Any, list[str]]]] = {
+    "number": _numbers,
+    "category": _categories,
+    "words": _words,
+}
+"""What a kind of column becomes: values [n, ·], and what there is to say about them."""

@@ -1,0 +1,177 @@
+"""A partitioned dataset on disk: a folder of which a process reads its own part alone.
+
+``partition.json`` says what it is; ``parts/K/G`` holds part K of graph G as plain ``.npy`` files,
+which are mapped into memory, not read; ``nodes.json`` says what nodes are called that have names,
+and only the first process reads it. The folder appears when all of it is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deepgat.data import NodeDataset
+from deepgat.data.transforms import SPLITS
+from deepgat.distributed.dataset import SHARED, PartDataset, cut_dataset
+from deepgat.distributed.partition import owners
+from deepgat.distributed.parts import GraphPart
+from deepgat.errors import UserError
+from deepgat.files import FolderKind, new_folder, to_json
+
+FORMAT = 1
+DESCRIPTION = "partition.json"
+NODES = "nodes.json"
+PARTITION_FOLDER = FolderKind("partition", DESCRIPTION, (DESCRIPTION, NODES, "parts"))
+_SOMETIMES = ("label_features", "edge_weight", "edge_attr")
+"""What not every part has."""
+
+
+@dataclass(frozen=True)
+class PartSize:
+    """What one process will hold, all graphs together."""
+
+    nodes: int
+    halo: int
+    edges: int
+
+
+def write_partition(
+    folder: Path,
+    dataset: NodeDataset,
+    parts: int,
+    method: str = "auto",
+    told: Callable[[str, float], None] | None = None,
+) -> list[PartSize]:
+    """Divide a dataset among ``parts`` processes and write each one's share; the sizes."""
+    found = [owners(g.edge_index, g.num_nodes, parts, method) for g in dataset.graphs]
+    sizes = []
+    with new_folder(folder, PARTITION_FOLDER) as target:
+        for number in range(parts):
+            mine = cut_dataset(dataset, found, number, parts)
+            for index, part in enumerate(mine.parts):
+                _write(part_folder(target, number, index), part)
+            sizes.append(
+                PartSize(
+                    sum(part.own for part in mine.parts),
+                    sum(part.halo for part in mine.parts),
+                    sum(part.edge_index.size(1) for part in mine.parts),
+                )
+            )
+            if told is not None:
+                told("writing parts", (number + 1) / parts)
+        write_description(target, dataset, sizes)
+    return sizes
+
+
+def write_description(folder: Path, dataset: NodeDataset, sizes: list[PartSize]) -> None:
+    """``partition.json``, and ``nodes.json`` where nodes have names."""
+    description = {
+        "format": FORMAT,
+        "parts": len(sizes),
+        "graphs": len(dataset.graphs),
+        **{name: getattr(dataset, name) for name in SHARED},
+        "sizes": [vars(size) for size in sizes],
+    }
+    (folder / DESCRIPTION).write_text(to_json(description, indent=1))
+    if dataset.node_ids:
+        (folder / NODES).write_text(to_json(dataset.node_ids))
+
+
+def part_folder(folder: Path, number: int, graph: int = 0) -> Path:
+    """The new folder of one part of one graph."""
+    inner = folder / "parts" / str(number) / str(graph)
+    inner.mkdir(parents=True)
+    return inner
+
+
+def is_partition(folder: str | os.PathLike[str]) -> bool:
+    return os.path.isfile(Path(folder) / DESCRIPTION)  # Path's own raises for names too long
+
+
+def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """What ``partition.json`` says."""
+    try:
+        found = json.loads((Path(folder) / DESCRIPTION).read_text())
+        if found["format"] != FORMAT:
+            raise UserError(
+                f"{folder} has partition format {found['format']} but this deepgat reads format "
+                f"{FORMAT}: partition the graph again"
+            )
+        found = {"feature_plan": []} | found  # which older folders lack
+        found |= {name: tuple(found[name]) for name in ("class_names", "feature_names")}
+        return {name: found[name] for name in ("parts", "graphs", *SHARED)}
+    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise UserError(
+            f"{folder} is not a partitioned graph: make one with deepgat partition GRAPH --out DIR"
+        ) from error
+
+
+def read_part(folder: str | os.PathLike[str], number: int, of: int) -> PartDataset:
+    """Part ``number`` of a folder written for ``of`` processes."""
+    found = read_description(folder)
+    if found["parts"] != of:
+        raise UserError(
+            f"{folder} is partitioned for {found['parts']} processes but there are {of}: "
+            f"start {found['parts']}, or partition it anew with --parts {of}"
+        )
+    inner = Path(folder) / "parts" / str(number)
+    try:
+        parts = tuple(_read(inner / str(index)) for index in range(found["graphs"]))
+        names = Path(folder) / NODES
+        node_ids = tuple(json.loads(names.read_text())) if number == 0 and names.exists() else ()
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"part {number} of {folder} is damaged: partition the graph again"
+        ) from error
+    shared = {name: found[name] for name in SHARED}
+    return PartDataset(parts=parts, number=number, of=of, node_ids=node_ids, **shared)
+
+
+def _write(folder: Path, part: GraphPart) -> None:
+    def keep(name: str, item: Tensor) -> None:
+        np.save(folder / f"{name}.npy", item.contiguous().numpy())
+
+    keep("sizes", torch.tensor([part.own, part.num_nodes, part.x.size(1)]))
+    for name in ("ids", "halo_counts", "edge_index", "y"):
+        keep(name, getattr(part, name))
+    for name in SPLITS:
+        keep(name, part.masks[name])
+    for name in _SOMETIMES:
+        if getattr(part, name) is not None:
+            keep(name, getattr(part, name))
+    if part.x.layout == torch.strided:
+        keep("x", part.x)
+    else:
+        keep("x_ptr", part.x.crow_indices())
+        keep("x_column", part.x.col_indices())
+        keep("x_value", part.x.values())
+
+
+def _read(folder: Path) -> GraphPart:
+    def kept(name: str) -> Tensor:
+        # copy on write: mapped, and yet a tensor that torch does not warn about
+        return torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c"))
+
+    own, num_nodes, features = kept("sizes").tolist()
+    if (folder / "x.npy").exists():
+        x = kept("x")
+    else:
+        numbers = kept("x_ptr"), kept("x_column"), kept("x_value")
+        x = torch.sparse_csr_tensor(*numbers, (own, features), check_invariants=False)
+    there = [name for name in _SOMETIMES if (folder / f"{name}.npy").exists()]
+    return GraphPart(
+        own=own,
+        num_nodes=num_nodes,
+        **{name: kept(name) for name in ("ids", "halo_counts", "edge_index", "y")},
+        x=x,
+        masks={name: kept(name) for name in SPLITS},
+        **{name: kept(name) for name in there},
+    )

@@ -1,0 +1,375 @@
+"""The scikit-learn estimator: a thin face on the training loop."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+from torch_geometric.data import Data
+
+from deepgat.data import NodeDataset
+from deepgat.errors import UserError
+from deepgat.estimator_inputs import (
+    Labels,
+    as_scipy,
+    as_tensor,
+    non_negative,
+    read_graph,
+    read_labels,
+    read_nodes,
+    read_weighted_edges,
+    validation_rows,
+)
+from deepgat.training.inputs import WEIGHT
+from deepgat.training.loop import evaluate
+from deepgat.training.recipes import Recipe, recipe, suited
+from deepgat.training.run import Run, train_once
+
+
+class DeepGATClassifier(ClassifierMixin, BaseEstimator):
+    """Classify the nodes of a graph, some of which are labelled.
+
+    ``fit(X, y, edge_index=E)`` takes every node's features, labels with −1 for "unlabelled" as in
+    :mod:`sklearn.semi_supervised`, and the edges; ``predict(X, edge_index=E)`` takes the same
+    graph or another one. Where the estimator holds the graph, ``graph=(X, E)``, rows are *node
+    numbers*: ``fit(nodes, y[nodes])`` trains on the whole graph with the labels of those nodes,
+    ``predict(nodes)`` answers for those. That is what cross validation and grid search need:
+    nodes are held out, the graph stays whole.
+
+    Args:
+        model, preset, attention: the system, its body and its score; as ``--model``, ``--preset``
+            and ``--score`` of ``deepgat train``; all None: ``deep``, 16 layers.
+        layers, hidden, heads, dropout: L, D, H and the share dropped (with ``deep`` more between
+            more than 16 layers); None: the preset's.
+        settings: any other model settings, ``{"norm": "layer"}``.
+        lr, weight_decay, epochs, patience, monitor: of the training; None: the preset's.
+        graph: (X, edge_index) or (X, edge_index, edge_weight), a PyG graph, or what
+            ``load_graph`` returns. Shared by clones.
+        validation_fraction: share of the labelled nodes kept for early stopping, by class, where
+            ``fit`` is not told which.
+        random_state: a whole number seeds weights, dropout and the validation nodes, like
+            ``--seeds`` of the command line.
+        device: auto, cpu or cuda.
+
+    Attributes:
+        classes_: the classes, ascending; 0 … C−1 for an indicator matrix.
+        n_features_in_: d.
+        history_: {"loss", "val_loss", "val_f1"}: a number per epoch.
+        n_iter_, best_epoch_: epochs made, and the one whose weights are kept.
+        transduction_: the prediction for every node of the graph fitted.
+        run_: all there is to know of the training; its ``model`` is the network.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        preset: str | None = None,
+        attention: str | None = None,
+        *,
+        layers: int | None = None,
+        hidden: int | None = None,
+        heads: int | None = None,
+        dropout: float | None = None,
+        settings: Mapping[str, Any] | None = None,
+        lr: float | None = None,
+        weight_decay: float | None = None,
+        epochs: int | None = None,
+        patience: int | None = None,
+        monitor: str | None = None,
+        graph: Any = None,
+        validation_fraction: float = 0.2,
+        random_state: Any = None,
+        device: str = "auto",
+    ) -> None:
+        self.model = model
+        self.preset = preset
+        self.attention = attention
+        self.layers = layers
+        self.hidden = hidden
+        self.heads = heads
+        self.dropout = dropout
+        self.settings = settings
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.epochs = epochs
+        self.patience = patience
+        self.monitor = monitor
+        self.graph = graph
+        self.validation_fraction = validation_fraction
+        self.random_state = random_state
+        self.device = device
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        edge_index: Any = None,
+        validation: Any = None,
+        edge_weight: Any = None,
+        sample_weight: Any = None,
+    ) -> DeepGATClassifier:
+        """Train on the labelled nodes.
+
+        Args:
+            X: [n, d] features of all nodes, dense or scipy's sparse; or node numbers [k] where
+                the estimator holds the graph.
+            y: [n] (or [k]) classes, numbers or texts, −1, NaN or None for "unlabelled"; or an
+                indicator matrix [n, C] of independent labels, a row of −1 for "unlabelled".
+            edge_index: [2, e] as in PyG, each direction named, or a sparse adjacency; left out:
+                no edges.
+            validation: mask [n], or numbers, of the rows for early stopping, in place of
+                ``validation_fraction`` of them.
+            edge_weight: [e] ≥ 0, what the attention makes of each edge is multiplied by; the
+                values of a sparse adjacency are its weights.
+            sample_weight: [n] (or [k]) ≥ 0, how much each labelled row counts in the training
+                loss; a row that weighs 0 is unlabelled. Validation rows count alike.
+        """
+        if y is None:
+            raise UserError(
+                "DeepGATClassifier requires y to be passed, but the target y is None: give the "
+                "labels, with -1 for unlabelled nodes"
+            )
+        graph, rows = self._graph_of(X, edge_index, edge_weight, fitting=True)
+        labels = read_labels(y)
+        count = len(rows) if rows is not None else graph.num_nodes
+        if len(labels.known) != count:
+            raise UserError(f"y has {len(labels.known)} rows but X has {count}: expected one each")
+        weight = None
+        if sample_weight is not None:
+            weight = torch.from_numpy(non_negative("sample_weight", sample_weight, count, "row"))
+            labels = labels.only(weight > 0)
+            weight = weight / max(weight.max().item(), np.finfo(float).tiny)  # in single precision
+        seed = self._seed()
+        held = validation_rows(labels, validation, self.validation_fraction, seed)
+        dataset = _dataset(graph, labels, rows, held)
+        if weight is not None:
+            dataset.graph[WEIGHT] = torch.zeros(graph.num_nodes)
+            dataset.graph[WEIGHT][slice(None) if rows is None else rows] = weight.float()
+        run = train_once(dataset, suited(self._recipe(), dataset), seed)
+        self.classes_ = labels.classes
+        self.n_features_in_ = graph.num_features
+        self._remember(run, dataset)
+        if run.fitted.stopped == "interrupted":  # a search over many fits must end too
+            raise KeyboardInterrupt
+        return self
+
+    def predict(self, X: Any, edge_index: Any = None, edge_weight: Any = None) -> np.ndarray:
+        """The class of every row [n], or 0/1 [n, C] after a fit on an indicator matrix.
+
+        The labels that ``fit`` trained on are known where the graph is the one fitted; another
+        graph has none.
+        """
+        logits = self._logits(X, edge_index, edge_weight)
+        if self._multi_label:
+            return (logits > 0).numpy().astype(np.int64)
+        return self.classes_[logits.argmax(1).numpy()]
+
+    def predict_proba(self, X: Any, edge_index: Any = None, edge_weight: Any = None) -> np.ndarray:
+        """[n, C]: the probability of every class of ``classes_``, or of every label by itself.
+
+        In single precision, which is what the network computes in.
+        """
+        logits = self._logits(X, edge_index, edge_weight)
+        return (logits.sigmoid() if self._multi_label else logits.softmax(1)).numpy()
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        edge_index: Any = None,
+        sample_weight: Any = None,
+        edge_weight: Any = None,
+    ) -> float:
+        """Accuracy on the rows that y labels; those with −1, NaN or None are left out.
+
+        For an indicator matrix a row counts when all of it is right, as everywhere in
+        scikit-learn.
+        """
+        labels = read_labels(y)
+        known = labels.known.numpy()
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        predicted = self.predict(X, edge_index, edge_weight)[known]
+        true = labels.codes[labels.known].numpy()
+        true = true if labels.multi_label else labels.classes[true]
+        return float(accuracy_score(true, predicted, sample_weight=weight))
+
+    @property
+    def _multi_label(self) -> bool:
+        return bool(self.run_.card.multi_label)
+
+    def _remember(self, run: Run, dataset: NodeDataset) -> None:
+        history = run.fitted.history
+        self.run_ = run
+        self.history_ = {
+            name: [getattr(epoch, name) for epoch in history]
+            for name in ("loss", "val_loss", "val_f1")
+        }
+        self.n_iter_, self.best_epoch_ = len(history), run.fitted.best.number
+        self._fitted_on = dataset
+        logits = run.evaluation.logits[0]
+        self.transduction_ = (
+            (logits > 0).numpy().astype(np.int64)
+            if dataset.multi_label
+            else self.classes_[logits.argmax(1).numpy()]
+        )
+
+    def _logits(self, X: Any, edge_index: Any, edge_weight: Any) -> Tensor:
+        """[rows, C] on the CPU."""
+        check_is_fitted(self, "run_")
+        graph, rows = self._graph_of(X, edge_index, edge_weight, fitting=False)
+        known = self._fitted_on.graph
+        if _same_graph(graph, known):
+            logits = self.run_.evaluation.logits[0]
+        else:
+            if edge_index is None and rows is None and known.edge_index.numel():
+                raise UserError(
+                    "X is not the graph fitted, which had edges: pass edge_index too (an empty "
+                    "[2, 0] array for a graph without edges)"
+                )
+            told = edge_weight is not None or sp.issparse(edge_index)  # whose values are weights
+            if known.edge_weight is not None and graph.edge_weight is None and not told:
+                raise UserError(
+                    "the graph fitted had edge weights: pass edge_weight too (ones, if all edges "
+                    "of this graph weigh the same)"
+                )
+            if graph.num_features != self.n_features_in_:
+                raise UserError(
+                    f"the graph has {graph.num_features} features, but DeepGATClassifier was "
+                    f"fitted with {self.n_features_in_}"
+                )
+            dataset = unlabelled(graph, len(self.classes_), self._multi_label)
+            logits = evaluate(self.run_.model, dataset, self.device).logits[0]
+        return logits if rows is None else logits[rows]
+
+    def _graph_of(
+        self, X: Any, edge_index: Any, edge_weight: Any, fitting: bool
+    ) -> tuple[Data, Tensor | None]:
+        """The graph, and the rows of it that X names where the estimator holds it."""
+        if edge_weight is not None and edge_index is None:
+            raise UserError(
+                "edge_weight is given without edge_index: give both, or an estimator that holds "
+                "graph=(X, edge_index, edge_weight)"
+            )
+        if self.graph is not None and edge_index is None:
+            graph = read_graph(self.graph)
+            return graph, read_nodes(X, graph.num_nodes)
+        x = validate_data(
+            self,
+            as_scipy(X),
+            reset=fitting,
+            accept_sparse="csr",
+            dtype=np.float32,
+            ensure_min_samples=1,
+        )
+        graph = read_weighted_edges(edge_index, edge_weight, x.shape[0])
+        if edge_index is None and not fitting and self._fitted_on.graph.num_nodes == x.shape[0]:
+            known = self._fitted_on.graph  # compared as a whole before it is used
+            graph = Data(edge_index=known.edge_index, **_edge_values(known))
+        graph.x = as_tensor(x)
+        return graph, None
+
+    def _recipe(self) -> Recipe:
+        training = {
+            name: getattr(self, name)
+            for name in ("lr", "weight_decay", "epochs", "patience", "monitor")
+            if getattr(self, name) is not None
+        }
+        choices = {
+            name: getattr(self, name)
+            for name in ("layers", "hidden", "heads", "dropout")
+            if getattr(self, name) is not None
+        }
+        made = recipe(
+            self.preset,
+            self.model,
+            score=self.attention,
+            training={**training, "device": self.device},
+            **{**choices, **(self.settings or {})},
+        )
+        if made.model.model == "oracle":
+            raise UserError("the oracle is shown every label and cannot predict: choose another")
+        return made
+
+    def _seed(self) -> int:
+        """A whole number is the seed itself; else one is drawn, as scikit-learn does."""
+        state = self.random_state
+        if isinstance(state, int | np.integer) and not isinstance(state, bool):
+            return int(state)
+        return int(check_random_state(state).randint(2**31 - 1))
+
+    def __sklearn_clone__(self) -> DeepGATClassifier:
+        """A clone shares the graph, which is never changed: many of them fit in memory."""
+        bare = copy.copy(self)
+        bare.graph = None
+        made = BaseEstimator.__sklearn_clone__(bare)
+        made.graph = self.graph
+        return made
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def unlabelled(graph: Data, num_classes: int, multi_label: bool) -> NodeDataset:
+    """A graph of which no label is known, as a dataset without any part."""
+    n = graph.num_nodes
+    y = torch.zeros(n, num_classes) if multi_label else torch.full((n,), -1)
+    labels = Labels(np.arange(num_classes), y, torch.zeros(n, dtype=torch.bool))
+    return _dataset(graph, labels, None, labels.known)
+
+
+def _dataset(graph: Data, labels: Labels, rows: Tensor | None, held: Tensor) -> NodeDataset:
+    """The graph with the labels of its rows, those of ``held`` for validation."""
+    n = graph.num_nodes
+    rows = torch.arange(n) if rows is None else rows
+    if len(rows.unique()) != len(rows):
+        raise UserError("X names a node twice: expected every node number at most once")
+    y = torch.full((n, *labels.codes.shape[1:]), 0 if labels.multi_label else -1).to(labels.codes)
+    y[rows] = labels.codes
+    masks = {name: torch.zeros(n, dtype=torch.bool) for name in ("train", "val", "test")}
+    masks["train"][rows] = labels.known & ~held
+    masks["val"][rows] = labels.known & held
+    data = Data(
+        x=graph.x,
+        edge_index=graph.edge_index,
+        y=y,
+        **_edge_values(graph),
+        **{f"{name}_mask": mask for name, mask in masks.items()},
+    )
+    return NodeDataset(
+        "array", "the graph", (data,), graph.num_features, len(labels.classes),
+        labels.multi_label, "public",
+    )  # fmt: skip
+
+
+def _same_graph(a: Data, b: Data) -> bool:
+    return (
+        a.x.shape == b.x.shape
+        and a.x.layout == b.x.layout
+        and torch.equal(a.edge_index, b.edge_index)
+        and all(map(torch.equal, _parts(a.x), _parts(b.x)))
+        and _edge_values(a).keys() == _edge_values(b).keys()
+        and all(torch.equal(a[name], value) for name, value in _edge_values(b).items())
+    )
+
+
+def _edge_values(graph: Data) -> dict[str, Tensor]:
+    """What its edges have, of weights and features."""
+    return {name: graph[name] for name in ("edge_weight", "edge_attr") if name in graph}
+
+
+def _parts(x: Tensor) -> tuple[Tensor, ...]:
+    if x.layout == torch.sparse_csr:
+        return x.crow_indices(), x.col_indices(), x.values()
+    return (x,)

@@ -1,0 +1,124 @@
+"""``deepgat run``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deepgat.cli.show import ERR, OUT, records_table
+from deepgat.lab.commands.watch import RunsView, describe
+from deepgat.lab.experiments import Outcome, RunSpec, Store, read_specs, run_all
+from deepgat.model_folder import to_json
+
+StoreOption = Annotated[
+    Path, typer.Option("--store", help="Folder of finished runs; made when it is not there.")
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(help="Runs at a time; on a GPU they share it. Left out: what suits the device."),
+]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Make the runs on a Ray cluster that sees the store: its address, auto, or local.",
+    ),
+]
+RetryOption = Annotated[
+    bool, typer.Option("--retry-failed", help="Also try the runs that failed before.")
+]
+STORE = Path("deepgat-runs")
+
+
+def run(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help="TOML files that describe runs, or names of shipped ones (see deepgat models).",
+            metavar="SPEC.toml...",
+        ),
+    ],
+    store: StoreOption = STORE,
+    workers: WorkersOption = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    retry_failed: RetryOption = False,
+    ray: RayOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
+) -> None:
+    """Make the runs that files describe, unless they are in the store already.
+
+    A file has the sections \\[data], \\[model], \\[training] and \\[analysis] of a run; preset =
+    "deep", "paper", … supplies what they do not name; \\[sweep] lists values of dotted names,
+    as in training.seed = \\[0, 1, 2], for one run per combination. deepgat store show prints any
+    run in this form.
+
+    Ctrl-C stops; the same command goes on where it stopped. Exit code 1 if some runs failed.
+
+    Example: deepgat run gcnii-cora
+    """
+    specs = list(dict.fromkeys(spec for path in files for spec in read_specs(path)))
+    outcome = run_with_view(specs, Store(store), workers, device, retry_failed, quiet, ray)
+    records = [outcome.records[s.signature] for s in specs if s.signature in outcome.records]
+    if json:
+        for record in records:
+            typer.echo(to_json(record), nl=False)
+    elif records:
+        OUT.print(records_table(f"micro-F1 (%) of {len(records)} runs in {store}", records))
+    tell_failures(specs, outcome)
+
+
+def run_with_view(
+    specs: list[RunSpec],
+    store: Store,
+    workers: int | None,
+    device: str,
+    retry_failed: bool,
+    quiet: bool,
+    ray: str | None = None,
+) -> Outcome:
+    """Run what is missing, with a live view; Ctrl-C says what is kept and exits with 130."""
+    try:
+        with RunsView(quiet) as view:
+            return run_all(
+                specs,
+                store,
+                workers=workers,
+                device=device,
+                retry_failed=retry_failed,
+                on_event=view,
+                ray=ray,
+            )
+    except KeyboardInterrupt:
+        ERR.print(
+            f"interrupted: the finished runs are in {store.folder}, and the same command goes on "
+            "from there",
+            soft_wrap=True,
+            markup=False,
+        )
+        sys.exit(130)
+
+
+def tell_failures(specs: list[RunSpec], outcome: Outcome) -> None:
+    """Name what failed, and exit with code 1 if anything did."""
+    if not outcome.failed:
+        return
+    for spec in specs:
+        if error := outcome.failed.get(spec.signature):
+            text = f"failed: {spec.signature} {describe(spec)}: {error}"
+            ERR.print(text, soft_wrap=True, markup=False)
+    ERR.print(
+        f"{len(outcome.failed)} of {len(specs)} runs failed: deepgat store show SIGNATURE has the "
+        "traceback, --retry-failed tries them again",
+        soft_wrap=True,
+        markup=False,
+    )
+    sys.exit(1)
+
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+app.command()(run)

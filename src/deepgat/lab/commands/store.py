@@ -1,0 +1,172 @@
+"""``deepgat store``: look at the finished runs, and move them between machines."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from deepgat.cli.show import ERR, OUT, records_table
+from deepgat.errors import UserError
+from deepgat.lab.commands.run import STORE, StoreOption
+from deepgat.lab.experiments import Store, export_runs, import_runs, spec_of
+from deepgat.lab.experiments.store import DAMAGED
+from deepgat.model_folder import to_json
+
+app = typer.Typer(
+    name="store",
+    help="Look at finished runs, and move them between machines.",
+    no_args_is_help=True,
+)
+Signatures = Annotated[
+    list[str] | None,
+    typer.Argument(help="Signatures or their beginnings; all runs when left out."),
+]
+
+
+@app.command("ls")
+def ls(
+    store: StoreOption = STORE,
+    dataset: Annotated[str | None, typer.Option(help="Only runs on this dataset.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only runs of this model.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Failed runs instead.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
+) -> None:
+    """List the runs in a store."""
+    opened = _existing(store)
+    found = list(opened.failures().values() if failed else opened.records())
+    found = [
+        record
+        for record in found
+        if dataset in (None, record["data"]["dataset"])
+        and model in (None, record["model"]["model"])
+    ]
+    if json:
+        for record in found:
+            typer.echo(to_json(record), nl=False)
+    elif failed:
+        for record in found:
+            what = record["model"]
+            OUT.print(
+                f"{record['signature']}  {record['data']['dataset']} {what['model']} "
+                f"{what['score']} L={what['layers']} seed {record['training']['seed']}: "
+                f"{record['error']}",
+                soft_wrap=True,
+            )
+    else:
+        OUT.print(records_table(f"micro-F1 (%) of {len(found)} runs in {store}", found))
+        if count := len(opened.failures()):
+            OUT.print(f"{count} failed: deepgat store ls --failed", soft_wrap=True)
+
+
+@app.command("show")
+def show(
+    signature: Annotated[str, typer.Argument(help="A signature or its beginning.")],
+    store: StoreOption = STORE,
+    json: Annotated[bool, typer.Option("--json", help="Print the whole record.")] = False,
+) -> None:
+    """Show one run: its description as TOML, and what came of it."""
+    opened = _existing(store)
+    found = opened.find(signature)
+    record = opened.get(found) or opened.failures().get(found)
+    if record is None:
+        raise UserError(f"the run {found} in {store} was damaged and is set aside in {DAMAGED}")
+    if json:
+        typer.echo(to_json(record, indent=1), nl=False)
+        return
+    typer.echo(spec_of(record).to_toml())
+    typer.echo("".join(f"# {line}\n" for line in _outcome(record)), nl=False)
+
+
+@app.command("rm")
+def rm(
+    signatures: Annotated[list[str], typer.Argument(help="Signatures or their beginnings.")],
+    store: StoreOption = STORE,
+) -> None:
+    """Remove runs from a store."""
+    opened = _existing(store)
+    for signature in [opened.find(beginning) for beginning in signatures]:
+        opened.remove(signature)
+        OUT.print(f"removed {signature}")
+
+
+@app.command("export")
+def export(
+    target: Annotated[
+        Path,
+        typer.Argument(
+            help="A .tar or .tar.gz file, a folder, or .jsonl (.jsonl.gz) for records alone."
+        ),
+    ],
+    signatures: Signatures = None,
+    store: StoreOption = STORE,
+) -> None:
+    """Copy runs out of a store: all of a run into a tar file or folder, or its record alone."""
+    opened = _existing(store)
+    chosen = None if not signatures else [opened.find(beginning) for beginning in signatures]
+    count = export_runs(opened, target, chosen)
+    OUT.print(f"{count} runs in {target}", soft_wrap=True)
+
+
+@app.command("import")
+def import_(
+    sources: Annotated[
+        list[Path], typer.Argument(help="Tar files of deepgat store export, or other stores.")
+    ],
+    store: StoreOption = STORE,
+) -> None:
+    """Bring in runs made elsewhere; every one is checked, and none here is ever replaced.
+
+    Exit code 1 if some were damaged; those are named and left out.
+    """
+    opened = Store(store)
+    harmed = False
+    for source in sources:
+        result = import_runs(opened, source)
+        harmed = harmed or bool(result.damaged)
+        text = f"{source}: {len(result.added)} added, {len(result.present)} were here already"
+        OUT.print(text + (f", {len(result.busy)} are being made" if result.busy else ""))
+        for signature, why in result.damaged.items():
+            ERR.print(f"left out {signature}: {why}", soft_wrap=True, markup=False)
+    if harmed:
+        sys.exit(1)
+
+
+@app.command("verify")
+def verify(store: StoreOption = STORE) -> None:
+    """Check every run against its checksums, and set damaged ones aside.
+
+    Exit code 1 if some were damaged.
+    """
+    result = _existing(store).verify()
+    for damage in result.damaged:
+        where = "another process is at it" if damage.moved_to is None else f"now {damage.moved_to}"
+        text = f"damaged {damage.signature}: {damage.why}; {where}"
+        ERR.print(text, soft_wrap=True, markup=False)
+    OUT.print(f"{result.good} runs are whole, {len(result.damaged)} damaged")
+    if result.damaged:
+        sys.exit(1)
+
+
+def _existing(store: Path) -> Store:
+    return Store(store, create=False)
+
+
+def _outcome(record: dict[str, Any]) -> list[str]:
+    """What came of a run, line by line."""
+    if "error" in record:
+        return [f"failed: {record['error']}", *record["traceback"].splitlines()]
+    scores = {part: f"{100 * share:.2f}" for part, share in record["micro_f1"].items()}
+    memory = record.get("peak_memory")
+    return [
+        f"signature {record['signature']}",
+        "micro-F1 (%): " + ", ".join(f"{part} {share}" for part, share in scores.items()),
+        f"best epoch {record['best_epoch']} of {record['epochs']}, ended by {record['stopped']}",
+        f"{record['seconds']:.1f} s of training, {record['wall_seconds']:.1f} s in all",
+        *([f"peak {memory['bytes'] / 2**20:.0f} MiB of {memory['of']}"] if memory else []),
+        f"on {record['hardware']}",
+        "with " + ", ".join(f"{name} {text}" for name, text in record["versions"].items()),
+        *(f"{name}: {to_json(value).strip()}" for name, value in record["measures"].items()),
+    ]

@@ -1,0 +1,24 @@
+"""Experiments: runs described, made once, and kept."""
+
+from deepgat.lab.experiments.pool import Event, Outcome, run_all
+from deepgat.lab.experiments.spec import AnalysisSpec, DataSpec, RunSpec, read_specs
+from deepgat.lab.experiments.store import Store
+from deepgat.lab.experiments.store_entry import Record, spec_of
+from deepgat.lab.experiments.transfer import export_runs, import_runs, read_records, write_records
+
+__all__ = [
+    "AnalysisSpec",
+    "DataSpec",
+    "Event",
+    "Outcome",
+    "Record",
+    "RunSpec",
+    "Store",
+    "export_runs",
+    "import_runs",
+    "read_records",
+    "read_specs",
+    "run_all",
+    "spec_of",
+    "write_records",
+]

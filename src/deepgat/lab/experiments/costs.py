@@ -1,0 +1,71 @@
+"""What runs will take, learnt from those that finished: for the order of runs and the time left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from deepgat.data import is_path
+from deepgat.data.catalogue.entries import find_entry
+from deepgat.lab.experiments.spec import RunSpec
+
+EDGES_PER_NODE = 10
+"""A guess for built-in graphs, whose numbers of edges the catalogue does not say."""
+
+OWN_SIZE = 20_000
+"""A guess for nodes and edges of graphs of one's own; what their runs take is learnt from them."""
+
+
+def work_of(spec: RunSpec) -> float:
+    """Roughly in proportion to the time of one epoch."""
+    width = spec.model.hidden * spec.model.heads
+    return _size(spec) * spec.model.layers * (16 + width)
+
+
+def in_order(specs: Iterable[RunSpec]) -> list[RunSpec]:
+    """Each run once, in the order to make them: so that a table fills soon, then grows certain.
+
+    Small datasets before large ones; in each, one repetition (split and seed) of everything before
+    the next; in that, what is quick before what is slow.
+    """
+    unique = list(dict.fromkeys(specs))
+    repeats = {key: i for i, key in enumerate(sorted({_repeat(spec) for spec in unique}))}
+    return sorted(
+        unique,
+        key=lambda spec: (_size(spec), spec.data.dataset, repeats[_repeat(spec)], work_of(spec)),
+    )
+
+
+def _size(spec: RunSpec) -> int:
+    if is_path(spec.data.dataset):
+        return OWN_SIZE
+    entry = find_entry(spec.data.dataset)
+    return entry.nodes + (entry.edges or EDGES_PER_NODE * entry.nodes)
+
+
+def _repeat(spec: RunSpec) -> tuple[int, str]:
+    return (spec.seed, spec.data.split)
+
+
+class Forecast:
+    """Seconds per unit of work, per dataset where some of its runs finished, else over all."""
+
+    def __init__(self) -> None:
+        self._work: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
+
+    def learn(self, spec: RunSpec, seconds: float) -> None:
+        name = spec.data.dataset
+        self._work[name] = self._work.get(name, 0.0) + work_of(spec)
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+    def seconds(self, specs: Sequence[RunSpec], workers: int = 1) -> float | None:
+        """How long these will take; None before anything finished."""
+        if not self._work:
+            return None
+        overall = sum(self._seconds.values()) / sum(self._work.values())
+        total = 0.0
+        for spec in specs:
+            name = spec.data.dataset
+            rate = self._seconds[name] / self._work[name] if name in self._work else overall
+            total += rate * work_of(spec)
+        return total / min(workers, max(len(specs), 1))

@@ -1,0 +1,125 @@
+"""One finished run on disk: a folder of two files that vouch for each other.
+
+``run.json`` is the record: what was run, what came out, and on what; it carries the checksum of
+itself and of ``arrays.safetensors``, which holds the training curve and whatever arrays were asked
+for. A folder whose checksums do not fit is damaged, and is never read as if it were not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from deepgat.errors import UserError
+from deepgat.lab.experiments.spec import NOT_PART, SECTIONS, SIGNATURE_DIGITS, RunSpec, signature_of
+from deepgat.model_folder import to_json, write_through
+
+Record: TypeAlias = dict[str, Any]
+
+FORMAT = 1
+RECORD, ARRAYS = "run.json", "arrays.safetensors"
+SIGNATURE = re.compile(f"[0-9a-f]{{{SIGNATURE_DIGITS}}}")
+
+
+class DamagedEntry(Exception):  # noqa: N818 - a state of the files, told and set aside
+    """The entry is there but is not what was written; says in what way."""
+
+
+def write_entry(folder: Path, record: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> Record:
+    """Write both files into an empty folder, through to the disk; the record as it was written."""
+    content = save({name: tensor.contiguous().cpu() for name, tensor in arrays.items()})
+    described = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    whole = sealed({**record, "format": FORMAT, "arrays": described})
+    write_through(folder / ARRAYS, content)
+    write_through(folder / RECORD, to_json(whole, indent=1).encode())
+    return whole
+
+
+def sealed(record: Mapping[str, Any]) -> Record:
+    """The record as JSON gives it back, with the checksum of all its other values."""
+    plain: Record = json.loads(to_json(record))
+    plain.pop("checksum", None)
+    return {**plain, "checksum": _checksum(plain)}
+
+
+def read_record(folder: Path, signature: str) -> Record:
+    """The record of an entry, checked by itself; the arrays only for their size."""
+    try:
+        text = (folder / RECORD).read_text(encoding="utf-8")
+        size = (folder / ARRAYS).stat().st_size
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise DamagedEntry(f"it has no file {Path(error.filename).name}") from error
+    except UnicodeDecodeError as error:
+        raise DamagedEntry(f"{RECORD} is not text") from error
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be read ({error.strerror})") from error
+    record = parse_record(text)
+    if record["signature"] != signature:
+        raise DamagedEntry(f"it holds the run {record['signature']}")
+    if size != record["arrays"]["bytes"]:
+        raise DamagedEntry(
+            f"{ARRAYS} has {size} bytes, not the {record['arrays']['bytes']} written"
+        )
+    return record
+
+
+def parse_record(text: str) -> Record:
+    """A record from its JSON text; :class:`DamagedEntry` when it is not the text of one."""
+    try:
+        record = json.loads(text)
+        seal = record.pop("checksum")
+        if seal != _checksum(record):
+            raise DamagedEntry(f"{RECORD} was changed after it was written")
+        spec = spec_values(record)
+        if record["signature"] != signature_of(spec, record["results_version"]):
+            raise DamagedEntry("its signature is not that of its settings")
+        int(record["arrays"]["bytes"]), record["arrays"]["sha256"]
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedEntry(f"{RECORD} is not the JSON that was written") from error
+    if record["format"] != FORMAT:
+        raise UserError(
+            f"the run {record['signature']} is in format {record['format']}, but this deepgat "
+            f"reads format {FORMAT}: upgrade deepgat"
+        )
+    return {**record, "checksum": seal}
+
+
+def read_arrays(folder: Path, record: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The arrays of an entry, checked against its record."""
+    try:
+        content = (folder / ARRAYS).read_bytes()
+    except FileNotFoundError as error:
+        raise DamagedEntry(f"it has no file {ARRAYS}") from error
+    if hashlib.sha256(content).hexdigest() != record["arrays"]["sha256"]:
+        raise DamagedEntry(f"{ARRAYS} was changed after it was written")
+    try:
+        return load(content)
+    except SafetensorError as error:  # written by another program, checksum and all
+        raise DamagedEntry(f"{ARRAYS} is not a safetensors file") from error
+
+
+def spec_values(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The spec of a record as plain values, exactly as it was signed."""
+    values = {section: dict(record[section]) for section in SECTIONS}
+    for section, names in NOT_PART.items():
+        for name in names:
+            values[section].pop(name, None)
+    return values
+
+
+def spec_of(record: Mapping[str, Any]) -> RunSpec:
+    """The spec of a record; settings younger than it have their defaults."""
+    return RunSpec.from_dict(spec_values(record))
+
+
+def _checksum(record: Mapping[str, Any]) -> str:
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

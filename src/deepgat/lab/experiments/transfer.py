@@ -1,0 +1,279 @@
+"""Runs from machine to machine: out of a store and into another, as a tar file or a folder.
+
+A tar file holds the entries as they lie in a store, and nothing else is accepted from one. The
+records alone, one JSON object per line, are the form to keep beside a paper or a page: a report
+reads them as it reads a store.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import shutil
+import tarfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from deepgat.errors import UserError
+from deepgat.lab.experiments.spec import RESULTS_VERSION
+from deepgat.lab.experiments.store import KIND, MARKER, Store
+from deepgat.lab.experiments.store_entry import (
+    ARRAYS,
+    FORMAT,
+    RECORD,
+    SIGNATURE,
+    DamagedEntry,
+    Record,
+    parse_record,
+    read_arrays,
+    read_record,
+    spec_of,
+    write_entry,
+)
+from deepgat.model_folder import to_json, write_whole
+
+TAR_ENDINGS = (".tar", ".tar.gz", ".tgz")
+RECORDS_ENDINGS = (".jsonl", ".jsonl.gz")
+MEMBER = re.compile(f"[0-9a-f]{{2}}/({SIGNATURE.pattern})/({re.escape(RECORD)}|{ARRAYS})")
+
+
+class Imported(NamedTuple):
+    """What became of each run that was offered, by signature."""
+
+    added: list[str]
+    present: list[str]
+    damaged: dict[str, str]
+    """Left out, and why."""
+    busy: list[str]
+    """Being made here right now, and so left out."""
+
+
+# ------------------------------------------------------------------------------------ out
+
+
+def export_runs(store: Store, target: Path, signatures: Sequence[str] | None = None) -> int:
+    """Write runs into a tar file, a folder (a store, to which they are added) or a .jsonl file."""
+    chosen = store.signatures() if signatures is None else list(signatures)
+    if target.name.endswith(RECORDS_ENDINGS):
+        records = [record for name in chosen if (record := store.get(name)) is not None]
+        write_records(target, records)
+        return len(records)
+    if target.name.endswith(TAR_ENDINGS):
+        return _export_tar(store, target, chosen)
+    if target.suffix and not target.is_dir():
+        raise UserError(
+            f"{target} has an ending that is not known: expected "
+            f"{', '.join(TAR_ENDINGS + RECORDS_ENDINGS)}, or a folder"
+        )
+    if target.resolve() == store.folder.resolve():
+        raise UserError(f"{target} is the store itself: choose another folder")
+    result = _import(Store(target), _FolderSource(store), chosen)
+    return len(result.added) + len(result.present)
+
+
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    """Records, one JSON object per line, ordered by signature; compressed where .gz says so."""
+    ordered = sorted(records, key=lambda record: str(record["signature"]))
+    content = "".join(to_json(record) for record in ordered).encode()
+    # without the time of day, so that the same records are the same file
+    write_whole(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+def read_records(path: Path, parse: Callable[[str], Record] = parse_record) -> list[Record]:
+    """The records of a store or of a file of :func:`write_records`; the same either way."""
+    if path.is_dir():
+        return list(Store(path, create=False).records())
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+        lines = content.decode().splitlines()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path} cannot be read: expected a store, or a .jsonl or .jsonl.gz file of records"
+        ) from error
+    records = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                records.append(parse(line))
+            except DamagedEntry as error:
+                raise UserError(
+                    f"{path}, line {number}, is not the record of a run: {error}"
+                ) from error
+    return records
+
+
+def _export_tar(store: Store, target: Path, signatures: Sequence[str]) -> int:
+    written = 0
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        with tarfile.open(partial, "w:gz" if target.name.endswith("gz") else "w") as tar:
+            marker = to_json({"kind": KIND, "format": FORMAT}).encode()
+            header = tarfile.TarInfo(MARKER)
+            header.size = len(marker)
+            tar.addfile(header, io.BytesIO(marker))
+            for signature in signatures:
+                if store.arrays(signature) is None:  # damaged: was set aside, with a warning
+                    continue
+                for name in (RECORD, ARRAYS):
+                    path = store.path(signature) / name
+                    tar.add(path, f"{signature[:2]}/{signature}/{name}", filter=_anonymous)
+                written += 1
+        partial.replace(target)
+    except OSError as error:
+        raise UserError(f"{target} cannot be written ({error.strerror})") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return written
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+# ------------------------------------------------------------------------------------ in
+
+
+def import_runs(store: Store, source: Path) -> Imported:
+    """Take over the runs of a tar file or of another store; good entries are never replaced.
+
+    Runs made before a setting existed are signed anew, with the default of that setting.
+    """
+    if source.is_dir():
+        offered = _FolderSource(Store(source, create=False))
+        if source.resolve() == store.folder.resolve():
+            raise UserError(f"{source} is the store itself: choose another one to import")
+        return _import(store, offered, offered.store.signatures())
+    with _opened_tar(source) as tar:
+        return _import(store, tar, list(tar.members))
+
+
+def _import(store: Store, source: _Source, signatures: Sequence[str]) -> Imported:
+    result = Imported([], [], {}, [])
+    for offered in signatures:
+        mine = store.claim(offered)
+        if mine is None:
+            result.busy.append(offered)
+            continue
+        with mine:
+            if store.finished(mine) is not None:
+                result.present.append(offered)
+                continue
+            work = store.work_folder(mine)
+            try:
+                source.copy(offered, work)
+                record = read_record(work, offered)
+                arrays = read_arrays(work, record)
+            except DamagedEntry as error:
+                result.damaged[offered] = str(error)
+                shutil.rmtree(work)
+                continue
+            signature = _signature_today(record)
+            if signature == offered:
+                store.publish(mine, work)
+                result.added.append(offered)
+                continue
+            shutil.rmtree(work)
+        _add_signed_anew(store, record, arrays, signature, result)
+    return result
+
+
+def _signature_today(record: Record) -> str:
+    """What the run is called by this version of the code; its own name where it has none."""
+    if record["results_version"] != RESULTS_VERSION:
+        return str(record["signature"])
+    try:
+        return spec_of(record).signature
+    except UserError:  # settings that are no more
+        return str(record["signature"])
+
+
+def _add_signed_anew(
+    store: Store, record: Record, arrays: dict, signature: str, result: Imported
+) -> None:
+    mine = store.claim(signature)
+    if mine is None:
+        result.busy.append(signature)
+        return
+    with mine:
+        if store.finished(mine) is not None:
+            result.present.append(signature)
+            return
+        whole = {**record, **spec_of(record).to_dict(), "signature": signature}
+        whole["training"]["device"] = record["training"].get("device", "auto")
+        work = store.work_folder(mine)
+        write_entry(work, whole, arrays)
+        store.publish(mine, work)
+        result.added.append(signature)
+
+
+class _FolderSource:
+    """Entries of another store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def copy(self, signature: str, target: Path) -> None:
+        for name in (RECORD, ARRAYS):
+            try:
+                shutil.copyfile(self.store.path(signature) / name, target / name)
+            except FileNotFoundError as error:
+                raise DamagedEntry(f"it has no file {name}") from error
+
+
+class _TarSource:
+    """Entries of a tar file whose every member was looked at before any is read."""
+
+    def __init__(self, tar: tarfile.TarFile, path: Path) -> None:
+        self.tar = tar
+        self.members: dict[str, dict[str, tarfile.TarInfo]] = {}
+        for member in tar:
+            match = MEMBER.fullmatch(member.name)
+            fits = match is not None and match[1][:2] == member.name[:2]
+            if not member.isreg() or not (fits or member.name == MARKER):
+                raise UserError(
+                    f"{path} holds {member.name!r}, which no store does: expected a file written "
+                    "by deepgat store export; nothing was imported"
+                )
+            if match is not None:
+                self.members.setdefault(match[1], {})[match[2]] = member
+
+    def copy(self, signature: str, target: Path) -> None:
+        for name in (RECORD, ARRAYS):
+            member = self.members[signature].get(name)
+            content = None if member is None else self.tar.extractfile(member)
+            if content is None:
+                raise DamagedEntry(f"it has no file {name}")
+            with content, (target / name).open("xb") as file:
+                try:
+                    shutil.copyfileobj(content, file)
+                except (tarfile.TarError, EOFError, OSError) as error:
+                    raise DamagedEntry(f"{name} is cut short") from error
+
+
+_Source = _FolderSource | _TarSource
+
+
+@contextmanager
+def _opened_tar(path: Path) -> Iterator[_TarSource]:
+    try:
+        tar = tarfile.open(path, "r:*")  # noqa: SIM115 - closed below
+    except (OSError, tarfile.TarError, EOFError) as error:
+        raise UserError(
+            f"{path} cannot be read: expected a store, or a tar file written by deepgat store "
+            "export"
+        ) from error
+    with tar:
+        try:
+            source = _TarSource(tar, path)
+        except (tarfile.TarError, EOFError, OSError) as error:
+            raise UserError(f"{path} is damaged ({error}): export it again") from error
+        yield source

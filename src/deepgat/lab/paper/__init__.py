@@ -1,0 +1,1 @@
+"""The papers' experiments: what is run, and the numbers that were published."""

@@ -1,0 +1,135 @@
+"""Systems at every depth: one list of runs per system, over datasets, depths and repetitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from deepgat.data.catalogue.entries import STORED_SPLITS, find_entry
+from deepgat.errors import UserError, unknown_name
+from deepgat.lab.experiments.spec import DataSpec, RunSpec
+from deepgat.training.config_file import Config
+
+DATASETS = ("cora", "citeseer", "pubmed", "cs", "physics")
+DEPTHS = (2, 4, 8, 16, 32, 64, 128)
+QUICK_DATASETS, QUICK_DEPTHS, QUICK_EPOCHS = ("csbm",), (2, 8), 30
+
+
+class Change(NamedTuple):
+    """What is set otherwise, of the model and of its training."""
+
+    model: Mapping[str, Any] = {}
+    training: Mapping[str, Any] = {}
+
+    def of(self, config: Config) -> Config:
+        return replace(
+            config,
+            model={**config.model, **self.model},
+            training={**config.training, **self.training},
+        )
+
+
+class Repeats(NamedTuple):
+    """How often a run is repeated where nothing else is asked for."""
+
+    public: int
+    """Seeds on a public split."""
+    splits: int
+    """Random splits, where there is none to be had."""
+    seeds: int
+    """Seeds on each of several splits."""
+    stored: int = STORED_SPLITS
+    """Of the stored splits, where there are any: all."""
+
+
+FEW = Repeats(public=3, splits=3, seeds=1)
+AS_IT_IS = (Change(),)
+
+
+def depth_specs(
+    configs: Mapping[str, Config],
+    candidates: Mapping[str, Sequence[Change]] | None = None,
+    repeats: Repeats = FEW,
+    elsewhere: Mapping[tuple[str, str], Config] | None = None,
+    *,
+    quick: bool = False,
+    datasets: Sequence[str] | None = None,
+    layers: Sequence[int] | None = None,
+    seeds: Sequence[int] | None = None,
+    splits: int | None = None,
+    systems: Sequence[str] | None = None,
+    epochs: int | None = None,
+) -> dict[str, list[RunSpec]]:
+    """System → its runs: every dataset at every depth, repeated over seeds and splits.
+
+    Every repetition has one run for each of the system's candidates (``quick``: the first alone;
+    none named: the system as it is). A dataset with a public split is repeated over seeds; one
+    with stored splits over those; the rest over random splits of 20 and 30 nodes per class, with
+    each seed. ``elsewhere``: configurations of (system, dataset), each taken as it is, instead of
+    the system's usual one and its candidates. ``epochs``: the most of a run; left out, the
+    system's own.
+    """
+    if splits is not None and splits < 1:
+        raise UserError(f"splits is {splits}: expected 1 or more")
+    if epochs is not None and epochs < 1:
+        raise UserError(f"epochs is {epochs}: expected 1 or more")
+    short = {} if epochs is None else {"epochs": epochs}
+    if quick:
+        short = {"epochs": QUICK_EPOCHS, **short}
+    names = [find_entry(n).key for n in datasets or (QUICK_DATASETS if quick else DATASETS)]
+    depths = layers or (QUICK_DEPTHS if quick else DEPTHS)
+    wanted = set(configs) if systems is None else {_label(name, configs) for name in systems}
+    often = repeats if splits is None else repeats._replace(splits=splits, stored=splits)
+    among = {
+        label: (candidates or {}).get(label, AS_IT_IS)[: 1 if quick else None] for label in configs
+    }
+    choices = {
+        (label, dataset): [candidate.of(config) for candidate in among[label]]
+        for label, config in configs.items()
+        for dataset in names
+    } | {place: [config] for place, config in (elsewhere or {}).items()}
+    return {
+        label: [
+            _spec(choice, dataset, split, depth, {**short, "seed": seed})
+            for dataset in dict.fromkeys(names)
+            for depth in sorted(set(depths))
+            for split, seed in _repeats(dataset, seeds, often, quick)
+            for choice in choices[label, dataset]
+        ]
+        for label in configs
+        if label in wanted
+    }
+
+
+def _label(name: str, labels: Mapping[str, Config]) -> str:
+    """The system of a name that may be typed without capitals and superscripts."""
+    known = {label.lower().replace("²", "2"): label for label in labels}
+    typed = name.strip().lower().replace("²", "2")
+    if typed not in known:
+        raise unknown_name("system", name, known)
+    return known[typed]
+
+
+def _spec(
+    config: Config, dataset: str, split: str, layers: int, training: Mapping[str, Any]
+) -> RunSpec:
+    there = Change({"layers": layers}, training).of(replace(config, dataset=dataset))
+    return RunSpec(DataSpec(dataset, split), *there.recipe())
+
+
+def _repeats(
+    dataset: str, seeds: Sequence[int] | None, often: Repeats, quick: bool
+) -> list[tuple[str, int]]:
+    usual = find_entry(dataset).default_split
+    if quick:
+        return [(usual, seed) for seed in seeds or (0,)]
+    if usual == "public":
+        return [(usual, seed) for seed in seeds or range(often.public)]
+    if usual.startswith("stored"):
+        stem, ending, count = "stored", "", often.stored
+    else:
+        stem, ending, count = "random", ":20/30", often.splits
+    return [
+        (f"{stem}:{k}{ending}", seed) for seed in seeds or range(often.seeds) for k in range(count)
+    ]

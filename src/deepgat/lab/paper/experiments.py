@@ -1,0 +1,250 @@
+"""The paper's experiments, each a list of runs.
+
+One grid serves them: systems × depths × repetitions per dataset, every run measured for whatever
+some target needs, so that no target trains what another has trained. Over-smoothing has a few runs
+of its own, because it measures more than the whole grid should carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from deepgat.analysis.graph_shape import graph_statistics
+from deepgat.data import list_datasets, load_graph
+from deepgat.data.catalogue.entries import find_entry
+from deepgat.errors import UserError, unknown_name
+from deepgat.lab.experiments.spec import AnalysisSpec, DataSpec, RunSpec
+from deepgat.training.recipes import recipe
+
+System = tuple[str, str]
+"""(model, score)."""
+
+SYSTEMS: tuple[System, ...] = (("deepgat", "dp"), ("deepgat", "sd"), ("gat", "dp"), ("gat", "sd"))
+ORACLE: System = ("oracle", "sum")
+TRAINED: Mapping[str, tuple[System, ...]] = {
+    "degradation": (("gat", "dp"), ("gat", "sd")),
+    "depth": SYSTEMS,
+    "table2": SYSTEMS,
+    "attention-kl": SYSTEMS,
+    "nearest-neighbor": (*SYSTEMS, ORACLE),
+    "over-smoothing": SYSTEMS,
+}
+"""Targets that need runs, and of which systems."""
+TARGETS = ("table1", *TRAINED, "lemmas")
+ALL = "all"
+
+TABLE1_DATASETS = ("cora", "citeseer", "cs", "physics", "flickr", "flickr-aane", "ppi",
+                   "ppi-rebuilt")  # fmt: skip
+DATASETS = TABLE1_DATASETS[2:]
+QUICK_DATASETS = ("csbm", "digits", "cora")
+DEPTHS, SHORT_DEPTHS, QUICK_DEPTHS = tuple(range(1, 16)), tuple(range(1, 10)), (2, 4, 8)
+SHORT = ("flickr", "flickr-aane", "ppi", "ppi-rebuilt")
+"""Datasets that the paper takes to 9 layers only."""
+REFERENCE_DEPTH = 2
+"""The network whose attention the deepest one's is compared with."""
+
+PROTOCOLS = ("authors", "honest")
+RATES = (0.05, 0.01, 0.005)
+"""Learning rates that the honest protocol chooses from, in every repetition on its validation."""
+ATTENTION_REPEATS = 3
+"""How many repetitions keep their attention, which is large."""
+MEASURES = ("layer-scores", "nearest-neighbor")
+SMOOTHING_MEASURES = ("layer-scores", "over-smoothing")
+SMOOTHING_DEPTHS, QUICK_SMOOTHING_DEPTHS = (2, 4, 8, 15), (2, 8)
+"""Depths whose every layer is measured, and the largest."""
+SMOOTHING_REPEATS, QUICK_SMOOTHING_REPEATS = 3, 1
+QUICK_MODEL = {"heads": 4}
+QUICK_TRAINING = {"epochs": 50, "patience": 20}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which part of the grid is run, and by which rules.
+
+    - ``authors``: their hyper-parameters, their one split, seeds differ in the initialisation.
+    - ``honest``: the paper's equations; random splits × seeds; the learning rate is chosen from
+      :data:`RATES` in every repetition, and everything chosen is chosen on validation nodes.
+    """
+
+    protocol: str
+    datasets: tuple[str, ...]
+    table1_datasets: tuple[str, ...]
+    layers: tuple[int, ...] | None
+    """None: as many as the paper, per dataset."""
+    seeds: tuple[int, ...]
+    splits: int
+    quick: bool
+    epochs: int | None = None
+    """The most epochs of a run; None: the recipe's own."""
+
+    def depths(self, dataset: str) -> tuple[int, ...]:
+        if self.layers is not None:
+            return self.layers
+        if self.quick:
+            return QUICK_DEPTHS
+        return SHORT_DEPTHS if dataset in SHORT else DEPTHS
+
+    def repeats(self, dataset: str) -> list[tuple[str, int]]:
+        """(split, seed) of every repetition."""
+        entry = find_entry(dataset)
+        splits = [entry.default_split]
+        if self.protocol == "honest" and not (entry.multi_label or dataset == "flickr"):
+            splits = [f"random:{number}" for number in range(self.splits)]
+        return [(split, seed) for seed in self.seeds for split in splits]
+
+    @property
+    def rates(self) -> tuple[float | None, ...]:
+        """Learning rates to choose from; None is the recipe's own."""
+        return RATES if self.protocol == "honest" and not self.quick else (None,)
+
+
+def make_plan(
+    protocol: str = "authors",
+    *,
+    quick: bool = False,
+    datasets: Sequence[str] | None = None,
+    layers: Sequence[int] | None = None,
+    seeds: Sequence[int] | None = None,
+    splits: int | None = None,
+    epochs: int | None = None,
+) -> Plan:
+    """A plan; what is left out is the paper's, or little enough for a laptop where ``quick``.
+
+    Datasets that are named are taken; those that are not are taken where they are at hand.
+    """
+    if protocol not in PROTOCOLS:
+        raise unknown_name("protocol", protocol, PROTOCOLS)
+    if layers is not None and (not layers or min(layers) < 1):
+        raise UserError(f"layers is {list(layers)}: expected numbers from 1 on")
+    if splits is not None and splits < 1:
+        raise UserError(f"splits is {splits}: expected 1 or more")
+    if epochs is not None and epochs < 1:
+        raise UserError(f"epochs is {epochs}: expected 1 or more")
+    if datasets is not None:
+        named = tuple(dict.fromkeys(find_entry(name).key for name in datasets))
+        trained = described = named
+    else:
+        here = {listing.key for listing in list_datasets() if listing.at_hand}
+        trained = tuple(n for n in (QUICK_DATASETS if quick else DATASETS) if n in here)
+        described = trained if quick else tuple(n for n in TABLE1_DATASETS if n in here)
+    several = protocol == "honest"
+    usual = (1 if several else 2) if quick else (2 if several else 5)
+    return Plan(
+        protocol,
+        trained,
+        described,
+        None if layers is None else tuple(sorted(set(layers))),
+        tuple(range(usual)) if seeds is None else tuple(dict.fromkeys(seeds)),
+        (2 if quick else 5) if splits is None else splits,
+        quick,
+        epochs,
+    )
+
+
+def target_names(target: str) -> tuple[str, ...]:
+    """The targets behind a name: itself, or all of them."""
+    if target not in (*TARGETS, ALL):
+        raise unknown_name("target", target, (*TARGETS, ALL))
+    return TARGETS if target == ALL else (target,)
+
+
+def target_specs(target: str, plan: Plan) -> list[RunSpec]:
+    """The runs that a target needs; none for those that train nothing."""
+    found: dict[RunSpec, None] = {}
+    for name in target_names(target):
+        for system in TRAINED.get(name, ()):
+            for dataset in plan.datasets:
+                if name == "nearest-neighbor" and find_entry(dataset).multi_label:
+                    continue  # it has no classes to err about
+                depths = plan.depths(dataset)
+                repeats = plan.repeats(dataset)
+                if name == "attention-kl":
+                    if REFERENCE_DEPTH not in depths:
+                        raise UserError(
+                            f"attention-kl compares with {REFERENCE_DEPTH} layers: --layers must "
+                            f"have {REFERENCE_DEPTH}"
+                        )
+                    depths, repeats = _ends(depths), repeats[:ATTENTION_REPEATS]
+                analysis = None
+                if name == "over-smoothing":
+                    depths, repeats = _measured(plan, depths, repeats)
+                    # attention is looked at where it is kept; the last layer's is small
+                    analysis = AnalysisSpec(SMOOTHING_MEASURES, attention="last")
+                for spec in _specs(plan, dataset, system, depths, repeats, analysis):
+                    found[spec] = None
+    return list(found)
+
+
+def _specs(
+    plan: Plan,
+    dataset: str,
+    system: System,
+    depths: Sequence[int],
+    repeats: Sequence[tuple[str, int]],
+    analysis: AnalysisSpec | None = None,
+) -> Iterator[RunSpec]:
+    """The runs of a system; None measures what the grid measures."""
+    preset = "authors" if plan.protocol == "authors" else "paper"
+    keeping = set(plan.repeats(dataset)[:ATTENTION_REPEATS])
+    for layers in depths:
+        for rate in plan.rates:
+            training: dict[str, Any] = {} if rate is None else {"lr": rate}
+            choices: dict[str, Any] = {"layers": layers}
+            if plan.quick:
+                training |= QUICK_TRAINING
+                choices |= QUICK_MODEL
+            if plan.epochs is not None:
+                training["epochs"] = plan.epochs
+            model, score = system
+            usual = recipe(
+                preset, model, score=score, dataset=dataset, training=training, **choices
+            )
+            for split, seed in repeats:
+                compared = layers in _ends(plan.depths(dataset)) and (split, seed) in keeping
+                of_grid = AnalysisSpec(
+                    MEASURES, attention="all" if compared and system != ORACLE else "none"
+                )
+                schedule = replace(usual.training, seed=seed)
+                yield RunSpec(DataSpec(dataset, split), usual.model, schedule, analysis or of_grid)
+
+
+def _measured(
+    plan: Plan, depths: Sequence[int], repeats: list[tuple[str, int]]
+) -> tuple[tuple[int, ...], list[tuple[str, int]]]:
+    """The depths and repetitions of over-smoothing: a few of the plan's."""
+    wanted = QUICK_SMOOTHING_DEPTHS if plan.quick else SMOOTHING_DEPTHS
+    count = QUICK_SMOOTHING_REPEATS if plan.quick else SMOOTHING_REPEATS
+    return tuple(sorted({*set(depths).intersection(wanted), max(depths)})), repeats[:count]
+
+
+def _ends(depths: Sequence[int]) -> tuple[int, ...]:
+    """The depths whose attention is compared: the paper's 2, and the largest."""
+    return tuple(dict.fromkeys((REFERENCE_DEPTH, max(depths))))
+
+
+def dataset_statistics(datasets: Sequence[str]) -> list[dict[str, Any]]:
+    """Table 1 of datasets: plain values, computed from the graphs."""
+    rows = []
+    for name in datasets:
+        data = load_graph(name)
+        found = graph_statistics([(graph.edge_index, graph.num_nodes) for graph in data.graphs])
+        rows.append(
+            {
+                "dataset": data.name,
+                "title": data.title,
+                "graphs": len(data.graphs),
+                "features": data.num_features,
+                "classes": data.num_classes,
+                **found._asdict(),
+                "printed": found.printed._asdict(),
+                "true": found.true._asdict(),
+            }
+        )
+    return rows
+
+
+def plan_values(plan: Plan) -> dict[str, Any]:
+    """The plan as plain values, for whoever reads the results later."""
+    return asdict(plan)

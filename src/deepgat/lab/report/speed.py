@@ -1,0 +1,108 @@
+"""Tables and a figure from the rows of ``deepgat bench``.
+
+``python -m deepgat.lab.report.speed FILE.json … [FIGURE.png]`` prints the tables as Markdown and
+draws the figure.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from deepgat.figures.style import COLORS, save_figure
+from deepgat.lab.report.layout import Table
+
+Row = dict[str, Any]
+TITLES = {
+    "layer": "One attention layer, 64 → 8 heads of 8, forward and backward",
+    "step": "A training step of 15 DeepGAT layers, each with its class loss",
+    "epoch": "An epoch of training at 15 layers, validation included",
+    "words": "First projection of a bag of words, X W and the gradient of W",
+    "growth": "Growth with the edges, the heads and the layers",
+    "depth": "A training step of many layers, activations kept or computed again",
+    "large": "One training step on a large random graph with hubs",
+    "files": "Reading a graph from nodes.csv and edges.csv, a node for every ten edges",
+}
+COLUMNS = {
+    "graph": "graph", "edges": "edges", "layers": "layers", "heads": "heads", "way": "way",
+    "milliseconds": "ms", "peak_megabytes": "peak MB", "megabytes_per_layer": "MB per layer",
+    "times_gatconv": "× GATConv", "times_plain": "× plain", "memory_times_plain": "memory × plain",
+    "times_dense": "× dense", "gather_bound_milliseconds": "gather bound ms",
+    "nanoseconds_per_edge": "ns per edge", "largest_degree": "largest degree",
+    "times_deepgat": "× deepgat's time",
+}  # fmt: skip
+OURS, THEIRS = COLORS[1], "0.72"
+
+
+def machine_name(record: Row) -> str:
+    """What the rows of one file were measured on."""
+    machine = record["machine"]
+    return str(machine.get("gpu") or f"{machine['threads']} cores, {machine['processor']}")
+
+
+def speed_tables(record: Row) -> list[Table]:
+    """A table per suite of one file of rows."""
+    tables = []
+    for suite, title in TITLES.items():
+        rows = [row for row in record["rows"] if row["suite"] == suite]
+        if rows:
+            shown = [key for key in COLUMNS if any(row.get(key) is not None for row in rows)]
+            cells = [[cell(row.get(key)) for key in shown] for row in rows]
+            name = f"{title} ({machine_name(record)})"
+            tables.append(Table(suite, name, [COLUMNS[key] for key in shown], cells))
+    return tables
+
+
+def speed_figure(records: list[Row]) -> Figure:
+    """Per machine: the time of a layer and the memory of a 15-layer step on the largest graph."""
+    figure = Figure(figsize=(9.0, 2.5 * len(records) + 0.4), dpi=150, layout="constrained")
+    axes = figure.subplots(len(records), 2, squeeze=False)
+    for record, (left, right) in zip(records, axes, strict=True):
+        _bars(left, _largest(record, "layer"), "milliseconds", "ms")
+        _bars(right, _largest(record, "step"), "peak_megabytes", "MB")
+        left.set_title(f"One layer, ms · {machine_name(record)}", loc="left", fontsize=9)
+        right.set_title("15-layer training step, peak MB", loc="left", fontsize=9)
+    return figure
+
+
+def _largest(record: Row, suite: str) -> list[Row]:
+    rows = [row for row in record["rows"] if row["suite"] == suite]
+    most = max((row["edges"] for row in rows), default=0)
+    return [row for row in rows if row["edges"] == most]
+
+
+def _bars(axes: Axes, rows: list[Row], key: str, unit: str) -> None:
+    shown = [row for row in rows if row[key]]
+    shown.sort(key=lambda row: row[key])
+    colors = [OURS if row["way"].startswith("deepgat") else THEIRS for row in shown]
+    bars = axes.barh([row["way"] for row in shown], [row[key] for row in shown], color=colors)
+    axes.bar_label(bars, [f"{cell(float(row[key]))} {unit}" for row in shown], padding=3, size=8)
+    axes.invert_yaxis()
+    axes.margins(x=0.22)
+    axes.tick_params(labelsize=8, left=False)
+    axes.set_xticks([])
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+
+
+def cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+if __name__ == "__main__":
+    files = [Path(name) for name in sys.argv[1:] if name.endswith(".json")]
+    found = [json.loads(path.read_text()) for path in files]
+    for each in found:
+        for table in speed_tables(each):
+            print(table.markdown())
+    for name in sys.argv[1:]:
+        if name.endswith(".png"):
+            save_figure(speed_figure(found), Path(name))

@@ -1,0 +1,341 @@
+"""A trained model in use: ``fit`` a graph, ``predict`` any graph, ``explain`` a node."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from deepgat.analysis import predicted_labels
+from deepgat.analysis.early_exit import ExitPolicy, choose_exits
+from deepgat.data import NodeDataset, load_graph
+from deepgat.data.transforms import SPLITS
+from deepgat.errors import UserError
+from deepgat.model_folder import load_run, save_run
+from deepgat.nn import AttentionStack, LayerOutputs
+from deepgat.nn.outputs import Until
+from deepgat.training.loop import Epoch, choose_device, prepare
+from deepgat.training.minibatch import in_chunks
+from deepgat.training.recipes import recipe, suited
+from deepgat.training.run import ModelCard, Run, train_once
+
+DECIDED = frozenset(("text", "drop", "structure", "scale"))
+"""Options for reading that decide what the features are: the model's."""
+
+
+def fit(
+    graph: NodeDataset | Data | str,
+    model: str | None = None,
+    *,
+    preset: str | None = None,
+    score: str | None = None,
+    seed: int = 0,
+    training: Mapping[str, Any] | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    **choices: Any,
+) -> Model:
+    """Train a model on a graph; the same numbers as ``deepgat train`` with the same settings.
+
+    Args:
+        graph: what ``load_graph`` returns or takes, or a PyG graph with ``x``, ``edge_index``,
+            ``y`` and the three masks.
+        model, preset, score, training, choices: as in :func:`deepgat.recipe`.
+        seed: of the weights and dropout.
+        on_epoch: called after every epoch.
+    """
+    data = as_dataset(graph)
+    plan = recipe(preset, model, score=score, dataset=data.name, training=training, **choices)
+    run = train_once(data, suited(plan, data, training or ()), seed, on_epoch)
+    return Model(run.model, run.card, run=run, dataset=data)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model says of every node of one graph: n nodes, C classes."""
+
+    labels: Tensor
+    """[n] classes, or [n, C] bool of independent labels."""
+    probabilities: Tensor
+    """[n, C]."""
+    layers: Tensor | None = None
+    """[n]: the layer whose prediction was taken, where prediction may stop early."""
+    computed: int | None = None
+    """How many layers were computed for that; all where some node was never sure."""
+
+    @property
+    def confidence(self) -> Tensor:
+        """[n]: the probability of the class; with independent labels that of the least sure one."""
+        if self.labels.dim() == 1:
+            return self.probabilities.max(1).values
+        sure = torch.where(self.labels, self.probabilities, 1 - self.probabilities)
+        return sure.min(1).values
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """One node: what every layer predicts for it, and whom it listens to in every layer."""
+
+    node: int
+    neighbors: Tensor
+    """[k] nodes u ∈ N_v, the node itself first."""
+    layers: dict[int, Tensor]
+    """{l: [k, C]}: the probabilities after layer l, of the node (row 0) and its neighbours."""
+    attention: Tensor
+    """[L, k]: α_vu of every layer, heads averaged; layer l compares the predictions of l − 1."""
+    label: int | None
+    """The node's own class where it is known."""
+
+    @property
+    def classes(self) -> dict[int, int]:
+        """{l: the class that layer l predicts for the node}."""
+        return {layer: int(shares[0].argmax()) for layer, shares in self.layers.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A trained network with what it was trained on."""
+
+    network: AttentionStack
+    card: ModelCard
+    run: Run | None = None
+    """How the training went; None for a model read from a folder."""
+    dataset: NodeDataset | None = None
+    """The graph of the training where it is at hand; else loaded by its name when needed."""
+
+    @staticmethod
+    def load(folder: str | os.PathLike[str]) -> Model:
+        """The model in a folder that ``save`` or ``deepgat train --out`` wrote."""
+        return Model(*load_run(folder))
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the model, its scores and its predictions as a new folder."""
+        if self.run is None:
+            raise UserError("this model was read from a folder: copy that folder")
+        return save_run(folder, self.run, self.training_data)
+
+    @cached_property
+    def training_data(self) -> NodeDataset:
+        """What the model was trained on."""
+        if self.dataset is not None:
+            return self.dataset
+        return self.card.load_data()
+
+    def data_for(
+        self, graph: str | None = None, split: str | None = None, **reading: Any
+    ) -> NodeDataset:
+        """A graph by its name or path, read as that of the training was; left out: that one.
+
+        The features of a graph of one's own are made as in training: its columns by name, numbers
+        scaled and gaps filled by the training's means, categories and words that the training had.
+        Its classes are taken by name too, and what the model does not know is unlabelled.
+        ``reading`` says how it is to be read otherwise than that of the training was.
+        """
+        card = self.card
+        for name in DECIDED.intersection(reading):
+            raise UserError(f"{name} was decided when the model was trained: leave it out")
+        same = graph is None or card.dataset in (graph, graph.lower(), os.path.abspath(graph))
+        if same and split is None and not reading:
+            return self.training_data
+        name = card.dataset if graph is None else graph
+        split = card.split if same and split is None else split
+        if not same and card.feature_names and card.feature_plan is None:
+            raise UserError(
+                "the model was saved before deepgat kept how columns become features: train it "
+                "again to predict for another graph"
+            )
+        data = load_graph(name, split, **(card.reading_by_plan() | reading))
+        return self._renamed(data) if card.feature_names else data
+
+    def _renamed(self, data: NodeDataset) -> NodeDataset:
+        """Another graph of one's own, its classes numbered as the model's."""
+        known, names = self.card.feature_names, list(data.feature_names)
+        if names != known:
+            missing = [name for name in known if name not in set(names)]
+            more = [name for name in names if name not in set(known)]
+            told = f"lacks {', '.join(missing[:5])}" if missing else f"has {', '.join(more[:5])}"
+            raise UserError(
+                f"{data.title} {told}, unlike the graph that the model was trained on: give it the "
+                "same features"
+            )
+        classes = tuple(self.card.class_names)
+        if data.class_names == classes:
+            return data
+        numbers = {name: k for k, name in enumerate(classes)}
+        place = torch.tensor([numbers.get(name, -1) for name in data.class_names] + [-1])
+        graph = data.graph.clone()
+        if data.multi_label:
+            here = (place[:-1] >= 0).nonzero().squeeze(1)
+            graph.y = torch.zeros(graph.num_nodes, len(classes))
+            graph.y[:, place[here]] = data.graph.y[:, here]
+            return replace(data, graphs=(graph,), class_names=classes)
+        graph.y = place[graph.y]  # −1, unlabelled, is the last
+        for part in SPLITS:
+            graph[f"{part}_mask"] = graph[f"{part}_mask"] & (graph.y >= 0)
+        return replace(data, graphs=(graph,), class_names=classes)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Micro-F1 on the training, validation and test nodes."""
+        if self.run is None:
+            raise UserError("this model was read from a folder: score it with evaluate")
+        return dict(self.run.evaluation.micro_f1)
+
+    def outputs(
+        self,
+        graph: NodeDataset | Data,
+        with_attention: bool = False,
+        until: Until | None = None,
+    ) -> LayerOutputs:
+        """All that every layer computes for one graph, on the CPU or wherever the model runs.
+
+        Labels of the graph's training nodes (``train_mask``) are known to the model, others not;
+        a graph without labels or masks has none that are. ``until`` may end the run early. A model
+        that was trained with mini-batches gives its logits alone, layer by layer in chunks, unless
+        the attention or an early end is asked for.
+        """
+        device = choose_device(self.card.training.device)
+        self.network.to(device).eval()
+        data = self._fitting(graph)
+        if self.network.needs_labels and bool((data.graph.y < 0).any()):
+            raise UserError("the oracle must be shown every label: it cannot predict any")
+        chunk = 0 if with_attention or until is not None else self.card.training.chunk
+        (inputs,) = prepare(self.network, data, torch.device("cpu") if chunk else device)
+        if chunk:
+            inputs = in_chunks(self.network, inputs, chunk, device)
+        with torch.no_grad():
+            if until is not None:
+                return inputs.run_until(self.network, until)
+            return inputs.run(self.network, with_attention)
+
+    def predict(
+        self, graph: NodeDataset | Data, early_exit: ExitPolicy | None = None
+    ) -> Predictions:
+        """The class of every node of this graph or any other with the same features.
+
+        ``early_exit`` takes every node's prediction from the first layer that is sure enough;
+        layers after the one where the last node became sure are not computed.
+        """
+        outputs = self.outputs(graph, until=None if early_exit is None else early_exit.until())
+        if early_exit is not None:
+            layers = {layer: each.float().cpu() for layer, each in outputs.layer_logits.items()}
+            shares, stopped = early_exit.apply(layers)
+            return Predictions(shares.argmax(1), shares, stopped, len(outputs.hidden))
+        logits = outputs.logits.float().cpu()
+        shares = logits.sigmoid() if self.card.multi_label else logits.softmax(1)
+        return Predictions(predicted_labels(logits, self.card.multi_label), shares)
+
+    def exit_policy(self, tolerance: float = 0.0) -> ExitPolicy:
+        """When prediction may stop, chosen on the validation nodes of the training data."""
+        if self.card.multi_label:
+            raise UserError("early exit needs one class per node: this model predicts labels")
+        if len(self.training_data.graphs) != 1:
+            raise UserError("early exit needs one graph of training: this model had several")
+        graph = self.training_data.graph
+        outputs = self.outputs(self.training_data)
+        nodes = graph.val_mask.nonzero().squeeze(1)
+        logits = {k: v.float().cpu()[nodes] for k, v in outputs.layer_logits.items()}
+        return choose_exits(logits, graph.y[nodes].cpu(), tolerance)
+
+    def explain(self, node: int, graph: NodeDataset | Data | None = None) -> Explanation:
+        """What every layer predicts for a node of a graph (left out: that of the training)."""
+        data = self._fitting(self.training_data if graph is None else graph)
+        n = data.graph.num_nodes
+        if not 0 <= node < n:
+            raise UserError(f"there is no node {node}: the graph's nodes run from 0 to {n - 1}")
+        outputs = self.outputs(data, with_attention=True)
+        edges = outputs.attention[0].edge_index.cpu()
+        into = (edges[1] == node).nonzero().squeeze(1)
+        others = edges[0, into]
+        order = torch.argsort((others != node).int(), stable=True)  # the node itself first
+        neighbors, into = others[order], into[order]
+        activation = torch.sigmoid if self.card.multi_label else _softmax
+        label = int(data.graph.y[node]) if data.graph.y.dim() == 1 else -1
+        return Explanation(
+            node,
+            neighbors,
+            {
+                layer: activation(logits.float().cpu()[neighbors])
+                for layer, logits in sorted(outputs.layer_logits.items())
+            },
+            torch.stack([each.weight.float().cpu()[into].mean(1) for each in outputs.attention]),
+            None if label < 0 else label,
+        )
+
+    def _fitting(self, graph: NodeDataset | Data) -> NodeDataset:
+        """The graph as a dataset of the classes that this model knows."""
+        card = self.card
+        data = graph if isinstance(graph, NodeDataset) else as_dataset(graph, card.num_classes)
+        found = data.graph
+        if found.num_features != card.num_features:
+            raise UserError(
+                f"the graph has {found.num_features} features per node but the model was trained "
+                f"with {card.num_features}: predict for a graph with the same features"
+            )
+        if data.num_edge_features != card.edge_features:
+            raise UserError(
+                f"the graph has {data.num_edge_features} features per edge but the model was "
+                f"trained with {card.edge_features}: give its edges the same columns"
+            )
+        if card.edge_weights and found.edge_weight is None:
+            raise UserError(
+                "the model was trained with weights of the edges: give these some too (1 each, if "
+                "all weigh the same)"
+            )
+        multi = found.y.dim() == 2
+        unusable = multi != card.multi_label or (
+            not multi and int(found.y.max()) >= card.num_classes
+        )
+        if unusable or (multi and found.y.size(1) != card.num_classes):
+            found = _without_labels(found, card.num_classes, card.multi_label)
+        return replace(
+            data,
+            graphs=(found,),
+            num_classes=card.num_classes,
+            multi_label=card.multi_label,
+        )
+
+
+def as_dataset(graph: NodeDataset | Data | str, num_classes: int | None = None) -> NodeDataset:
+    """A dataset from its name, or from a PyG graph, whose missing labels and masks are empty."""
+    if isinstance(graph, NodeDataset):
+        return graph
+    if isinstance(graph, str):
+        return load_graph(graph)
+    if not isinstance(graph, Data) or graph.x is None or graph.edge_index is None:
+        raise UserError(
+            f"graph is a {type(graph).__name__}: expected what load_graph returns, its name, or a "
+            "PyG graph with x and edge_index"
+        )
+    whole = graph.clone()
+    if whole.y is None:
+        whole.y = torch.full((graph.num_nodes,), -1)
+    for part in SPLITS:
+        if f"{part}_mask" not in whole:
+            whole[f"{part}_mask"] = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    multi = whole.y.dim() == 2
+    if num_classes is None:
+        num_classes = whole.y.size(1) if multi else int(whole.y.max()) + 1
+    return NodeDataset(
+        "graph", "the graph", (whole,), whole.num_features, num_classes, multi, "public"
+    )
+
+
+def _without_labels(graph: Data, num_classes: int, multi_label: bool) -> Data:
+    """Labels of another task are no labels of this one."""
+    bare = graph.clone()
+    n = graph.num_nodes
+    bare.y = torch.zeros(n, num_classes) if multi_label else torch.full((n,), -1)
+    for part in SPLITS:
+        bare[f"{part}_mask"] = torch.zeros(n, dtype=torch.bool)
+    return bare
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    return logits.softmax(-1)

@@ -1,0 +1,231 @@
+"""Trained models on disk: a folder of plain files, written whole or not at all.
+
+``model.safetensors`` holds the weights, ``model.json`` all that is needed to build the model and
+load its data again, ``metrics.json`` the scores and the training curve, ``predictions.csv`` one
+line per node. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+from contextlib import AbstractContextManager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch_geometric.data import Data
+
+from deepgat import files
+from deepgat.analysis import predicted_labels
+from deepgat.data import FeaturePlan, NodeDataset
+from deepgat.errors import UserError
+from deepgat.files import FolderKind, to_json, write_through, write_whole
+from deepgat.nn import AttentionStack, ModelSettings
+from deepgat.training.loop import Evaluation, TrainSettings
+from deepgat.training.run import ModelCard, Run, versions
+
+FORMAT = 1
+WEIGHTS = "model.safetensors"
+DESCRIPTION = "model.json"
+METRICS = "metrics.json"
+PREDICTIONS = "predictions.csv"
+FILES = (WEIGHTS, DESCRIPTION, METRICS, PREDICTIONS)
+
+
+MODEL_FOLDER = FolderKind("model", DESCRIPTION, FILES)
+
+CARD_TYPES = {
+    "dataset": str,
+    "split": str,
+    "num_features": int,
+    "num_classes": int,
+    "multi_label": bool,
+    "edge_features": int,
+    "edge_weights": bool,
+    "class_names": list,
+    "feature_names": list,
+    "reading": dict,
+}
+ADDED = {
+    "edge_features": 0, "edge_weights": False, "class_names": [], "feature_names": [],
+    "reading": {}, "feature_plan": None,
+}  # fmt: skip
+"""What models saved before there were graphs of one's own do not say."""
+RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
+"""What a table of runs shows."""
+
+
+__all__ = [
+    "FolderKind",
+    "check_can_write",
+    "is_model_folder",
+    "load_run",
+    "new_folder",
+    "save_run",
+    "saved_record",
+    "to_json",
+    "write_predictions",
+    "write_through",
+    "write_whole",
+]
+
+
+def new_folder(path: Path, kind: FolderKind = MODEL_FOLDER) -> AbstractContextManager[Path]:
+    """:func:`deepgat.files.new_folder`, of a model unless another kind is named."""
+    return files.new_folder(path, kind)
+
+
+def check_can_write(path: Path, kind: FolderKind = MODEL_FOLDER) -> None:
+    """:func:`deepgat.files.check_can_write`, of a model unless another kind is named."""
+    files.check_can_write(path, kind)
+
+
+def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> Path:
+    """Write a trained model, its scores and its predictions as one new folder."""
+    weights = save({name: t.detach().cpu() for name, t in run.model.state_dict().items()})
+    description = {
+        "format": FORMAT,
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        **run.card.to_dict(),
+        "versions": versions(),
+    }
+    with new_folder(Path(folder)) as target:
+        (target / WEIGHTS).write_bytes(weights)
+        (target / METRICS).write_text(to_json(run.record(with_curve=True), indent=1))
+        (target / DESCRIPTION).write_text(to_json(description, indent=1))
+        write_predictions(target / PREDICTIONS, dataset, run.evaluation)
+    return Path(folder)
+
+
+def load_run(folder: str | os.PathLike[str]) -> tuple[AttentionStack, ModelCard]:
+    """The model in a folder written by :func:`save_run`, on the CPU, and its card."""
+    folder = Path(folder)
+    card, digest = _read_description(folder)
+    try:
+        weights = (folder / WEIGHTS).read_bytes()
+    except OSError as error:
+        raise _damaged(folder, f"{WEIGHTS} cannot be read") from error
+    if hashlib.sha256(weights).hexdigest() != digest:
+        raise _damaged(folder, f"{WEIGHTS} is not the file that was saved")
+    try:
+        model = card.build()
+        model.load_state_dict(load(weights))
+    except (SafetensorError, RuntimeError, TypeError, ValueError) as error:
+        raise _damaged(folder, f"{WEIGHTS} does not fit the settings in {DESCRIPTION}") from error
+    return model.eval(), card
+
+
+def saved_record(folder: Path, card: ModelCard) -> dict[str, Any] | None:
+    """The record of a finished run of this very card in the folder, if there is one."""
+    try:
+        _, found = load_run(folder)
+        record = json.loads((folder / METRICS).read_text())
+    except (OSError, ValueError):  # UserError among them, and text that is no JSON or no text
+        return None
+    whole = isinstance(record, dict) and record.keys() >= RECORD_KEYS
+    same = whole and found == card and record["stopped"] != "interrupted"
+    return record if same else None
+
+
+def is_model_folder(folder: Path) -> bool:
+    return (folder / DESCRIPTION).is_file()
+
+
+def write_predictions(path: Path, dataset: NodeDataset, evaluation: Evaluation) -> None:
+    """One line per node: what it was used for, its label, the prediction, every probability.
+
+    Several labels of one node are joined by semicolons; an unknown label is left empty. Nodes and
+    classes of a user's own graph have their names; a name that a spreadsheet would take for a
+    formula gets an apostrophe before it.
+    """
+    names = list(dataset.class_names) or [str(c) for c in range(dataset.num_classes)]
+    columns = ["graph", "node", "part", "label", "prediction"]
+    columns += [f"p:{name}" if dataset.class_names else f"p{name}" for name in names]
+    ids = dataset.node_ids
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        pairs = zip(dataset.graphs, evaluation.logits, strict=True)
+        for number, (graph, logits) in enumerate(pairs):
+            probabilities = logits.sigmoid() if dataset.multi_label else logits.softmax(-1)
+            predictions = predicted_labels(logits, dataset.multi_label)
+            rows = zip(
+                _parts(graph),
+                _label_texts(graph.y, names),
+                _label_texts(predictions, names),
+                probabilities.tolist(),
+                strict=True,
+            )
+            for node, (part, label, prediction, shares) in enumerate(rows):
+                numbers = [f"{share:.6g}" for share in shares]
+                texts = [ids[node] if ids else str(node), part, label, prediction]
+                writer.writerow([number, *map(harmless, texts), *numbers])
+
+
+def harmless(text: str) -> str:
+    """A text for a CSV cell: one that spreadsheets would run as a formula gets an apostrophe."""
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return "'" + text
+    return text
+
+
+def _read_description(folder: Path) -> tuple[ModelCard, str]:
+    try:
+        text = (folder / DESCRIPTION).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{folder} is not a model folder: it has no readable {DESCRIPTION}; "
+            "make one with deepgat train DATASET --out DIR"
+        ) from error
+    try:
+        found = json.loads(text)
+        number = found["format"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise _damaged(folder, f"{DESCRIPTION} is not the JSON that was saved") from error
+    if number != FORMAT:
+        raise UserError(
+            f"{folder} has model format {number} but this deepgat reads format {FORMAT}: "
+            "upgrade deepgat, or train the model again"
+        )
+    try:
+        found = ADDED | found
+        if found["feature_plan"] is None and not found["feature_names"]:
+            found["feature_plan"] = []  # the catalogue's features come ready
+        plain = {field.name: found[field.name] for field in fields(ModelCard)}
+        for name, kind in CARD_TYPES.items():
+            if type(plain[name]) is not kind:
+                raise TypeError(f"{name} is {plain[name]!r}")
+        FeaturePlan.of(plain["feature_plan"] or [])  # which refuses what is none
+        plain["settings"] = ModelSettings(**plain["settings"])
+        plain["training"] = TrainSettings(**plain["training"])
+        return ModelCard(**plain), found["weights_sha256"]
+    except (KeyError, TypeError, UserError) as error:
+        raise _damaged(folder, f"{DESCRIPTION} lacks or misnames a setting ({error})") from error
+
+
+def _damaged(folder: Path, what: str) -> UserError:
+    return UserError(f"the model folder {folder} is damaged: {what}; train the model again")
+
+
+def _parts(graph: Data) -> list[str]:
+    """ "train", "val", "test" or nothing, per node."""
+    names = [""] * graph.num_nodes
+    for part in ("train", "val", "test"):
+        for node in graph[f"{part}_mask"].nonzero().view(-1).tolist():
+            names[node] = part
+    return names
+
+
+def _label_texts(labels: Any, names: list[str]) -> list[str]:
+    if labels.dim() == 1:
+        return ["" if label == -1 else names[label] for label in labels.tolist()]
+    return [";".join(names[c] for c in row.nonzero().view(-1).tolist()) for row in labels]

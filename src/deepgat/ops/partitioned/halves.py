@@ -1,0 +1,178 @@
+"""Attention over lists that come in two halves, one after the other, each by a run of its own.
+
+With out_i and L_i = log Σ exp(s) of half i alone, and L = log(exp L_1 + exp L_2),
+
+    out = exp(L_1 − L) out_1 + exp(L_2 − L) out_2.
+
+A weight is α_vu = exp(s_vu − L_v) in either half, and the backward pass of the kernels reads no
+more of its list than L_v and out_v (``kernels/attention.cpp``): given those of both halves
+together, it finds the gradients of the whole. The first half has a list for every node; the second
+for some of them, ``targets``, in its first rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deepgat.ops import attention, definition
+from deepgat.ops.neighbors import Neighbors
+from deepgat.ops.partitioned.lists import padded
+from deepgat.ops.score_forms import ScoreForm
+
+
+class Half(ABC):
+    """One half."""
+
+    @abstractmethod
+    def joined(self, other: Any, targets: Tensor) -> Tensor:
+        """out [n, H, D] of this first half and the second, of the same kind."""
+
+    @abstractmethod
+    def alone(self) -> Tensor:
+        """out [n, H, D] where there is no second."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelHalf(Half):
+    """One half by the kernels."""
+
+    out: Tensor
+    log_sum: Tensor
+    link: attention.Link
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(
+        lists: Neighbors,
+        form: ScoreForm,
+        bias: Tensor | None,
+        value: Tensor,
+        dropout: float = 0.0,
+        seed: Tensor | None = None,
+    ) -> KernelHalf:
+        link = attention.Link()
+        found = attention.run(lists, value, form, dropout=dropout, seed=seed, bias=bias, link=link)
+        return KernelHalf(*found, link, value.dtype)
+
+    def joined(self, other: KernelHalf, targets: Tensor) -> Tensor:
+        out: Tensor = _Join.apply(
+            self.link, other.link, targets, self.out, self.log_sum, other.out, other.log_sum
+        )
+        return out.to(self.dtype)
+
+    def alone(self) -> Tensor:
+        nothing = KernelHalf(self.out[:0], self.log_sum[:0], attention.Link(), self.dtype)
+        return self.joined(nothing, torch.empty(0, dtype=torch.long, device=self.out.device))
+
+
+class _Join(torch.autograd.Function):
+    """out_1 becomes out, in place; the links tell the halves' backward passes out and L."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        first: attention.Link,
+        second: attention.Link,
+        targets: Tensor,
+        out: Tensor,
+        log_sum: Tensor,
+        other: Tensor,
+        other_log_sum: Tensor,
+    ) -> Tensor:
+        count, heads = targets.numel(), out.size(1)
+        ctx.links, ctx.rows = (first, second), other.size(0)
+        log_sum = log_sum.clone()
+        by_head = log_sum.flatten(1)[:, :heads]
+        here, there = by_head[targets], other_log_sum.flatten(1)[:count, :heads]
+        both = torch.logaddexp(here, there)
+        by_head.index_copy_(0, targets, both)
+        total = _share(here, both, out[targets]) + _share(there, both, other[:count])
+        out.index_copy_(0, targets, total.to(out.dtype))
+        ctx.mark_dirty(out)
+        ctx.save_for_backward(out, log_sum, targets)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        out, log_sum, targets = ctx.saved_tensors
+        first, second = ctx.links
+        first.whole = out, log_sum
+        highest = torch.finfo(log_sum.dtype).max  # rows of no interest weigh exp(s − L) = 0
+        second.whole = (
+            padded(out[targets], ctx.rows),
+            padded(log_sum[targets], ctx.rows, highest),
+        )
+        return None, None, None, grad, None, padded(grad[targets], ctx.rows), None
+
+
+def _share(part: Tensor, both: Tensor, out: Tensor) -> Tensor:
+    """exp(L_i − L) out_i; 0 for a half of nothing but −inf, whose out_i is no number."""
+    weight = (part - both).exp().unsqueeze(-1)
+    return torch.where(weight > 0, weight * out, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceHalf(Half):
+    """One half in plain torch: Σ e_vu value_u and Σ e_vu, e_vu = exp(s_vu − top_v)."""
+
+    weighted: Tensor | None
+    total: Tensor
+    top: Tensor
+
+    @staticmethod
+    def of(
+        lists: Neighbors,
+        form: ScoreForm,
+        bias: Tensor | None = None,
+        value: Tensor | None = None,
+        dropout: float = 0.0,
+        seed: Tensor | None = None,
+    ) -> ReferenceHalf:
+        scores = definition.edge_scores(lists, form)
+        scores = scores if bias is None else scores + bias
+        with torch.no_grad():
+            top = torch.segment_reduce(scores.detach(), "max", offsets=lists.ptr, axis=0)
+            shift = top.masked_fill(top.isinf(), 0.0)
+        weights = (scores - definition.target_rows(shift, lists)).exp()
+        total = definition.sum_by_target(weights, lists)
+        if value is None:
+            return ReferenceHalf(None, total, top)
+        weights = weights.to(value.dtype)
+        if dropout:
+            assert seed is not None
+            mask = definition.dropout_mask(lists, value.size(1), dropout, seed)
+            weights = weights * mask.to(value.dtype)
+        return ReferenceHalf(definition.aggregate(lists, weights, value), total, top)
+
+    def joined(self, other: ReferenceHalf, targets: Tensor) -> Tensor:
+        return self.with_(other, targets).alone()
+
+    def alone(self) -> Tensor:
+        assert self.weighted is not None
+        return self.weighted / self.total.to(self.weighted.dtype).unsqueeze(-1)
+
+    def log_sums(self) -> Tensor:
+        """log Σ exp(s_vu): [n, H] or [n, 1]."""
+        return self.top + self.total.log()
+
+    def with_(self, other: ReferenceHalf, targets: Tensor) -> ReferenceHalf:
+        """Both halves as one."""
+        count = targets.numel()
+        here, there = self.top[targets], other.top[:count]
+        highest = torch.maximum(here, there)
+
+        def both(x: Tensor, y: Tensor) -> Tensor:
+            factors = (here - highest).exp(), (there - highest).exp()
+            one, two = (f.to(x.dtype).reshape(*f.shape, *(1,) * (x.dim() - 2)) for f in factors)
+            return x.index_copy(0, targets, one * x.index_select(0, targets) + two * y[:count])
+
+        weighted = None
+        if self.weighted is not None and other.weighted is not None:
+            weighted = both(self.weighted, other.weighted)
+        top = self.top.index_copy(0, targets, highest)
+        return ReferenceHalf(weighted, both(self.total, other.total), top)

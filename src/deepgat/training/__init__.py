@@ -1,0 +1,1 @@
+"""Training: settings, the loop, evaluation, self-training, mini-batches and resuming."""

@@ -1,0 +1,205 @@
+"""One run: a recipe applied to a dataset with one seed, and everything that came of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from deepgat.data import FeaturePlan, NodeDataset, load_graph
+from deepgat.distributed import PartDataset, Team
+from deepgat.errors import UserError
+from deepgat.files import to_json
+from deepgat.nn import AttentionStack, ModelSettings, build_model
+from deepgat.training.loop import Epoch, Evaluation, FitResult, TrainSettings, evaluate, fit
+from deepgat.training.recipes import Recipe
+from deepgat.training.resume import Progress
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What a trained model is: enough to build it, load its data and train it again."""
+
+    settings: ModelSettings
+    training: TrainSettings
+    dataset: str
+    split: str
+    num_features: int
+    num_classes: int
+    multi_label: bool
+    edge_features: int = 0
+    class_names: list[str] = field(default_factory=list)
+    """What the classes of a user's own graph are called."""
+    feature_names: list[str] = field(default_factory=list)
+    """What its features are called."""
+    reading: dict[str, Any] = field(default_factory=dict)
+    """The options that it was read with."""
+    edge_weights: bool = False
+    """Whether its edges have weights."""
+    feature_plan: list[dict[str, Any]] | None = field(default_factory=list)
+    """How its features were made of columns; None in models that were saved before it was kept."""
+
+    @staticmethod
+    def of(dataset: NodeDataset | PartDataset, recipe: Recipe) -> ModelCard:
+        return ModelCard(
+            recipe.model,
+            recipe.training,
+            dataset.name,
+            dataset.split,
+            dataset.num_features,
+            dataset.num_classes,
+            dataset.multi_label,
+            dataset.num_edge_features,
+            list(dataset.class_names),
+            list(dataset.feature_names),
+            dict(dataset.reading),
+            dataset.has_edge_weights,
+            [dict(item) for item in dataset.feature_plan],
+        )
+
+    def load_data(self) -> NodeDataset:
+        """The data that the model was trained for; refused where its classes have changed."""
+        data = load_graph(self.dataset, self.split, **self.reading_by_plan())
+        if list(data.class_names) != self.class_names:
+            raise UserError(
+                f"{data.title} has the classes {_some(data.class_names)}, but the model was "
+                f"trained for {_some(self.class_names)}: train it again"
+            )
+        return data
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        own = {"settings": self.settings.to_dict(), "training": self.training.to_dict()}
+        return asdict(self) | own
+
+    def reading_by_plan(self) -> dict[str, Any]:
+        """Options with which ``load_graph`` makes the features of a graph as in training."""
+        if self.feature_plan is None or not self.feature_names:  # an old model, or the catalogue's
+            return dict(self.reading)
+        return {**self.reading, "plan": FeaturePlan.of(self.feature_plan)}
+
+    def digest(self) -> str:
+        """A fingerprint of all of it."""
+        return hashlib.sha256(to_json(self.to_dict()).encode()).hexdigest()
+
+    def build(self) -> AttentionStack:
+        """A new model of this kind, its weights drawn from the seed."""
+        # On the CPU, whatever torch's default device: the same weights everywhere, and no GPU's
+        # random numbers touched.
+        with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.training.seed)
+            return build_model(
+                self.settings,
+                self.num_features,
+                self.num_classes,
+                self.multi_label,
+                self.edge_features,
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A trained model with its scores."""
+
+    card: ModelCard
+    model: AttentionStack
+    fitted: FitResult
+    evaluation: Evaluation
+
+    def record(self, with_curve: bool = False) -> dict[str, Any]:
+        """The run as plain values: what was run, what came out, and on what."""
+        record = {
+            "dataset": self.card.dataset,
+            "split": self.card.split,
+            "seed": self.card.training.seed,
+            "micro_f1": self.evaluation.micro_f1,
+            "loss": self.evaluation.loss,
+            "best_epoch": self.fitted.best.number,
+            "epochs": len(self.fitted.history),
+            "stopped": self.fitted.stopped,
+            "seconds": round(self.fitted.seconds, 3),
+            "model": self.card.settings.to_dict(),
+            "training": self.card.training.to_dict(),
+            "versions": versions(),
+            "hardware": hardware(self.card.training.device),
+        }
+        if with_curve:
+            record["curve"] = {
+                name: [getattr(epoch, name) for epoch in self.fitted.history]
+                for name in ("loss", "val_loss", "val_f1")
+            }
+        return record
+
+
+def train_once(
+    dataset: NodeDataset | PartDataset,
+    recipe: Recipe,
+    seed: int = 0,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    team: Team | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Draw the weights from the seed, train, and score once; test labels are read here only.
+
+    ``team`` and ``progress`` are as in :func:`deepgat.training.loop.fit`; the key of ``progress``
+    is set here, and the first process of a team writes it.
+    """
+    recipe = recipe._replace(training=replace(recipe.training, seed=seed))
+    card = ModelCard.of(dataset, recipe)
+    model = card.build()
+    if progress is not None:
+        writes = team is None or team.rank == 0
+        progress = replace(progress, key=card.digest(), writes=writes)
+    fitted = fit(model, dataset, recipe.training, on_epoch, team=team, progress=progress)
+    training = recipe.training
+    scores = evaluate(model, dataset, training.device, team, training.chunk)
+    return Run(card, model, fitted, scores)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
+def versions() -> dict[str, str]:
+    """What produced a result: this package, its commit where known, and what it runs on."""
+    found = {"python": platform.python_version()}
+    for name in ("deepgat", "torch", "torch_geometric", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # run from a source folder that is not installed
+            found[name] = "not installed"
+    commit = _commit()
+    return {**found, "commit": commit} if commit else found
+
+
+def hardware(device: str = "auto") -> str:
+    """The device in words."""
+    if torch.cuda.is_available() and device != "cpu":
+        return torch.cuda.get_device_name()
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+
+
+def _commit() -> str | None:
+    """The commit of the checkout this package runs from; None for an installed copy.
+
+    A copy of a checkout without its history can be told by the variable DEEPGAT_COMMIT.
+    """
+    if told := os.environ.get("DEEPGAT_COMMIT"):
+        return told
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():
+        return None
+    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()

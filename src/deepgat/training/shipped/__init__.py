@@ -1,0 +1,1 @@
+"""Settings that are shipped: one small TOML file each. See :mod:`deepgat.training.config_file`."""
