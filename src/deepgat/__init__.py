@@ -20,19 +20,25 @@ from deepgat.data import (
 from deepgat.errors import UserError
 from deepgat.model import Explanation, Model, Predictions, fit
 from deepgat.model_folder import load_run, save_run
-from deepgat.nn import (
+from deepgat.models import (
+    APPNP,
+    DAGNN,
     G2,
     GAT,
     GCN,
     GCNII,
+    JK,
+    MLP,
+    SAGE,
+    Deep,
     DeepGAT,
+    GraphClassifier,
+    LabelPropagation,
     LayerOutputs,
-    ModelSettings,
-    NeighborAttention,
-    OracleGAT,
-    build_model,
-    model_settings,
+    Network,
+    Oracle,
 )
+from deepgat.nn import NeighborAttention
 from deepgat.ops import Neighbors
 from deepgat.training.loop import Evaluation, FitResult, TrainSettings, evaluate
 from deepgat.training.recipes import Recipe, recipe
@@ -54,22 +60,30 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "APPNP",
+    "DAGNN",
     "G2",
     "GAT",
     "GCN",
     "GCNII",
+    "JK",
+    "MLP",
+    "SAGE",
+    "Deep",
     "DeepGAT",
     "DeepGATClassifier",
     "Evaluation",
     "Explanation",
     "FitResult",
+    "GraphClassifier",
+    "LabelPropagation",
     "LayerOutputs",
     "Model",
-    "ModelSettings",
     "NeighborAttention",
     "Neighbors",
+    "Network",
     "NodeDataset",
-    "OracleGAT",
+    "Oracle",
     "Predictions",
     "PropagateLabels",
     "Recipe",
@@ -77,7 +91,6 @@ __all__ = [
     "SplitNodes",
     "TrainSettings",
     "UserError",
-    "build_model",
     "evaluate",
     "fit",
     "from_networkx",
@@ -85,7 +98,6 @@ __all__ = [
     "from_pyg",
     "load_graph",
     "load_run",
-    "model_settings",
     "recipe",
     "save_run",
     "train_once",

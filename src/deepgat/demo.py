@@ -36,10 +36,10 @@ def demo_recipe(model: str, layers: int) -> Recipe:
     comes and goes with the seed; on this one it does not, which is why it is shown here.
     """
     return recipe(
-        "paper",
         model,
+        preset="paper",
         score="dp",
-        layers=layers,
+        num_layers=layers,
         heads=4,
         dropout=0.0,
         training={"lr": 0.01, "weight_decay": 5e-4, "epochs": 150, "patience": 50},

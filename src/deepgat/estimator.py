@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,17 @@ from deepgat.training.loop import evaluate
 from deepgat.training.recipes import Recipe, recipe, suited
 from deepgat.training.run import Run, train_once
 
+SETTINGS = (
+    "num_layers", "hidden_channels", "heads", "dropout", "attention_dropout", "norm", "residual",
+    "alpha", "theta", "sharpness",
+)  # fmt: skip
+"""Parameters that are settings of the system."""
+TRAINING = (
+    "lr", "weight_decay", "weight_decay_conv", "epochs", "patience", "monitor", "ema",
+    "self_training",
+)  # fmt: skip
+"""Parameters that are settings of the training."""
+
 
 class DeepGATClassifier(ClassifierMixin, BaseEstimator):
     """Classify the nodes of a graph, some of which are labelled.
@@ -46,12 +57,14 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
     nodes are held out, the graph stays whole.
 
     Args:
-        model, preset, attention: the system, its body and its score; as ``--model``, ``--preset``
-            and ``--score`` of ``deepgat train``; all None: ``deep``, 16 layers.
-        layers, hidden, heads, dropout: L, D, H and the share dropped (with ``deep`` more between
-            more than 16 layers); None: the preset's.
-        settings: any other model settings, ``{"norm": "layer"}``.
-        lr, weight_decay, epochs, patience, monitor: of the training; None: the preset's.
+        model, preset: the system, as ``--model`` and ``--preset`` of ``deepgat train``; None:
+            ``deep``, 16 layers.
+        num_layers, hidden_channels, heads, dropout, attention_dropout, norm, residual,
+            alpha, theta, sharpness: settings of the system, as ``deepgat models NAME`` lists them;
+            None: the system's own. One that the system does not have is refused.
+        attention: the setting ``score`` of deepgat and gat; ``score`` is a method here.
+        lr, weight_decay, weight_decay_conv, epochs, patience, monitor, ema, self_training: of the
+            training, as in :class:`~deepgat.TrainSettings`; None: the system's own.
         graph: (X, edge_index) or (X, edge_index, edge_weight), a PyG graph, or what
             ``load_graph`` returns. Shared by clones.
         validation_fraction: share of the labelled nodes kept for early stopping, by class, where
@@ -72,19 +85,27 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         model: str | None = None,
-        preset: str | None = None,
-        attention: str | None = None,
         *,
-        layers: int | None = None,
-        hidden: int | None = None,
+        preset: str | None = None,
+        num_layers: int | None = None,
+        hidden_channels: int | None = None,
         heads: int | None = None,
         dropout: float | None = None,
-        settings: Mapping[str, Any] | None = None,
+        attention_dropout: float | None = None,
+        norm: str | None = None,
+        residual: str | None = None,
+        attention: str | None = None,
+        alpha: float | None = None,
+        theta: float | None = None,
+        sharpness: float | None = None,
         lr: float | None = None,
         weight_decay: float | None = None,
+        weight_decay_conv: float | None = None,
         epochs: int | None = None,
         patience: int | None = None,
         monitor: str | None = None,
+        ema: float | None = None,
+        self_training: float | None = None,
         graph: Any = None,
         validation_fraction: float = 0.2,
         random_state: Any = None,
@@ -92,17 +113,25 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         self.model = model
         self.preset = preset
-        self.attention = attention
-        self.layers = layers
-        self.hidden = hidden
+        self.num_layers = num_layers
+        self.hidden_channels = hidden_channels
         self.heads = heads
         self.dropout = dropout
-        self.settings = settings
+        self.attention_dropout = attention_dropout
+        self.norm = norm
+        self.residual = residual
+        self.attention = attention
+        self.alpha = alpha
+        self.theta = theta
+        self.sharpness = sharpness
         self.lr = lr
         self.weight_decay = weight_decay
+        self.weight_decay_conv = weight_decay_conv
         self.epochs = epochs
         self.patience = patience
         self.monitor = monitor
+        self.ema = ema
+        self.self_training = self_training
         self.graph = graph
         self.validation_fraction = validation_fraction
         self.random_state = random_state
@@ -154,7 +183,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         if weight is not None:
             dataset.graph[WEIGHT] = torch.zeros(graph.num_nodes)
             dataset.graph[WEIGHT][slice(None) if rows is None else rows] = weight.float()
-        run = train_once(dataset, suited(self._recipe(), dataset), seed)
+        run = train_once(dataset, suited(self._recipe(), dataset, self._given(TRAINING)), seed)
         self.classes_ = labels.classes
         self.n_features_in_ = graph.num_features
         self._remember(run, dataset)
@@ -278,26 +307,20 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         return graph, None
 
     def _recipe(self) -> Recipe:
-        training = {
-            name: getattr(self, name)
-            for name in ("lr", "weight_decay", "epochs", "patience", "monitor")
-            if getattr(self, name) is not None
-        }
-        choices = {
-            name: getattr(self, name)
-            for name in ("layers", "hidden", "heads", "dropout")
-            if getattr(self, name) is not None
-        }
         made = recipe(
-            self.preset,
             self.model,
-            score=self.attention,
-            training={**training, "device": self.device},
-            **{**choices, **(self.settings or {})},
+            preset=self.preset,
+            training={**self._given(TRAINING), "device": self.device},
+            **self._given(SETTINGS),
+            **({} if self.attention is None else {"score": self.attention}),
         )
-        if made.model.model == "oracle":
+        if made.system == "oracle":
             raise UserError("the oracle is shown every label and cannot predict: choose another")
         return made
+
+    def _given(self, names: Sequence[str]) -> dict[str, Any]:
+        """Those of the parameters that are not None."""
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def _seed(self) -> int:
         """A whole number is the seed itself; else one is drawn, as scikit-learn does."""

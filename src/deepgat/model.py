@@ -19,8 +19,8 @@ from deepgat.data import NodeDataset, load_graph
 from deepgat.data.transforms import SPLITS
 from deepgat.errors import UserError
 from deepgat.model_folder import load_run, save_run
-from deepgat.nn import AttentionStack, LayerOutputs
-from deepgat.nn.outputs import Until
+from deepgat.models import LayerOutputs, Network
+from deepgat.models.outputs import Until
 from deepgat.training.loop import Epoch, choose_device, prepare
 from deepgat.training.minibatch import in_chunks
 from deepgat.training.recipes import recipe, suited
@@ -35,23 +35,22 @@ def fit(
     model: str | None = None,
     *,
     preset: str | None = None,
-    score: str | None = None,
     seed: int = 0,
     training: Mapping[str, Any] | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
-    **choices: Any,
+    **settings: Any,
 ) -> Model:
     """Train a model on a graph; the same numbers as ``deepgat train`` with the same settings.
 
     Args:
         graph: what ``load_graph`` returns or takes, or a PyG graph with ``x``, ``edge_index``,
             ``y`` and the three masks.
-        model, preset, score, training, choices: as in :func:`deepgat.recipe`.
+        model, preset, training, settings: as in :func:`deepgat.recipe`.
         seed: of the weights and dropout.
         on_epoch: called after every epoch.
     """
     data = as_dataset(graph)
-    plan = recipe(preset, model, score=score, dataset=data.name, training=training, **choices)
+    plan = recipe(model, preset=preset, dataset=data.name, training=training, **settings)
     run = train_once(data, suited(plan, data, training or ()), seed, on_epoch)
     return Model(run.model, run.card, run=run, dataset=data)
 
@@ -102,7 +101,7 @@ class Explanation:
 class Model:
     """A trained network with what it was trained on."""
 
-    network: AttentionStack
+    network: Network
     card: ModelCard
     run: Run | None = None
     """How the training went; None for a model read from a folder."""
@@ -145,11 +144,6 @@ class Model:
             return self.training_data
         name = card.dataset if graph is None else graph
         split = card.split if same and split is None else split
-        if not same and card.feature_names and card.feature_plan is None:
-            raise UserError(
-                "the model was saved before deepgat kept how columns become features: train it "
-                "again to predict for another graph"
-            )
         data = load_graph(name, split, **(card.reading_by_plan() | reading))
         return self._renamed(data) if card.feature_names else data
 
@@ -208,7 +202,7 @@ class Model:
         chunk = 0 if with_attention or until is not None else self.card.training.chunk
         (inputs,) = prepare(self.network, data, torch.device("cpu") if chunk else device)
         if chunk:
-            inputs = in_chunks(self.network, inputs, chunk, device)
+            inputs = in_chunks(inputs, chunk, device)
         with torch.no_grad():
             if until is not None:
                 return inputs.run_until(self.network, until)
@@ -250,6 +244,8 @@ class Model:
         if not 0 <= node < n:
             raise UserError(f"there is no node {node}: the graph's nodes run from 0 to {n - 1}")
         outputs = self.outputs(data, with_attention=True)
+        if not outputs.attention:
+            raise UserError(f"{self.card.system} has no attention to explain: it looks at no edges")
         edges = outputs.attention[0].edge_index.cpu()
         into = (edges[1] == node).nonzero().squeeze(1)
         others = edges[0, into]

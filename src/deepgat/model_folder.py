@@ -25,11 +25,11 @@ from deepgat.analysis import predicted_labels
 from deepgat.data import FeaturePlan, NodeDataset
 from deepgat.errors import UserError
 from deepgat.files import FolderKind, to_json, write_through, write_whole
-from deepgat.nn import AttentionStack, ModelSettings
+from deepgat.models import Network, find_system
 from deepgat.training.loop import Evaluation, TrainSettings
 from deepgat.training.run import ModelCard, Run, versions
 
-FORMAT = 1
+FORMAT = 2
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
 METRICS = "metrics.json"
@@ -40,6 +40,7 @@ FILES = (WEIGHTS, DESCRIPTION, METRICS, PREDICTIONS)
 MODEL_FOLDER = FolderKind("model", DESCRIPTION, FILES)
 
 CARD_TYPES = {
+    "system": str,
     "dataset": str,
     "split": str,
     "num_features": int,
@@ -50,12 +51,8 @@ CARD_TYPES = {
     "class_names": list,
     "feature_names": list,
     "reading": dict,
+    "feature_plan": list,
 }
-ADDED = {
-    "edge_features": 0, "edge_weights": False, "class_names": [], "feature_names": [],
-    "reading": {}, "feature_plan": None,
-}  # fmt: skip
-"""What models saved before there were graphs of one's own do not say."""
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""
 
@@ -102,7 +99,7 @@ def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> 
     return Path(folder)
 
 
-def load_run(folder: str | os.PathLike[str]) -> tuple[AttentionStack, ModelCard]:
+def load_run(folder: str | os.PathLike[str]) -> tuple[Network, ModelCard]:
     """The model in a folder written by :func:`save_run`, on the CPU, and its card."""
     folder = Path(folder)
     card, digest = _read_description(folder)
@@ -197,15 +194,12 @@ def _read_description(folder: Path) -> tuple[ModelCard, str]:
             "upgrade deepgat, or train the model again"
         )
     try:
-        found = ADDED | found
-        if found["feature_plan"] is None and not found["feature_names"]:
-            found["feature_plan"] = []  # the catalogue's features come ready
         plain = {field.name: found[field.name] for field in fields(ModelCard)}
         for name, kind in CARD_TYPES.items():
             if type(plain[name]) is not kind:
                 raise TypeError(f"{name} is {plain[name]!r}")
-        FeaturePlan.of(plain["feature_plan"] or [])  # which refuses what is none
-        plain["settings"] = ModelSettings(**plain["settings"])
+        FeaturePlan.of(plain["feature_plan"])  # which refuses what is none
+        plain["settings"] = find_system(plain["system"]).network.Config(**plain["settings"])
         plain["training"] = TrainSettings(**plain["training"])
         return ModelCard(**plain), found["weights_sha256"]
     except (KeyError, TypeError, UserError) as error:

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from deepgat.analysis.tracing import InputsOf, LeakPath, Relabel, Tracer
 from deepgat.errors import UserError
-from deepgat.nn import AttentionStack
+from deepgat.models import Network
 
 HIDDEN_PARTS = {"val": "validation", "test": "test"}
 
@@ -98,7 +98,7 @@ class LeakageReport:
 
 
 def check_leakage(
-    model: AttentionStack,
+    model: Network,
     inputs_of: InputsOf,
     y: Tensor,
     masks: Mapping[str, Tensor],

@@ -17,7 +17,8 @@ from deepgat.analysis.smoothing import (
     numerical_rank,
     rayleigh_quotient,
 )
-from deepgat.nn import Attention, LayerOutputs
+from deepgat.models import LayerOutputs
+from deepgat.nn import Attention
 from deepgat.ops import Neighbors, as_neighbors
 
 
@@ -60,7 +61,7 @@ def over_smoothing_profile(
     """The measures of every layer, from 0 (where it predicts) to L.
 
     Args:
-        outputs: of :meth:`AttentionStack.run` in evaluation mode, ``with_attention=True`` for the
+        outputs: of :meth:`Network.run` in evaluation mode, ``with_attention=True`` for the
             attention's part.
         edge_index: the graph it ran on.
         y: [n] classes with −1 for unknown, or [n, C] labels.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from deepgat.errors import UserError
-from deepgat.nn import AttentionStack
+from deepgat.models import Network
 from deepgat.ops import Features, Neighbors, SparseMatrix, as_features
 
 ROUNDING = 1e-12
@@ -23,7 +23,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class ModelInputs:
-    """What :meth:`AttentionStack.run` is given."""
+    """What :meth:`Network.run` is given."""
 
     x: Features
     neighbors: Neighbors
@@ -75,7 +75,7 @@ class Response:
 class Tracer:
     """The model on the true labels, to compare with what it does on others."""
 
-    def __init__(self, model: AttentionStack, inputs_of: InputsOf, y: Tensor) -> None:
+    def __init__(self, model: Network, inputs_of: InputsOf, y: Tensor) -> None:
         self.model = copy.deepcopy(model).double().eval().requires_grad_(False)
         self.inputs_of = inputs_of
         self.base = _in_double(inputs_of(y))

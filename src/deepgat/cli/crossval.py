@@ -10,18 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from deepgat.analysis import confidence_interval
-from deepgat.cli.parsing import parse_choices
+from deepgat.cli.parsing import parse_pairs
 from deepgat.cli.show import ERR, OUT, BatchProgress, percent, plain_table
 from deepgat.data.catalogue.graph_sets import load_graphs
 from deepgat.distributed import Team, launch
 from deepgat.model_folder import to_json
 from deepgat.training.cross_validation import Fold, cross_validate
 from deepgat.training.loop import Epoch
-from deepgat.training.recipes import recipe
+from deepgat.training.settings import TrainSettings
 
-GIN = "gin"
-BODY = {"norm": "batch", "hidden": 32, "heads": 1, "dropout": 0.0, "readout": "linear"}
-"""What small graphs ask for, where nothing else is said: GIN's width and norm."""
 TRAINING = {"lr": 0.01, "weight_decay": 0.0, "epochs": 200, "patience": 60}
 
 
@@ -32,10 +29,8 @@ def crossval(
     model: Annotated[
         str, typer.Option(help="gin, or a name of deepgat models: deepgat, gat, gcn, …")
     ] = "deepgat",
-    preset: Annotated[str | None, typer.Option(help="As in train; standard if left out.")] = None,
-    score: Annotated[str | None, typer.Option(help="As in train.")] = None,
     layers: Annotated[int, typer.Option(help="L, number of layers.")] = 4,
-    hidden: Annotated[int | None, typer.Option(help="D, width of one head.")] = None,
+    hidden: Annotated[int | None, typer.Option(help="Width of the layers; 32.")] = None,
     dropout: Annotated[float | None, typer.Option(help="Share of each layer's input.")] = None,
     choice: Annotated[
         list[str] | None,
@@ -67,21 +62,16 @@ def crossval(
     """
     if processes is not None and not Team.launched():
         sys.exit(launch.launch(processes, sys.argv[1:]))
-    given = {"lr": lr, "weight_decay": weight_decay, "epochs": epochs, "patience": patience}
-    training = {
-        **TRAINING,
-        **{k: v for k, v in given.items() if v is not None},
-        "device": device,
-        "self_training": 0.0,  # it is for the nodes of one graph
+    given: dict[str, Any] = {
+        "lr": lr,
+        "weight_decay": weight_decay,
+        "epochs": epochs,
+        "patience": patience,
     }
-    choices: dict[str, Any] = {**BODY} if preset is None else {}
-    if model == GIN:
-        choices["dropout"] = 0.5
-    own = {"hidden": hidden, "dropout": dropout}
-    choices |= parse_choices(choice or []) | {k: v for k, v in own.items() if v is not None}
-    body = "standard" if preset is None and (model == GIN or model in OWN_SCORES) else preset
-    name = "gcn" if model == GIN else model
-    plan = recipe(body, name, score=score, training=training, layers=layers, **choices)
+    training = TrainSettings(**{**TRAINING, **given, "device": device})
+    own = {"hidden_channels": hidden, "dropout": dropout}
+    settings: dict[str, Any] = {"num_layers": layers, **parse_pairs(choice or [], "--set")}
+    settings |= {k: v for k, v in own.items() if v is not None}
     data = load_graphs(dataset, attributes)
     team = Team.join(device) if Team.launched() else None
     first = team is None or team.rank == 0
@@ -89,12 +79,12 @@ def crossval(
     with BatchProgress(folds, quiet or not first) as bar:
 
         def on_epoch(number: int, epoch: Epoch) -> None:
-            bar.follow(f"fold {number}", number, plan.training.epochs)(epoch)
+            bar.follow(f"fold {number}", number, training.epochs)(epoch)
 
         try:
             runs = cross_validate(
-                data, plan, gin=model == GIN, pool=pool, count=folds, batch=batch, seed=seed,
-                on_epoch=on_epoch, team=team,
+                data, model, training, settings=settings, pool=pool, count=folds, batch=batch,
+                seed=seed, on_epoch=on_epoch, team=team,
             )  # fmt: skip
             for fold in runs:
                 done.append(fold)
@@ -104,7 +94,7 @@ def crossval(
                 ERR.print(f"interrupted after {len(done)} of {folds} folds")
     if done and first:
         if json:
-            typer.echo(to_json(_record(data.name, model, plan.model.layers, pool, done)), nl=False)
+            typer.echo(to_json(_record(data.name, model, layers, pool, done)), nl=False)
         else:
             _print(f"{model}, {layers} layers, {pool} pooling, on {data.name}", done)
     if team is not None:
@@ -112,9 +102,6 @@ def crossval(
         team.leave()
     if len(done) < folds:
         sys.exit(130)
-
-
-OWN_SCORES = ("deepgat", "gat", "gcn", "sage")
 
 
 def _record(name: str, model: str, layers: int, pool: str, done: list[Fold]) -> dict[str, Any]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from deepgat.errors import UserError, unknown_name
-from deepgat.nn import ModelSettings
-from deepgat.training.loop import TrainSettings
+from deepgat.models import find_system
+from deepgat.models.config import Config
+from deepgat.training.settings import TrainSettings
 
 PICTURES = (".png", ".pdf", ".svg")
-OWN_OPTIONS = ("model", "score", "layers")
-"""Settings that the command line always sets by their own options."""
+OWN_OPTIONS = {"num_layers": "layers", "hidden_channels": "hidden", "seed": "seeds"}
+"""Settings with an option of their own."""
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -36,43 +36,46 @@ def parse_numbers(text: str, option: str) -> list[int]:
     return list(dict.fromkeys(numbers))
 
 
-def parse_choices(texts: Sequence[str]) -> dict[str, Any]:
-    """["norm=layer", "bias=yes"] → typed model settings; unknown names are refused."""
-    types = ModelSettings.kinds()
-    choices: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals:
-            raise UserError(f"--set {text!r}: expected NAME=VALUE, for example --set norm=layer")
-        if name in OWN_OPTIONS:
-            raise UserError(f"--set {text!r}: say it as --{name} {value.strip()}")
-        if name not in types:
-            raise unknown_name("model setting", name, types)
-        choices[name] = _typed(name, value.strip(), types[name])
-    return choices
+def parse_settings(texts: Sequence[str], system: str | None) -> dict[str, Any]:
+    """["norm=layer", "bias=yes"] → typed settings of a system; unknown names are refused."""
+    found = find_system(system)
+    return parse_pairs(texts, "--set", found.network.Config, f"setting of {found.name}")
 
 
 def parse_training(texts: Sequence[str]) -> dict[str, Any]:
     """["batches=clusters", "clusters=64"] → typed training settings; unknown names are refused."""
-    types = {
-        setting.name: float if setting.default is None else type(setting.default)
-        for setting in fields(TrainSettings)
-    }
+    return parse_pairs(texts, "--train", TrainSettings, "training setting")
+
+
+def parse_pairs(
+    texts: Sequence[str], option: str, config: type[Config] | None = None, what: str = "setting"
+) -> dict[str, Any]:
+    """["name=value"] → typed values, by the fields of a configuration where one is given."""
+    kinds = None if config is None else config.kinds()
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        name = name.strip().replace("-", "_")
+        name, value = name.strip().replace("-", "_"), value.strip()
         if not equals:
-            raise UserError(
-                f"--train {text!r}: expected NAME=VALUE, for example --train batches=clusters"
-            )
-        if name == "seed":
-            raise UserError(f"--train {text!r}: say it as --seeds {value.strip()}")
-        if name not in types:
-            raise unknown_name("training setting", name, types)
-        found[name] = _typed(name, value.strip(), types[name], "--train")
+            raise UserError(f"{option} {text!r}: expected NAME=VALUE, for example norm=layer")
+        if name in OWN_OPTIONS:
+            raise UserError(f"{option} {text!r}: say it as --{OWN_OPTIONS[name]} {value}")
+        if kinds is not None and name not in kinds:
+            raise unknown_name(what, name, kinds)
+        kind = guessed(value) if kinds is None else kinds[name]
+        found[name] = _typed(name, value, kind, option)
     return found
+
+
+def guessed(text: str) -> type:
+    """What a text looks like: a whole number, a number, or a text."""
+    for kind in (int, float):
+        try:
+            kind(text)
+        except ValueError:
+            continue
+        return kind
+    return str
 
 
 def check_picture(path: Path | None) -> None:
@@ -81,17 +84,7 @@ def check_picture(path: Path | None) -> None:
         raise UserError(f"{path}: expected the name of a picture, ending in {', '.join(PICTURES)}")
 
 
-def head_width(width: int, heads: int) -> int:
-    """D = width / H, for those who think in whole layers."""
-    if heads < 1 or width < 1 or width % heads:
-        raise UserError(
-            f"--width {width} does not divide into {heads} heads: choose a multiple of {heads}, "
-            "or give the width of one head with --hidden"
-        )
-    return width // heads
-
-
-def _typed(name: str, value: str, kind: type, option: str = "--set") -> Any:
+def _typed(name: str, value: str, kind: type, option: str) -> Any:
     if kind is bool:
         if value.lower() not in ("yes", "no", "true", "false", "1", "0"):
             raise UserError(f"{option} {name}={value}: expected yes or no")

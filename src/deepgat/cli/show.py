@@ -15,7 +15,7 @@ from rich.table import Table
 from deepgat.analysis import confidence_interval
 from deepgat.data import Listing
 from deepgat.demo import DepthPoint
-from deepgat.nn import System
+from deepgat.models import System
 from deepgat.training.loop import Epoch, TrainSettings
 
 # What is printed names files and splits, which may hold brackets and colons: no markup, no emoji.
@@ -159,6 +159,21 @@ def model_table(rows: Sequence[tuple[System, Sequence[str]]]) -> Table:
         lines = [system.equation, system.paper, system.note]
         lines.append(f"--config {', '.join(settings)}" if settings else "")
         table.add_row(system.name, "\n".join(line for line in lines if line), end_section=True)
+    return table
+
+
+def settings_table(system: System) -> Table:
+    """A row per setting of a model: its default, and what it means."""
+    table = _table(f"Settings of {system.name}, for --set NAME=VALUE")
+    table.add_column("name", no_wrap=True)
+    table.add_column("default", no_wrap=True)
+    table.add_column("meaning")
+    for field in fields(system.config):
+        value, options = getattr(system.config, field.name), field.metadata["options"]
+        words = {True: "yes", False: "no"}
+        shown = words[value] if isinstance(value, bool) else str(value)
+        choices = f" ({', '.join(options)})" if options else ""
+        table.add_row(field.name, shown, field.metadata["meaning"] + choices)
     return table
 
 

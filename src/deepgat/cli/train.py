@@ -12,17 +12,17 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from deepgat.analysis import micro_f1
-from deepgat.cli.parsing import head_width, parse_choices, parse_seeds, parse_training
+from deepgat.cli.parsing import parse_seeds, parse_settings, parse_training
 from deepgat.cli.reading import ReadOption, load_data
 from deepgat.cli.show import ERR, OUT, epoch_progress, run_table, score_table
-from deepgat.data import NodeDataset, label_propagation
-from deepgat.distributed import PARALLEL, PartDataset, Team, launch, whole_labels
+from deepgat.data import NodeDataset
+from deepgat.distributed import PartDataset, Team, launch, whole_labels
 from deepgat.distributed.partition_folder import is_partition, read_description, read_part
-from deepgat.errors import UserError, unknown_name
+from deepgat.errors import UserError
 from deepgat.model_folder import check_can_write, is_model_folder, save_run, saved_record, to_json
-from deepgat.nn.presets import OF_THE_PAPER, resolve
-from deepgat.nn.systems import LABEL_PROPAGATION
-from deepgat.training.config_file import Config, read_config
+from deepgat.models import LabelPropagation
+from deepgat.models.registry import LABEL_PROPAGATION
+from deepgat.training.config_file import ConfigFile, read_config
 from deepgat.training.loop import MONITORS, choose_device
 from deepgat.training.recipes import Recipe, recipe, suited
 from deepgat.training.resume import Progress
@@ -49,30 +49,25 @@ def train(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="A name of deepgat models: deepgat (the default), gat, gcn, gcnii, …"),
-    ] = None,
-    score: Annotated[
-        str | None,
-        typer.Option(
-            help="dp or sd (gat also ad); row or symmetric (gcn); sum or softmax (oracle)."
-        ),
+        typer.Option(help="A name of deepgat models: deep (the default), deepgat, gat, gcnii, …"),
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
-            help="deep (the default): depth without loss. paper (the default with --model): the "
-            "paper's equations. authors: their code's choices. gcnii, g2, …: another system's "
-            "body around the model's score."
+            help="Of deepgat, gat and oracle: paper, the DeepGAT paper's equations, or authors, "
+            "the choices of their code."
         ),
     ] = None,
+    score: Annotated[
+        str | None, typer.Option(help="deepgat: dp or sd; gat: ad, dp or sd; oracle: sum, softmax.")
+    ] = None,
     layers: Annotated[
-        int | None, typer.Option(help="L, number of layers; 16 in deep, 2 in paper and authors.")
+        int | None, typer.Option(help="L, number of layers; left out: 16 in deep.")
     ] = None,
-    hidden: Annotated[int | None, typer.Option(help="D, width of one head.")] = None,
+    hidden: Annotated[
+        int | None, typer.Option(help="Width of a hidden layer, or of each of its heads.")
+    ] = None,
     heads: Annotated[int | None, typer.Option(help="H, heads of the hidden layers.")] = None,
-    width: Annotated[
-        int | None, typer.Option(help="Width of a hidden layer, H·D, instead of --hidden.")
-    ] = None,
     dropout: Annotated[
         float | None, typer.Option(help="Share of each layer's input; deep: less beyond 16 layers.")
     ] = None,
@@ -81,7 +76,8 @@ def train(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Any model setting, e.g. --set norm=layer; repeatable.",
+            help="Any setting of the model, e.g. --set norm=layer; repeatable. deepgat models NAME "
+            "lists them.",
         ),
     ] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of Adam.")] = None,
@@ -145,10 +141,6 @@ def train(
         int | None,
         typer.Option(help="Train by so many processes: same result, less memory in each."),
     ] = None,
-    parallel: Annotated[
-        str,
-        typer.Option(help="What the processes divide: parts of the graph, or the layers' heads."),
-    ] = "parts",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
@@ -159,12 +151,10 @@ def train(
 
     Example: deepgat train cora
 
-    Example: deepgat train cs --preset authors --layers 15 --seeds 0-4
+    Example: deepgat train cs --model deepgat --preset authors --layers 15 --seeds 0-4
 
     Example: deepgat train --config gcnii-cora --seeds 0-9
     """
-    if parallel not in PARALLEL:
-        raise unknown_name("way to divide the work", parallel, PARALLEL)
     if processes is not None and not Team.launched():
         sys.exit(launch.launch(processes, sys.argv[1:]))
     all_seeds = parse_seeds(seeds)
@@ -174,16 +164,11 @@ def train(
     dataset, split = _data_of(file, dataset, split)
     folder = Path(dataset) if is_partition(dataset) else None
     if folder is not None:
-        if parallel != "parts":
-            raise UserError(f"{folder} is divided into parts: leave --parallel {parallel} away")
         dataset, split = _partitioned(folder, split, read)
-    choices = dict(file.model) if file is not None else {}
-    model = choices.pop("model", None) if model is None else model
-    score = choices.pop("score", None) if score is None else score
-    preset = file.preset if preset is None and file is not None else preset
-    choices |= parse_choices(choice or [])
-    given = {"layers": layers, "hidden": hidden, "heads": heads, "dropout": dropout}
-    choices |= _given(given)
+    model, preset, choices = _system_of(file, model, preset)
+    choices |= parse_settings(choice or [], model)
+    given = {"num_layers": layers, "hidden_channels": hidden, "heads": heads, "dropout": dropout}
+    choices |= _given({**given, "score": score})
     training = {
         "lr": lr,
         "weight_decay": weight_decay,
@@ -203,22 +188,18 @@ def train(
     if model == LABEL_PROPAGATION:
         if Team.launched():
             raise UserError("label-propagation trains nothing: run it without --processes")
-        named = {"preset": preset, "score": score, "width": width, **choices, **changes}
-        hops = _hops(_given(named))
+        if odd := sorted(changes.keys() - {"device"}):
+            raise UserError(f"label-propagation trains nothing: leave {odd[0]} out")
+        hops = recipe(model, preset=preset, **choices).settings.to_dict()["num_layers"]
         _propagate_labels(load_data(dataset, split, read), hops, out, json)
         return
-    plan = recipe(preset, model, score=score, dataset=dataset.lower(), training=changes, **choices)
-    if width is not None:
-        if hidden is not None:
-            raise UserError("--width and --hidden say the same thing twice: give one of them")
-        each = head_width(width, plan.model.heads)
-        plan = plan._replace(model=replace(plan.model, hidden=each))
+    plan = recipe(model, preset=preset, dataset=dataset.lower(), training=changes, **choices)
     folders = _folders(out, all_seeds)
     for option, given_to in (("--resume", resume), ("--save-every", save_every)):
         if out is None and given_to:
             raise UserError(f"{option} needs --out: it keeps and finds runs there")
     choose_device(plan.training.device)  # refused now rather than after the loading
-    team = Team.join(plan.training.device, parallel) if Team.launched() else None
+    team = Team.join(plan.training.device) if Team.launched() else None
     data: NodeDataset | PartDataset
     if folder is None:
         data = load_data(dataset, split, read, team is None or team.rank == 0)
@@ -239,7 +220,7 @@ def train(
                 typer.echo(to_json(record), nl=False)
     finally:  # a run that fails must not take the finished ones with it
         if records and not json:
-            OUT.print(run_table(_title(data, plan, resolve(model, preset)[1]), records))
+            OUT.print(run_table(_title(data, plan), records))
             if out is not None:
                 OUT.print(f"saved to {out}", soft_wrap=True)
     if team is not None:
@@ -250,7 +231,20 @@ def train(
         sys.exit(130)
 
 
-def _data_of(file: Config | None, dataset: str | None, split: str | None) -> tuple[str, str | None]:
+def _system_of(
+    file: ConfigFile | None, model: str | None, preset: str | None
+) -> tuple[str | None, str | None, dict[str, Any]]:
+    """The system, its preset and its settings: the command line's, else the file's."""
+    if file is None:
+        return model, preset, {}
+    if model is not None and model != file.system:
+        return model, preset, {}  # the file's settings are of another system
+    return file.system, file.preset if preset is None else preset, dict(file.settings)
+
+
+def _data_of(
+    file: ConfigFile | None, dataset: str | None, split: str | None
+) -> tuple[str, str | None]:
     """The dataset and the split: the command line's, else the file's."""
     if file is None:
         if dataset is None:
@@ -339,15 +333,6 @@ def _run_all(
             return
 
 
-def _hops(settings: dict[str, Any]) -> int:
-    """The one setting that label propagation has, by its name for networks."""
-    if odd := sorted(settings.keys() - {"layers", "device"}):
-        raise UserError(
-            f"label-propagation has no setting {odd[0]!r}: it takes --layers, the number of hops"
-        )
-    return int(settings.get("layers", 2))
-
-
 def _propagate_labels(data: NodeDataset, hops: int, out: Path | None, json: bool) -> None:
     """Label propagation by itself: nothing is trained, --layers is the number of hops."""
     if out is not None:
@@ -355,15 +340,16 @@ def _propagate_labels(data: NodeDataset, hops: int, out: Path | None, json: bool
     if data.multi_label:
         raise UserError(f"label-propagation needs one class per node; {data.title} has labels")
     graph = data.graph
-    scores = label_propagation(graph.edge_index, graph.y, graph.train_mask, data.num_classes, hops)
+    propagate = LabelPropagation(hops, data.num_classes)
+    scores = propagate(graph.edge_index, graph.y, graph.train_mask)
     found = {
         part: float(micro_f1(scores[mask], graph.y[mask]))
         for part in ("train", "val", "test")
         if (mask := graph[f"{part}_mask"]).any()
     }
     if json:
-        record = {"dataset": data.name, "split": data.split, "model": LABEL_PROPAGATION,
-                  "hops": hops, "micro_f1": found}  # fmt: skip
+        record = {"dataset": data.name, "split": data.split, "system": LABEL_PROPAGATION,
+                  "settings": {"num_layers": hops}, "micro_f1": found}  # fmt: skip
         typer.echo(to_json(record), nl=False)
         return
     title = f"micro-F1 (%) on {data.title}, split {data.split}"
@@ -387,12 +373,13 @@ def _folders(out: Path | None, seeds: list[int]) -> list[Path | None]:
     return list(folders)
 
 
-def _title(data: NodeDataset | PartDataset, plan: Recipe, preset: str) -> str:
-    settings = plan.model
-    body = "" if preset in OF_THE_PAPER else f" in {preset}"
+def _title(data: NodeDataset | PartDataset, plan: Recipe) -> str:
+    settings = plan.settings.to_dict()
+    score = f" {settings['score']}" if "score" in settings else ""
+    layers = settings["num_layers"]
     return (
-        f"micro-F1 (%) of {settings.model} {settings.score}{body}, {settings.layers} "
-        f"layer{'s' if settings.layers > 1 else ''}, on {data.title}, split {data.split}"
+        f"micro-F1 (%) of {plan.system}{score}, {layers} layer{'s' if layers > 1 else ''}, "
+        f"on {data.title}, split {data.split}"
     )
 
 

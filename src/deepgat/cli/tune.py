@@ -9,12 +9,11 @@ from typing import Annotated
 
 import typer
 
-from deepgat.cli.parsing import parse_choices, parse_seeds
+from deepgat.cli.parsing import parse_seeds, parse_settings
 from deepgat.cli.reading import ReadOption, load_data
 from deepgat.cli.show import ERR, OUT, BatchProgress, percent, plain_table
 from deepgat.errors import UserError
 from deepgat.model_folder import to_json, write_whole
-from deepgat.nn.presets import resolve
 from deepgat.training.loop import Epoch, choose_device
 from deepgat.training.recipes import recipe, suited
 from deepgat.training.tuning import Found, Search, Trial, as_config, search
@@ -26,7 +25,6 @@ def tune(
     ],
     model: Annotated[str | None, typer.Option(help="A name of deepgat models.")] = None,
     preset: Annotated[str | None, typer.Option(help="Where the search starts.")] = None,
-    score: Annotated[str | None, typer.Option(help="The model's score; as in train.")] = None,
     layers: Annotated[int | None, typer.Option(help="L, number of layers; kept.")] = None,
     depths: Annotated[
         str | None, typer.Option(metavar="A-B", help="Choose the number of layers too, as in 2-16.")
@@ -62,16 +60,15 @@ def tune(
     Example: deepgat tune cora --layers 8 --trials 50 --out best.toml
     """
     plan = recipe(
-        preset,
         model,
-        score=score,
+        preset=preset,
         dataset=dataset.lower(),
         training={
             "device": device,
             **{k: v for k, v in (("epochs", epochs), ("patience", patience)) if v is not None},
         },
-        **parse_choices(choice or []),
-        **({} if layers is None else {"layers": layers}),
+        **parse_settings(choice or [], model),
+        **({} if layers is None else {"num_layers": layers}),
     )
     all_seeds, range_of_depths = tuple(parse_seeds(seeds)), _depths(depths, layers)
     choose_device(device)
@@ -100,7 +97,7 @@ def tune(
             )
             sys.exit(130)
     if out is not None:
-        write_whole(out, as_config(found, data, resolve(model, preset)[1]))
+        write_whole(out, as_config(found, data))
     if json:
         typer.echo(to_json(_record(found)), nl=False)
     else:

@@ -2,7 +2,7 @@
 
 from deepgat.data.catalogue.load import Listing, is_path, list_datasets, load_graph
 from deepgat.data.dataset import NodeDataset
-from deepgat.data.label_features import label_propagation, propagate_labels
+from deepgat.data.label_features import propagate_labels
 from deepgat.data.splits import Split, parse_split
 from deepgat.data.synthetic import class_regular_graph, csbm_graph, digits_graph
 from deepgat.data.tables import (
@@ -35,7 +35,6 @@ __all__ = [
     "from_pandas",
     "from_pyg",
     "is_path",
-    "label_propagation",
     "list_datasets",
     "load_graph",
     "parse_split",

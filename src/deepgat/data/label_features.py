@@ -1,4 +1,4 @@
-"""Label propagation without a node's own label: z = rm_diag(Â^k) Y, and a classifier made of it.
+"""Propagated labels without a node's own: z = rm_diag(Â^k) Y.
 
 N_v holds the sources of the edges into v, and v itself once: self-loops of the input are removed,
 repeated edges count once, then one self-loop is added per node. Â_vu = 1/|N_v| for u ∈ N_v,
@@ -196,25 +196,3 @@ def propagate_labels(
     if first == "neighbor-counts":
         z[:, 0] = near.others @ Y
     return torch.from_numpy(z).to(y_one_hot.device)
-
-
-def label_propagation(
-    edge_index: Tensor, y: Tensor, train_mask: Tensor, num_classes: int, hops: int
-) -> Tensor:
-    """Class scores rm_diag(Â^hops) Y [n, C] float64: label propagation as a classifier by itself.
-
-    A node that no label reaches gets the class frequencies of the training nodes (of the *other*
-    ones, if it is a training node itself, so that no score depends on the node's own label; of
-    all classes alike if there is no other).
-    """
-    if hops < 1:
-        raise UserError(f"label propagation needs at least one hop, not {hops}")
-    Y = one_hot_labels(y, train_mask, num_classes)
-    if not bool(Y.any()):
-        raise UserError("label propagation needs at least one labelled training node")
-    near = neighborhoods(edge_index, len(y))
-    scores = torch.from_numpy(power_without_diagonal(near, Y.cpu().numpy(), hops)).to(y.device)
-    others = Y.sum(dim=0) - Y
-    total = others.sum(dim=1, keepdim=True)
-    frequencies = torch.where(total == 0, 1 / num_classes, others / total.clamp(min=1))
-    return torch.where(scores.any(dim=1, keepdim=True), scores, frequencies)

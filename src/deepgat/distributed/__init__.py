@@ -2,17 +2,14 @@
 
 from deepgat.distributed.dataset import PartDataset, cut_dataset, part_of, whole_labels
 from deepgat.distributed.halo import LivePart
-from deepgat.distributed.heads import LiveHeads
 from deepgat.distributed.partition import METHODS, has_metis, owners
 from deepgat.distributed.parts import GraphPart, cut
-from deepgat.distributed.team import PARALLEL, LostTeamError, Team
+from deepgat.distributed.team import LostTeamError, Team
 from deepgat.distributed.whole import WholeGraphs, dealt
 
 __all__ = [
     "METHODS",
-    "PARALLEL",
     "GraphPart",
-    "LiveHeads",
     "LivePart",
     "LostTeamError",
     "PartDataset",

@@ -12,9 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from deepgat.errors import UserError, unknown_name
-
-PARALLEL = ("parts", "heads")
+from deepgat.errors import UserError
 
 _SMALL = 4096
 """Numbers up to which a sum is made by sending everything to everyone."""
@@ -49,16 +47,11 @@ class Team:
     Attributes:
         rank, size: this process's number, from 0, and how many there are.
         device: where this process computes.
-        parallel: what is divided among them, one of ``PARALLEL``: the nodes of the graph
-            ("parts"), or the heads of the layers.
-        sent: bytes that this process sent to others for rows of neighbours, or for outputs of
-            heads, so far.
+        sent: bytes that this process has sent to others for rows of neighbours.
     """
 
-    def __init__(self, rank: int, size: int, device: torch.device, parallel: str = "parts") -> None:
-        if parallel not in PARALLEL:
-            raise unknown_name("way to divide the work", parallel, PARALLEL)
-        self.rank, self.size, self.device, self.parallel = rank, size, device, parallel
+    def __init__(self, rank: int, size: int, device: torch.device) -> None:
+        self.rank, self.size, self.device = rank, size, device
         self.sent = 0
 
     @staticmethod
@@ -67,7 +60,7 @@ class Team:
         return dist.is_available() and dist.is_torchelastic_launched()
 
     @staticmethod
-    def join(device: str = "auto", parallel: str = "parts") -> Team:
+    def join(device: str = "auto") -> Team:
         """Meet the other processes that torchrun started; NCCL on GPUs, gloo on CPUs."""
         local = int(os.environ.get("LOCAL_RANK", "0"))
         beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -93,7 +86,7 @@ class Team:
                 world_size=size,
                 timeout=_TIMEOUT,
             )
-        return Team(dist.get_rank(), dist.get_world_size(), where, parallel)
+        return Team(dist.get_rank(), dist.get_world_size(), where)
 
     def leave(self) -> None:
         """Part from the others; none of them may be waiting for this one."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,17 +13,14 @@ from deepgat import ops
 from deepgat.errors import UserError
 from deepgat.nn.checkpoint import remade
 from deepgat.nn.scores import (
-    EVERY_HEAD,
+    AdditiveScore,
     ClassScore,
     HeadShape,
     Score,
     ScoreFactory,
     ScoreInputs,
 )
-from deepgat.ops import Features, HeadShare, Neighbors, Normalization
-
-ClassHead: TypeAlias = Callable[[Features, Tensor | None], Tensor]
-"""(features [n, d], z [n, C] or None) → class logits [n, H, C], or [n, 1, C] for all heads."""
+from deepgat.ops import Features, Neighbors, Normalization
 
 
 class Attention(NamedTuple):
@@ -41,52 +37,58 @@ class ConvOutput(NamedTuple):
 
     out: Tensor
     """[n, H·D], or [n, D] with averaged heads."""
-    class_logits: Tensor | None
+    class_logits: Tensor | None = None
     """The class prediction the attention came from, [n, H, C]; None without one."""
-    attention: Attention | None
+    attention: Attention | None = None
     """On request only."""
 
 
 class NeighborAttention(nn.Module):
-    r"""A graph convolution whose neighbours are weighed by a score.
+    r"""A graph convolution that weighs neighbours by a score.
 
     .. math::
         \mathbf{x}'_v = \sum_{u \in N_v} \alpha_{vu} \mathbf{W}_2 \mathbf{x}_u + \mathbf{b},
         \qquad \alpha_{vu} = \frac{\exp s(v, u)}{\sum_{w \in N_v} \exp s(v, w)}
 
-    per head, the heads concatenated or averaged. N_v contains v itself: self-loops are added,
-    repeated edges count once. With :class:`~deepgat.nn.ClassScore`, DeepGAT's, the layer first
-    predicts the class of every node, p_v = W₁(x_v ‖ z_v), and s(v, u) compares the predictions
-    of v and u.
+    per head, the heads concatenated or averaged. It takes the place of
+    :class:`torch_geometric.nn.GATConv`, whose arguments it shares. With ``num_classes`` the score
+    is DeepGAT's: the layer first predicts the class of every node, p_v = W₁(x_v ‖ z_v), and
+    s(v, u) compares the predictions of v and u. Without it the score is GAT's.
 
     Args:
         in_channels: d, width of the input.
         out_channels: D, width of each head's output.
         heads: H.
-        score: makes the score from the layer's shape: ``ClassScore``, ``AdditiveScore``, …
-            (see :mod:`deepgat.nn.scores`).
-        num_classes: C; needed by scores that compare class predictions.
-        label_channels: width of ``label_features``, z, which only W₁ reads.
         concat: concatenate the heads ([n, H·D]) or average them ([n, D]).
+        negative_slope: of LeakyReLU in GAT's score.
+        dropout: share of the attention weights α dropped in training.
+        add_self_loops: every node attends to itself. Without it a node attends to itself only
+            where ``edge_index`` says so, and a node without incoming edges receives 0.
+        edge_dim: width of ``edge_attr``; a linear map of it joins the score of each head.
         bias: learn b.
-        attention_dropout: share of the weights α dropped in training.
-        normalization: over N_v (``ROW``) or ``SYMMETRIC``.
-        project: multiply by W₂ before summing; without it x itself is summed, its channels
-            divided among the heads (d = H·D, heads concatenated), and there is no W₂.
-        own_class_head: learn W₁ where the score asks for class predictions; without it they come
-            from the ``class_head`` given to :meth:`run`.
+        residual: add W' x_v + b', a learnt skip connection.
+        score: another score, made from the layer's shape; see :mod:`deepgat.nn.scores`.
+        num_classes: C, for scores that compare class predictions.
+        label_channels: width of ``label_features``, z, which only W₁ reads.
         class_bias: learn a bias in W₁.
-        edge_channels: width of ``edge_attr``; a linear map of it joins the score of each head.
+        normalization: "row", over N_v, or "symmetric".
+        project: multiply by W₂ before summing. Without it the layer sums x itself, its channels
+            divided among the heads (d = H·D, heads concatenated), and has no W₂.
 
     Shapes:
         x [n, d], dense or sparse (``torch.sparse_csr``/``sparse_coo`` or an
-        :class:`~deepgat.ops.SparseMatrix`); edge_index [2, ·] as in PyG, or
-        :class:`~deepgat.ops.Neighbors` built once; out [n, H·D] or [n, D].
+        :class:`~deepgat.ops.SparseMatrix`); edge_index [2, ·] or an
+        :class:`~torch_geometric.EdgeIndex` as in PyG, or :class:`~deepgat.ops.Neighbors` built
+        once; out [n, H·D] or [n, D]. Repeated edges count once.
 
     Example:
-        >>> conv = NeighborAttention(64, 8, heads=8, score=ClassScore, num_classes=7)
-        >>> x = conv(x, edge_index)                                  # doctest: +SKIP
-        >>> x, (edges, alpha) = conv(x, edge_index, return_attention_weights=True)  # doctest: +SKIP
+        >>> conv = NeighborAttention(16, 8, heads=2, num_classes=7)
+        >>> x, edge_index = torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])
+        >>> conv(x, edge_index).shape
+        torch.Size([3, 16])
+        >>> out, (edges, alpha) = conv(x, edge_index, return_attention_weights=True)
+        >>> edges.shape, alpha.shape
+        (torch.Size([2, 6]), torch.Size([6, 2]))
     """
 
     def __init__(
@@ -94,18 +96,20 @@ class NeighborAttention(nn.Module):
         in_channels: int,
         out_channels: int,
         heads: int = 1,
+        concat: bool = True,
+        negative_slope: float = 0.2,
+        dropout: float = 0.0,
+        add_self_loops: bool = True,
+        edge_dim: int | None = None,
+        bias: bool = True,
         *,
-        score: ScoreFactory = ClassScore,
+        residual: bool = False,
+        score: ScoreFactory | None = None,
         num_classes: int | None = None,
         label_channels: int = 0,
-        concat: bool = True,
-        bias: bool = True,
-        attention_dropout: float = 0.0,
-        normalization: Normalization = Normalization.ROW,
-        project: bool = True,
-        own_class_head: bool = True,
         class_bias: bool = False,
-        edge_channels: int = 0,
+        normalization: Normalization | str = Normalization.ROW,
+        project: bool = True,
     ) -> None:
         super().__init__()
         if not project and (in_channels != heads * out_channels or not concat):
@@ -116,21 +120,25 @@ class NeighborAttention(nn.Module):
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.heads = heads
+        self.concat = concat
+        self.dropout = dropout
+        self.add_self_loops = add_self_loops
         self.num_classes = num_classes
         self.label_channels = label_channels
-        self.concat = concat
-        self.attention_dropout = attention_dropout
-        self.normalization = normalization
+        self.normalization = Normalization.named(normalization)
         self.forget_projections = False
         """Compute W₂ x and W₁ x again in the backward pass: less memory for a little more time."""
 
+        if score is None:
+            additive = partial(AdditiveScore, negative_slope=negative_slope)
+            score = additive if num_classes is None else ClassScore
         self.score: Score = score(HeadShape(heads, out_channels, num_classes or 0))
         self.weight = (
             nn.Parameter(torch.empty(heads * out_channels, in_channels)) if project else None
         )
         self.class_weight: nn.Parameter | None = None
         self.class_bias: nn.Parameter | None = None
-        if self.score.needs_class_logits and own_class_head:
+        if self.score.needs_class_logits:
             if num_classes is None:
                 raise UserError(
                     f"{type(self.score).__name__} compares class predictions: "
@@ -140,12 +148,19 @@ class NeighborAttention(nn.Module):
             self.class_weight = nn.Parameter(torch.empty(heads * num_classes, width))
             if class_bias:
                 self.class_bias = nn.Parameter(torch.empty(heads, num_classes))
-        self.edge_map = nn.Linear(edge_channels, heads, bias=False) if edge_channels else None
+        self.edge_map = nn.Linear(edge_dim, heads, bias=False) if edge_dim else None
         width = heads * out_channels if concat else out_channels
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
-        self.reset_parameters()
+        self._reset_own()
+        self.res = nn.Linear(in_channels, width) if residual else None
 
     def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        self._reset_own()
+        if self.res is not None:
+            self.res.reset_parameters()
+
+    def _reset_own(self) -> None:
         if self.weight is not None:
             nn.init.xavier_uniform_(self.weight)
         if self.class_weight is not None:
@@ -162,193 +177,163 @@ class NeighborAttention(nn.Module):
         self,
         x: Features,
         edge_index: Tensor | Neighbors,
-        label_features: Tensor | None = None,
-        labels: Tensor | None = None,
-        return_attention_weights: bool = False,
+        edge_attr: Tensor | None = None,
         *,
         edge_weight: Tensor | None = None,
-        edge_attr: Tensor | None = None,
+        label_features: Tensor | None = None,
+        labels: Tensor | None = None,
+        return_attention_weights: bool | None = None,
     ) -> Tensor | tuple[Tensor, Attention]:
         """The convolution; with ``return_attention_weights`` also (edge_index, weight) as in PyG.
 
-        ``label_features`` is z [n, label_channels] (zeros when left out); ``labels`` are the true
-        classes, for the oracle alone. ``edge_weight`` [number of edges] ≥ 0 multiplies exp(s): its
-        logarithm joins the score. ``edge_attr`` [number of edges, edge_channels] joins it through
-        a linear map. Both are in the order of ``edge_index``, or of the lists where these are
-        given; the weights of an edge named twice are added, its features averaged, and a self-loop
-        that the graph does not have weighs 1.
+        Args:
+            x: [n, d].
+            edge_index: the edges.
+            edge_attr: [number of edges, edge_dim]: joins the score through a linear map.
+            edge_weight: [number of edges] ≥ 0: multiplies exp(s); its logarithm joins the score.
+            label_features: z [n, label_channels]; zeros when left out.
+            labels: the true classes, for the oracle alone.
+            return_attention_weights: return the attention too.
+
+        ``edge_attr`` and ``edge_weight`` are in the order of ``edge_index``, or of the lists where
+        these are given. The weights of a repeated edge are added, its features averaged; a
+        self-loop that the graph does not have weighs 1.
         """
-        bias = self._edge_bias(edge_index, x.size(0), edge_weight, edge_attr)
+        if isinstance(x, tuple):
+            raise UserError(
+                "x is a pair: this layer works on one set of nodes; join sources and targets into "
+                "one graph"
+            )
+        x = ops.as_features(x)
+        neighbors = ops.weighted_neighbors(edge_index, x.size(0), edge_weight, edge_attr)
+        silent = None
+        if not self.add_self_loops:
+            neighbors, silent = _without_added_loops(neighbors, edge_index)
         result = self.run(
-            x, edge_index, label_features, labels, return_attention_weights, edge_bias=bias
+            x, neighbors, label_features, labels, bool(return_attention_weights), silent=silent
         )
         return (result.out, result.attention) if result.attention is not None else result.out
 
     def run(
         self,
         x: Features,
-        edge_index: Tensor | Neighbors,
+        neighbors: Neighbors,
         label_features: Tensor | None = None,
         labels: Tensor | None = None,
         with_attention: bool = False,
         *,
-        layer: int = 1,
         undropped: Features | None = None,
-        class_head: ClassHead | None = None,
-        edge_bias: Tensor | None = None,
+        silent: Tensor | None = None,
     ) -> ConvOutput:
-        """As :meth:`forward`, returning everything the layer computed.
+        """As :meth:`forward` on prepared lists, returning everything the layer computed.
 
         Args:
-            layer: this layer's place in its stack, from 1, for scores that change with it.
-            undropped: x before dropout, where the attention is to be computed from that; the
-                class prediction that is returned, and trained, is always made from ``x``.
-            class_head: makes the class predictions in place of the layer's own W₁.
-            edge_bias: [E, H] or [E, 1], joins the score; in the order of the lists. Left out, the
-                weights and features that the lists themselves hold join it.
+            x, neighbors, label_features, labels: as in :meth:`forward`.
+            with_attention: return the attention too.
+            undropped: x before dropout, where attention is to be computed from that. The class
+                prediction that is returned, and trained, is always made from ``x``.
+            silent: [n] bool: nodes that nobody speaks to; their sum is 0.
         """
-        x = ops.as_features(x)
-        neighbors = ops.as_neighbors(edge_index, x.size(0))
-        share = ops.current_share(self.heads)
-        own = EVERY_HEAD if share is None else share.own(self.heads)
-        if edge_bias is None:
-            edge_bias = self._listed_bias(neighbors.log_weight, neighbors.features, own)
-        elif share is not None and edge_bias.size(1) > 1:
-            edge_bias = edge_bias[:, own]
-        inner, undropped = _entered(share, x), x if undropped is None else undropped
-        clean = undropped is not x
-        if class_head is None:
-            value, class_logits = self._project(inner, label_features, own)
-            seen = class_logits
-            if clean and class_logits is not None:
-                seen = self.predict_classes(_entered(share, undropped), label_features, own)
-        else:  # everyone's: what each process's heads make of it is a share of its gradient
-            value, class_logits = self._value(inner, own), class_head(x, label_features)
-            seen = _entered(share, class_head(undropped, label_features) if clean else class_logits)
+        if self.score.others_only:
+            silent = neighbors.others == 0
+        edge_bias = self._edge_bias(neighbors)
+        value, class_logits = self._project(x, label_features)
+        seen = class_logits
+        if undropped is not None and undropped is not x and class_logits is not None:
+            seen = self.predict_classes(undropped, label_features)
         if self.score.needs_labels and labels is None:
             raise UserError(f"{type(self.score).__name__} needs the true labels: pass labels=y")
-        if seen is not None:
-            seen = seen.expand(-1, value.size(1), -1)
-        form = self.score(ScoreInputs(neighbors, value, seen, labels, layer, own))
+        form = self.score(ScoreInputs(neighbors, value, seen, labels))
 
-        p = self.attention_dropout if self.training else 0.0
-        forget = self.forget_projections and class_head is None and self.weight is not None
-        again = partial(self._project, inner, label_features, own)
+        p = self.dropout if self.training else 0.0
+        forget = self.forget_projections and self.weight is not None
+        again = partial(self._project, x, label_features)
         with remade([value, class_logits], again) if forget else nullcontext():
-            out = ops.neighbor_attention(
-                neighbors, value, form, self.normalization, p, edge_bias, own.start or 0
-            )
-        if self.score.others_only:  # the mean over no one is 0
-            out = out * (neighbors.others > 0).view(-1, 1, 1)
-        if share is not None:
-            out = share.gathered(out)
-            if class_head is None and class_logits is not None:
-                class_logits = share.gathered(class_logits)
+            out = ops.neighbor_attention(neighbors, value, form, self.normalization, p, edge_bias)
+        if silent is not None:
+            out = out * ~silent.view(-1, 1, 1)
         out = out.flatten(1) if self.concat else out.mean(1)
         if self.bias is not None:
             out = out + self.bias
+        if self.res is not None:
+            out = out + ops.linear(x, self.res.weight, self.res.bias)
 
         attention = None
         if with_attention:
             weight = ops.attention_weights(neighbors, form, self.normalization, edge_bias)
             weight = weight.to(out.dtype).expand(-1, value.size(1))
-            if share is not None:
-                weight = share.gathered(weight)
-            if self.score.others_only:
-                weight = weight * (neighbors.target != neighbors.source).unsqueeze(-1)
+            if silent is not None:
+                weight = weight * ~silent.index_select(0, neighbors.target).unsqueeze(-1)
             attention = Attention(neighbors.edge_index, weight)
         return ConvOutput(out, class_logits, attention)
 
-    def _project(
-        self, x: Features, label_features: Tensor | None, own: slice
-    ) -> tuple[Tensor, Tensor | None]:
-        """(W₂ x, W₁(x ‖ z) + b₁) of some heads, both by one product where that is faster."""
+    def _project(self, x: Features, label_features: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """(W₂ x, W₁(x ‖ z) + b₁), both by one product where that is faster."""
         if self.weight is None or self.class_weight is None:
-            return self._value(x, own), self.predict_classes(x, label_features, own)
+            return self._value(x), self.predict_classes(x, label_features)
         of_features = self.class_weight[:, : self.in_channels]
-        value, logits = self._per_head(x, own, self.weight, of_features)
-        return value, self._complete(logits, label_features, own)
+        value, logits = self._per_head(x, self.weight, of_features)
+        return value, self._complete(logits, label_features)
 
-    def predict_classes(
-        self, x: Features, label_features: Tensor | None, own: slice = EVERY_HEAD
-    ) -> Tensor | None:
+    def predict_classes(self, x: Features, label_features: Tensor | None) -> Tensor | None:
         """p_v = W₁(x_v ‖ z_v) + b₁: [n, H, C]; None where no score asks for it."""
         if self.class_weight is None:
             return None
-        (logits,) = self._per_head(x, own, self.class_weight[:, : self.in_channels])
-        return self._complete(logits, label_features, own)
+        (logits,) = self._per_head(x, self.class_weight[:, : self.in_channels])
+        return self._complete(logits, label_features)
 
-    def _complete(self, logits: Tensor, label_features: Tensor | None, own: slice) -> Tensor:
+    def _complete(self, logits: Tensor, label_features: Tensor | None) -> Tensor:
         """W₁'s part for x, joined by its part for z and b₁."""
         assert self.class_weight is not None
         if self.label_channels and label_features is not None:
             of_labels = self.class_weight[:, self.in_channels :]
-            logits = logits + self._per_head(label_features, own, of_labels)[0]
-        return logits if self.class_bias is None else logits + self.class_bias[own]
+            logits = logits + self._per_head(label_features, of_labels)[0]
+        return logits if self.class_bias is None else logits + self.class_bias
 
-    def _value(self, x: Features, own: slice) -> Tensor:
+    def _value(self, x: Features) -> Tensor:
         """What is summed over the neighbours: [n, H, D]."""
         if self.weight is not None:  # W₂ is linear, so project first and gather the narrow result
-            return self._per_head(x, own, self.weight)[0]
+            return self._per_head(x, self.weight)[0]
         if not isinstance(x, Tensor):
             raise UserError(
                 "a layer without a projection needs dense features: put an encoder first"
             )
-        return x.reshape(x.size(0), self.heads, self.out_channels)[:, own]
+        return x.reshape(x.size(0), self.heads, self.out_channels)
 
-    def _per_head(self, x: Features, own: slice, *weights: Tensor) -> list[Tensor]:
+    def _per_head(self, x: Features, *weights: Tensor) -> list[Tensor]:
         """x Wᵀ as [n, H, ·] for every weight [H·, d]; on the CPU the heads are innermost in memory.
 
         That is how its kernels read it; turning the small weight is cheaper than the large result.
         On a GPU, or where x is sparse, one product serves all weights.
         """
-        heads, on_cpu = len(range(self.heads)[own]), weights[0].device.type == "cpu"
-        if own != EVERY_HEAD:
-            weights = tuple(w.unflatten(0, (self.heads, -1))[own].flatten(0, 1) for w in weights)
-        flat = list(weights)
+        on_cpu, flat = weights[0].device.type == "cpu", list(weights)
         if on_cpu:
-            flat = [w.view(heads, -1, w.size(1)).transpose(0, 1).flatten(0, 1) for w in weights]
+            flat = [
+                w.view(self.heads, -1, w.size(1)).transpose(0, 1).flatten(0, 1) for w in weights
+            ]
         if len(flat) == 1 or (on_cpu and isinstance(x, Tensor)):
             products = [ops.linear(x, weight) for weight in flat]
         else:
             joint = ops.linear(x, torch.cat(flat))
             products = list(joint.split([weight.size(0) for weight in flat], dim=1))
         if on_cpu:
-            inner = [out.contiguous().unflatten(1, (-1, heads)) for out in products]
+            inner = [out.contiguous().unflatten(1, (-1, self.heads)) for out in products]
             return [out.transpose(1, 2) for out in inner]
-        return [out.unflatten(1, (heads, -1)) for out in products]
+        return [out.unflatten(1, (self.heads, -1)) for out in products]
 
-    def _edge_bias(
-        self,
-        edge_index: Tensor | Neighbors,
-        num_nodes: int,
-        edge_weight: Tensor | None,
-        edge_attr: Tensor | None,
-    ) -> Tensor | None:
-        """log(weight) + W_e · attributes, in the order of the lists: [E, H or 1]; None without."""
-        if isinstance(edge_index, Neighbors):
-            weight = edge_index.log_weight
-            if edge_weight is not None:
-                weight = edge_weight.unsqueeze(-1).log()
-            features = edge_index.features if edge_attr is None else edge_attr
-            return self._listed_bias(weight, features)
-        if edge_weight is None and edge_attr is None:
-            return self._listed_bias(None, None)
-        neighbors = ops.as_neighbors(edge_index, num_nodes)
-        neighbors = neighbors.with_values(edge_index, edge_weight, edge_attr)
-        return self._listed_bias(neighbors.log_weight, neighbors.features)
-
-    def _listed_bias(
-        self, log_weight: Tensor | None, features: Tensor | None, own: slice = EVERY_HEAD
-    ) -> Tensor | None:
-        """log(weight) + W_e · features of edges in the order of the lists."""
+    def _edge_bias(self, neighbors: Neighbors) -> Tensor | None:
+        """log(weight) + W_e · features of the edges: [E, H or 1]; None without either."""
+        log_weight, features = neighbors.log_weight, neighbors.features
         if features is not None and self.edge_map is None:
-            raise UserError("edge_attr was given to a layer made without edge_channels")
+            raise UserError(
+                "edge_attr is given, but the layer has no edge_dim: make it with "
+                f"edge_dim={features.size(1)}"
+            )
         if self.edge_map is not None and features is None:
-            raise UserError("the layer was made with edge_channels: pass edge_attr")
+            raise UserError("the layer has edge_dim: pass edge_attr")
         if features is None or self.edge_map is None:
             return log_weight
-        mapped = ops.linear(features, self.edge_map.weight[own])
+        mapped = ops.linear(features, self.edge_map.weight)
         return mapped if log_weight is None else log_weight + mapped
 
     def __repr__(self) -> str:
@@ -358,6 +343,19 @@ class NeighborAttention(nn.Module):
         )
 
 
-def _entered(share: HeadShare | None, x: Any) -> Any:
-    """x as the own heads read it; features that are no tensor have no gradient."""
-    return share.entered(x) if share is not None and isinstance(x, Tensor) else x
+def _without_added_loops(
+    neighbors: Neighbors, edge_index: Tensor | Neighbors
+) -> tuple[Neighbors, Tensor]:
+    """(the lists, self-loops that the graph does not have weighing 0; nodes without any edge)."""
+    if isinstance(edge_index, Neighbors):
+        raise UserError(
+            "prepared Neighbors always hold self-loops: pass edge_index to a layer with "
+            "add_self_loops=False"
+        )
+    source, target = edge_index
+    looped = torch.zeros(neighbors.num_nodes, dtype=torch.bool, device=neighbors.device)
+    looped[target[source == target]] = True
+    alone = neighbors.others == 0
+    added = (neighbors.source == neighbors.target) & ~looped.index_select(0, neighbors.target)
+    added &= ~alone.index_select(0, neighbors.target)  # their weights need a sum
+    return neighbors.masked(added), alone & ~looped

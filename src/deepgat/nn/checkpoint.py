@@ -47,7 +47,7 @@ def chosen(
 
 
 def segment_length(choice: str, layers: int) -> int:
-    """Layers per segment of :meth:`AttentionStack.run`; 0 for none."""
+    """Layers per segment of :meth:`Network.run <deepgat.models.Network.run>`; 0 for none."""
     return {"layer": 1, "sqrt": max(1, round(math.sqrt(layers)))}.get(choice, 0)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -43,7 +42,7 @@ class DropEdge:
             return neighbors
         keep = self.kept(neighbors)
         if neighbors.device.type == "cuda" and not isinstance(neighbors, PartNeighbors):
-            return masked(neighbors, keep)
+            return neighbors.masked(~keep)
         return neighbors.select(keep, neighbors.symmetric)
 
     def kept(self, neighbors: Neighbors) -> Tensor:
@@ -54,18 +53,6 @@ class DropEdge:
             *ends, self.share, dropout_masks.new_seed(neighbors.device)
         )
         return (drawn > 0) | (source == target)
-
-
-def masked(neighbors: Neighbors, keep: Tensor) -> Neighbors:
-    """A whole graph's lists, the edges outside ``keep`` [E] with weight 0; it keeps self-loops.
-
-    A model gives what it gives on the lists ``select`` cuts. Here no size depends on ``keep``, so
-    nothing waits for the GPU and a step can be recorded.
-    """
-    weight = neighbors.log_weight
-    if weight is None:
-        weight = torch.zeros(neighbors.num_edges, 1, device=neighbors.device)
-    return replace(neighbors, log_weight=weight.masked_fill(~keep.unsqueeze(1), -math.inf))
 
 
 def recordable(sampler: EdgeSampler) -> bool:

@@ -6,7 +6,38 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import PairNorm as WholePairNorm
 
+from deepgat import ops
 from deepgat.ops import current_part, node_mean, pair_norm
+
+NORMS = ("none", "layer", "batch", "pairnorm", "pairnorm-si")
+
+
+def make_norm(name: str, channels: int, scale: float = 1.0) -> nn.Module:
+    """The normalisation of this name for so many channels; ``scale`` is PairNorm's s."""
+    match name:
+        case "layer":
+            return nn.LayerNorm(channels)
+        case "batch":
+            return BatchNorm(channels)
+        case "pairnorm":
+            return PairNorm(scale)
+        case "pairnorm-si":
+            return PairNorm(scale, scale_individually=True)
+    return nn.Identity()
+
+
+def norm_elu(norm: nn.Module, x: Tensor) -> Tensor:
+    """ELU(norm(x)), in one pass where the norm is LayerNorm."""
+    if isinstance(norm, nn.LayerNorm):
+        return ops.layer_norm_elu(x, norm.weight, norm.bias, norm.eps)
+    return nn.functional.elu(norm(x))
+
+
+def normalized(norm: nn.Module, x: Tensor) -> Tensor:
+    """norm(x); LayerNorm's gradients have the same bits for any number of CPU threads."""
+    if isinstance(norm, nn.LayerNorm):
+        return ops.layer_norm(x, norm.weight, norm.bias, norm.eps)
+    return norm(x)
 
 
 class BatchNorm(nn.BatchNorm1d):

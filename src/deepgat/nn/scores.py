@@ -8,8 +8,8 @@ per head, C classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -25,8 +25,6 @@ from deepgat.ops import (
     ScoreForm,
     Uniform,
 )
-
-EVERY_HEAD = slice(None)
 
 
 @dataclass(frozen=True)
@@ -51,10 +49,6 @@ class ScoreInputs:
     """The layer's class prediction p before softmax or sigmoid: [n, H, C]."""
     labels: Tensor | None = None
     """The true classes [n] or labels [n, C]; the oracle alone may see them."""
-    layer: int = 1
-    """The number of the layer in its stack, from 1."""
-    heads: slice = field(default_factory=lambda: EVERY_HEAD)
-    """Which of the layer's heads these are; H above counts them alone."""
 
 
 class Score(nn.Module):
@@ -113,8 +107,8 @@ class AdditiveScore(Score):
 
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
         return Additive(
-            target=(inputs.projected * self.target[inputs.heads]).sum(-1),
-            source=(inputs.projected * self.source[inputs.heads]).sum(-1),
+            target=(inputs.projected * self.target).sum(-1),
+            source=(inputs.projected * self.source).sum(-1),
             negative_slope=self.negative_slope,
         )
 
@@ -133,22 +127,15 @@ class DotScore(Score):
 class ClassScore(Score):
     """DP and SD of DeepGAT: s_vu = τ · scale · <ŷ_v, ŷ_u>, the agreement of two class predictions.
 
-    ŷ = softmax(p/T), or sigmoid(p/T) with ``independent_labels``. With ``compatible`` a symmetric
-    matrix M [C, C] is learnt, I at first: s_vu = τ · scale · <M ŷ_v, ŷ_u>. Where neighbours mostly
-    differ, a class may then attend to another.
+    ŷ = softmax(p), or sigmoid(p) with ``independent_labels``.
 
     Args:
         shape: of the layer.
         scale: DP's or SD's factor.
         independent_labels: several labels per node instead of one class.
-        temperature: τ; 1 in the paper.
-        learned: learn τ, one per layer, from that start.
-        ramp: let τ grow linearly over the first ``ramp`` layers; 0: the same in all.
-        first_layer, last_layer: layers before and after weigh all neighbours alike, s_vu = 0; a
-            last layer of 0 is that of the network.
-        softening: T; above 1 the predictions that are compared are less sure of themselves.
-        detached: no gradient through the attention; the predictions are trained by their loss only.
-        compatible: learn M, one per layer.
+        sharpness: τ, multiplies the agreement; 1 in the paper.
+        detached: no gradient through the attention; only their loss trains the predictions.
+        attends: without it the layer predicts classes but weighs all neighbours alike, s_vu = 0.
     """
 
     needs_class_logits = True
@@ -158,54 +145,23 @@ class ClassScore(Score):
         shape: HeadShape,
         scale: Scale = unscaled,
         independent_labels: bool = False,
-        temperature: float = 1.0,
-        learned: bool = False,
-        ramp: int = 0,
-        first_layer: int = 1,
-        last_layer: int = 0,
-        softening: float = 1.0,
+        sharpness: float = 1.0,
         detached: bool = False,
-        compatible: bool = False,
+        attends: bool = True,
     ) -> None:
         super().__init__()
-        self.compatibility = nn.Parameter(torch.eye(shape.classes)) if compatible else None
-        self.output_width = shape.width
-        self.scale = scale
+        self.factor = sharpness * scale(shape.classes, shape.width)
         self.independent_labels = independent_labels
-        self.start = temperature
-        self.temperature = nn.Parameter(torch.tensor(temperature)) if learned else None
-        self.ramp = ramp
-        self.first_layer, self.last_layer = first_layer, last_layer
-        self.softening = softening
         self.detached = detached
-
-    def reset_parameters(self) -> None:
-        if self.temperature is not None:
-            nn.init.constant_(self.temperature, self.start)
-        if self.compatibility is not None:
-            nn.init.eye_(self.compatibility)
+        self.attends = attends
 
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
-        if inputs.layer < self.first_layer or 0 < self.last_layer < inputs.layer:
+        if not self.attends:
             return Uniform()
         logits = inputs.class_logits
         assert logits is not None  # the convolution sees to it
-        if self.detached:
-            logits = logits.detach()
-        if self.softening != 1.0:
-            logits = logits / self.softening
-        scale = self.scale(logits.size(-1), self.output_width)
-        if self.ramp:
-            scale *= min(1.0, inputs.layer / self.ramp)
-        if self.temperature is None and self.compatibility is None:
-            return ClassAgreement(logits, self.start * scale, self.independent_labels)
-        prediction = logits.sigmoid() if self.independent_labels else logits.softmax(-1)
-        query = prediction
-        if self.compatibility is not None:
-            query = query @ (self.compatibility + self.compatibility.T) / 2
-        if self.temperature is None:
-            return DotProduct(query, prediction, self.start * scale)
-        return DotProduct(self.temperature * query, prediction, scale)
+        logits = logits.detach() if self.detached else logits
+        return ClassAgreement(logits, self.factor, self.independent_labels)
 
 
 class OracleScore(Score):
@@ -266,3 +222,7 @@ def _agreement(labels: Tensor, neighbors: Neighbors) -> Tensor:
     shared = (mine * theirs).sum(-1)
     itself = neighbors.target == neighbors.source
     return torch.where(itself, shared.clamp(min=1), shared)
+
+
+SD_SCALES: Mapping[str, Scale] = {"width": by_width, "sqrt-output-width": by_sqrt_output_width}
+"""What SD divides by, as printed in the paper and as in its authors' code."""

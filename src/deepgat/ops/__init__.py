@@ -14,8 +14,7 @@ from deepgat.ops.features import (
     take_rows,
     unit_rows,
 )
-from deepgat.ops.heads import HeadShare, current_share, use_heads
-from deepgat.ops.neighbors import Neighbors, as_neighbors
+from deepgat.ops.neighbors import Neighbors, as_neighbors, weighted_neighbors
 from deepgat.ops.norm import layer_norm_elu
 from deepgat.ops.pairnorm import pair_norm
 from deepgat.ops.partitioned.lists import PartNeighbors
@@ -50,7 +49,6 @@ __all__ = [
     "DotProduct",
     "EdgeScore",
     "Features",
-    "HeadShare",
     "Loan",
     "Neighbors",
     "Normalization",
@@ -63,7 +61,6 @@ __all__ = [
     "as_neighbors",
     "attention_weights",
     "current_part",
-    "current_share",
     "dropout",
     "identity_map",
     "layer_norm",
@@ -77,6 +74,6 @@ __all__ = [
     "take_rows",
     "unit_rows",
     "use_backend",
-    "use_heads",
     "use_part",
+    "weighted_neighbors",
 ]

@@ -63,19 +63,14 @@ def neighbor_attention(
     normalization: Normalization = Normalization.ROW,
     dropout: float = 0.0,
     bias: Tensor | None = None,
-    first_head: int = 0,
 ) -> Tensor:
     """out_v = Σ_{u∈N_v} α_vu value_u: [n, H, D] → [n, H, D].
 
     α is exp(s_vu + bias_vu), normalised over N_v or symmetrically; a share ``dropout`` of the
     weights is dropped, drawn from torch's random numbers. ``bias``: [E, H], or [E, 1] for all
-    heads. ``first_head``: the number of the first in its layer, where these are some of its heads.
+    heads.
     """
-    seed = (
-        dropout_masks.with_first_head(dropout_masks.new_seed(value.device), first_head)
-        if dropout
-        else None
-    )
+    seed = dropout_masks.new_seed(value.device) if dropout else None
     run = _implementation(value)
     if isinstance(neighbors, PartNeighbors):
         run = partial(part_attention.neighbor_attention, run)

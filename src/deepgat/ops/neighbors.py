@@ -38,7 +38,7 @@ class Neighbors:
         symmetric: whether u ∈ N_v implies v ∈ N_u.
         log_weight: [E, 1] or None: logarithms of the edges' weights, which join every score. An
             edge of weight 0, −inf here, counts as none.
-        features: [E, k] or None: the edges' features, for layers made with ``edge_channels``.
+        features: [E, k] or None: the edges' features, for layers with ``edge_dim``.
     """
 
     ptr: Tensor
@@ -230,6 +230,17 @@ class Neighbors:
         features = None if features is None else torch.zeros_like(features)
         return replace(alone, log_weight=None, features=features)
 
+    def masked(self, drop: Tensor) -> Neighbors:
+        """The lists, the edges of ``drop`` [E] weighing 0; it spares an edge of every list.
+
+        A model gives what it gives on the lists :meth:`select` cuts. Here no size depends on
+        ``drop``, so nothing waits for the GPU and a step can be recorded.
+        """
+        weight = self.log_weight
+        if weight is None:
+            weight = torch.zeros(self.num_edges, 1, device=self.device)
+        return replace(self, log_weight=weight.masked_fill(drop.unsqueeze(1), -math.inf))
+
     def select(self, keep: Tensor, symmetric: bool) -> Neighbors:
         """The lists with only the edges of ``keep`` [E]; it keeps every self-loop.
 
@@ -268,6 +279,9 @@ def as_neighbors(edge_index: Tensor | Neighbors, num_nodes: int) -> Neighbors:
     Building costs a sort, so a training loop builds once and passes the lists to every call.
     """
     if not isinstance(edge_index, Neighbors):
+        if hasattr(edge_index, "as_tensor"):  # PyG's EdgeIndex, without importing PyG
+            edge_index = edge_index.as_tensor()
+        assert isinstance(edge_index, Tensor)
         return Neighbors.from_edge_index(edge_index, num_nodes)
     if edge_index.num_nodes != num_nodes:
         raise UserError(
@@ -275,6 +289,37 @@ def as_neighbors(edge_index: Tensor | Neighbors, num_nodes: int) -> Neighbors:
             "build them from the same graph"
         )
     return edge_index
+
+
+def weighted_neighbors(
+    edge_index: Tensor | Neighbors,
+    num_nodes: int,
+    edge_weight: Tensor | None = None,
+    edge_attr: Tensor | None = None,
+) -> Neighbors:
+    """The lists with the weights and features of their edges.
+
+    ``edge_weight`` [number of edges] and ``edge_attr`` [number of edges, k] are in the order of
+    ``edge_index``, or of the lists where these are given, whose own values they replace.
+    """
+    neighbors = as_neighbors(edge_index, num_nodes)
+    if edge_weight is None and edge_attr is None:
+        return neighbors
+    for name, values, dim in (("edge_weight", edge_weight, 1), ("edge_attr", edge_attr, 2)):
+        if values is not None and values.dim() != dim:
+            shape = "[number of edges]" if dim == 1 else "[number of edges, features]"
+            raise UserError(f"{name} has shape {list(values.shape)}: expected {shape}")
+    if not isinstance(edge_index, Neighbors):
+        return neighbors.with_values(edge_index, edge_weight, edge_attr)
+    for name, values in (("edge_weight", edge_weight), ("edge_attr", edge_attr)):
+        if values is not None and values.size(0) != neighbors.num_edges:
+            raise UserError(
+                f"{name} has {values.size(0)} rows, but the neighbour lists hold "
+                f"{neighbors.num_edges} edges: expected one each, in the order of the lists"
+            )
+    log_weight = neighbors.log_weight if edge_weight is None else edge_weight.unsqueeze(-1).log()
+    features = neighbors.features if edge_attr is None else edge_attr
+    return replace(neighbors, log_weight=log_weight, features=features)
 
 
 def _places(keep: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 from torch import Tensor
 
+from deepgat.errors import unknown_name
+
 
 @dataclass(frozen=True, eq=False)
 class DotProduct:
@@ -66,3 +68,13 @@ class Normalization(Enum):
     """α_vu = e_vu / d_v, the softmax over N_v."""
     SYMMETRIC = "symmetric"
     """α_vu = e_vu / sqrt(d_v d_u); with equal scores, GCN's 1/sqrt(|N_v| |N_u|)."""
+
+    @staticmethod
+    def named(name: Normalization | str) -> Normalization:
+        """The normalisation of this name."""
+        if isinstance(name, Normalization):
+            return name
+        names = [each.value for each in Normalization]
+        if name not in names:
+            raise unknown_name("normalization", name, names)
+        return Normalization(name)

@@ -1,50 +1,46 @@
 """A run's settings in a TOML file, and the files that are shipped.
 
-A file names a ``preset``, whose recipe supplies what is left out, and has the sections ``[data]``
-(``dataset``, ``split``, and for a graph of one's own ``[data.read]``, as ``--read``), ``[model]``
-(fields of :class:`~deepgat.nn.ModelSettings`) and ``[training]`` (fields of
-:class:`~deepgat.training.loop.TrainSettings`)::
+A file names a ``system`` of ``deepgat models``, and a ``preset`` of it where it has several. The
+sections replace what their recipe says: ``[data]`` (``dataset``, ``split``, and for your own graph
+``[data.read]``, as ``--read``), ``[settings]`` (fields of the system's configuration) and
+``[training]`` (fields of :class:`~deepgat.training.settings.TrainSettings`)::
 
-    preset = "gcnii"
+    system = "gcnii"
 
     [data]
     dataset = "cora"
     split = "public"
 
-    [model]
-    layers = 64
+    [settings]
+    num_layers = 64
 
     [training]
     lr = 0.01
 
-Two more sections are for ``deepgat run`` (:mod:`deepgat.lab.experiments.spec`): ``[analysis]``, and
-``[sweep]``, the repetitions that a mean is over. ``[published]`` has the ``score`` (%) that others
-printed for the setting, its ``spread`` and its ``source``.
+Two more sections are for ``deepgat run``: ``[analysis]``, and ``[sweep]``, lists of values of
+dotted names, ``training.seed = [0, 1, 2]``, for one run per combination. ``[published]`` has the
+``score`` (%) that others printed for the setting, its ``spread`` and its ``source``.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from deepgat.errors import UserError, unknown_name
-from deepgat.nn.presets import OF_THE_PAPER, resolve
-from deepgat.nn.systems import LABEL_PROPAGATION
+from deepgat.models.registry import DEFAULT, SYSTEMS, find_system
 from deepgat.training.recipes import Recipe, recipe
+from deepgat.training.settings import TrainSettings
+from deepgat.training.values import checked_values
 
-FIELDS: Mapping[str, tuple[str, ...] | None] = {
-    "data": ("dataset", "split", "read"),
-    "model": None,
-    "training": None,
-    "analysis": None,
-    "sweep": None,
-    "published": ("score", "spread", "source"),
-}
-"""The sections, and what may stand in them; None where the settings themselves will say."""
+NAMES = ("system", "preset")
+SECTIONS = ("data", "settings", "training", "analysis", "sweep", "published")
+PLAIN = "none"
+"""The preset of a file that leaves nothing to a recipe: what it does not name has its default."""
 
 
 @dataclass(frozen=True)
@@ -57,32 +53,45 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Config:
-    """What a file says; whatever it leaves out is the preset's."""
+class ConfigFile:
+    """What a file says; its recipe supplies what it leaves out."""
 
     dataset: str
-    split: str | None
-    preset: str | None
-    model: Mapping[str, Any]
-    training: Mapping[str, Any]
+    split: str | None = None
+    system: str = DEFAULT
+    preset: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
     about: str = ""
     """The comment at its head."""
     published: Published | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """The section [data], dataset and split included."""
     read: Sequence[str] = ()
-    """How a graph of one's own is read, as in ``--read``."""
+    """How your own graph is read, as in ``--read``."""
+    analysis: Mapping[str, Any] = field(default_factory=dict)
+    sweep: Mapping[str, Any] = field(default_factory=dict)
 
     def recipe(self) -> Recipe:
-        """The model and its training."""
-        return recipe(self.preset, dataset=self.dataset, training=self.training, **dict(self.model))
+        """The system, its settings and its training."""
+        config = find_system(self.system).network.Config
+        settings = checked_values(config, self.settings, "settings")
+        training = checked_values(TrainSettings, self.training, "training")
+        if self.preset == PLAIN:
+            return Recipe(self.system, config(**settings), TrainSettings(**training))
+        return recipe(
+            self.system, preset=self.preset, dataset=self.dataset, training=training, **settings
+        )
 
-    @property
-    def system(self) -> str:
-        """The name under which ``deepgat models`` lists what it is a setting of."""
-        named = self.model.get("model")
-        if named == LABEL_PROPAGATION:
-            return LABEL_PROPAGATION
-        model, preset = resolve(named, self.preset)
-        return model if preset in (*OF_THE_PAPER, "standard") else preset
+    def changed(
+        self, settings: Mapping[str, Any] | None = None, training: Mapping[str, Any] | None = None
+    ) -> ConfigFile:
+        """With some settings replaced."""
+        return replace(
+            self,
+            settings={**self.settings, **(settings or {})},
+            training={**self.training, **(training or {})},
+        )
 
 
 def shipped() -> dict[str, Path]:
@@ -91,8 +100,8 @@ def shipped() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def read_settings(source: str | Path) -> tuple[Path, str]:
-    """A file of settings, or a shipped one by its name: where it is, and its text."""
+def read_config(source: str | Path) -> ConfigFile:
+    """The settings in a file, or in a shipped one by its name; an error names the file."""
     path = Path(source)
     if not path.exists():
         files = shipped()
@@ -102,41 +111,33 @@ def read_settings(source: str | Path) -> tuple[Path, str]:
             raise unknown_name("shipped setting", str(source), files)
         path = files[str(source)]
     try:
-        return path, path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path} cannot be read: expected a TOML file with settings of a run"
         ) from error
-
-
-def read_config(source: str | Path) -> Config:
-    """The settings in a file, or in a shipped one by its name."""
-    path, text = read_settings(source)
     try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path} is not a TOML file: {error}") from error
-    try:
-        return _config(tables, text)
+        return parse_config(text)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
 
 
-def _config(tables: Mapping[str, Any], text: str) -> Config:
-    preset = tables.get("preset")
-    if preset is not None and not isinstance(preset, str):
-        raise UserError(f'preset is {preset!r}: expected a text, such as "paper"')
-    for name, table in tables.items():
-        if name == "preset":
-            continue
-        if name not in FIELDS:
-            raise unknown_name("section", name, ("preset", *FIELDS))
-        if not isinstance(table, dict):
-            raise UserError(f"{name} is {table!r}: expected a section, [{name}]")
-        for key in table:
-            allowed = FIELDS[name]
-            if allowed is not None and key not in allowed:
-                raise unknown_name(f"{name} setting", key, allowed)
+def parse_config(text: str) -> ConfigFile:
+    """The settings in a TOML text."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"not a TOML text ({error}): expected sections such as [data]") from error
+    for name, value in tables.items():
+        if name not in (*NAMES, *SECTIONS):
+            raise unknown_name("section", name, (*NAMES, *SECTIONS))
+        if name in NAMES and not isinstance(value, str):
+            raise UserError(f'{name} is {value!r}: expected a text, such as "deepgat"')
+        if name in SECTIONS and not isinstance(value, dict):
+            raise UserError(f"{name} is {value!r}: expected a section, [{name}]")
+    system = tables.get("system", DEFAULT)
+    if system not in SYSTEMS:
+        raise unknown_name("system", system, SYSTEMS)
     data = tables.get("data", {})
     for key in ("dataset", "split"):
         if key in data and not isinstance(data[key], str):
@@ -144,15 +145,19 @@ def _config(tables: Mapping[str, Any], text: str) -> Config:
     if "dataset" not in data:
         raise UserError('[data] names no dataset: expected, for example, dataset = "cora"')
     comments = [line[1:].strip() for line in text.splitlines() if line.startswith("#")]
-    return Config(
+    return ConfigFile(
         data["dataset"],
         data.get("split"),
-        preset,
-        tables.get("model", {}),
+        system,
+        tables.get("preset"),
+        tables.get("settings", {}),
         tables.get("training", {}),
         " ".join(comments),
         _published(tables.get("published")),
+        data,
         read_texts(data.get("read", {})),
+        tables.get("analysis", {}),
+        tables.get("sweep", {}),
     )
 
 
@@ -169,6 +174,9 @@ def read_texts(read: Any) -> list[str]:
 def _published(table: Mapping[str, Any] | None) -> Published | None:
     if table is None:
         return None
+    for name in table:
+        if name not in ("score", "spread", "source"):
+            raise unknown_name("published setting", name, ("score", "spread", "source"))
     numbers = {name: table[name] for name in ("score", "spread") if name in table}
     source = table.get("source")
     if "score" not in table or not isinstance(source, str):

@@ -6,7 +6,7 @@ Every fold tests once; of the other graphs a ninth, drawn by class, validates an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,13 +17,13 @@ from torch_geometric.data import Data
 
 from deepgat.data.catalogue.graph_sets import GraphDataset
 from deepgat.distributed import Team, WholeGraphs, dealt
-from deepgat.errors import UserError
-from deepgat.nn import LayerOutputs, build_model
-from deepgat.nn.graphs import GIN, GraphClassifier
-from deepgat.nn.settings import PAIR_NORMS
+from deepgat.errors import UserError, unknown_name
+from deepgat.models import GIN, ConvStack, GraphClassifier, LayerOutputs, build_network
+from deepgat.models.convolutions import CONVS
 from deepgat.ops import Neighbors, PartNeighbors, use_part
-from deepgat.training.loop import Epoch, GraphInputs, Network, choose_device, fit_inputs, scores_of
-from deepgat.training.recipes import Recipe
+from deepgat.training.loop import Epoch, GraphInputs, Trained, choose_device, fit_inputs, scores_of
+from deepgat.training.recipes import recipe
+from deepgat.training.settings import TrainSettings
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class BatchInputs(GraphInputs):
     graph_of: Tensor
     """[n]: the graph of each node."""
 
-    def run(self, model: Network, with_attention: bool = False, segment: int = 0) -> LayerOutputs:
+    def run(self, model: Trained, with_attention: bool = False, segment: int = 0) -> LayerOutputs:
         assert isinstance(model, GraphClassifier)
         with use_part(self.part):
             return model.run(self.x, self.neighbors, self.graph_of, len(self.y))
@@ -136,34 +136,49 @@ def folds(y: Tensor, count: int, seed: int) -> list[tuple[Tensor, Tensor, Tensor
 
 
 def build_classifier(
-    data: GraphDataset, plan: Recipe, gin: bool, pool: str, seed: int
+    data: GraphDataset, model: str, settings: Mapping[str, Any], pool: str, seed: int
 ) -> GraphClassifier:
-    """The model of whole graphs, its weights drawn from the seed."""
-    settings = plan.model
+    """The model of whole graphs, its weights drawn from the seed.
+
+    Args:
+        data: the graphs.
+        model: "gin", a convolution of :class:`~deepgat.models.ConvStack`, or another system.
+        settings: fields of its configuration.
+        pool: "mean", "sum" or "max" over the nodes of a graph.
+        seed: of the weights.
+    """
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        if gin:
-            body: Any = GIN(
-                data.num_features, data.num_classes, settings.layers, settings.hidden,
-                settings.dropout,
-            )  # fmt: skip
-        else:
-            if settings.norm in PAIR_NORMS or settings.feature_norm != "none":
-                raise UserError(
-                    "PairNorm would mix the graphs of a batch: choose norm=layer or norm=batch"
-                )
-            if settings.model == "oracle":
-                raise UserError("the oracle needs the classes of nodes: graphs have their own")
-            settings = replace(settings, label_hops=0)
-            body = build_model(settings, data.num_features, data.num_classes)
-        return GraphClassifier(body, pool)
+        return GraphClassifier(_body(data.num_features, data.num_classes, model, settings), pool)
+
+
+def _body(features: int, classes: int, model: str, settings: Mapping[str, Any]) -> Any:
+    if model == "gin":
+        known = {"num_layers": 4, "hidden_channels": 32, "dropout": 0.5}
+        for name in settings:
+            if name not in known:
+                raise unknown_name("setting of gin", name, known)
+        layers, hidden, dropout = {**known, **settings}.values()
+        return GIN(features, classes, int(layers), int(hidden), dropout)
+    if model in CONVS:
+        whole = {**ConvStack.Config().to_dict(), "conv": model, **settings}
+        return ConvStack(features, out_channels=classes, **whole)
+    plan = recipe(model, **settings)
+    config = plan.settings.to_dict()
+    if plan.system == "oracle":
+        raise UserError("the oracle needs the classes of nodes: graphs have their own")
+    norms = (config.get("norm", "none"), config.get("feature_norm", "none"))
+    if any(norm.startswith("pairnorm") for norm in norms):
+        raise UserError("PairNorm would mix the graphs of a batch: choose another model")
+    return build_network(plan.system, plan.settings, features, classes)
 
 
 def cross_validate(
     data: GraphDataset,
-    plan: Recipe,
+    model: str,
+    training: TrainSettings,
     *,
-    gin: bool = False,
+    settings: Mapping[str, Any] | None = None,
     pool: str = "sum",
     count: int = 10,
     batch: int = 32,
@@ -173,16 +188,17 @@ def cross_validate(
 ) -> Iterator[Fold]:
     """Train and test once per fold; a fold is yielded when it is finished.
 
-    A team shares the graphs of every batch, and finds what one process does.
+    ``model`` and ``settings`` are those of :func:`build_classifier`. A team shares the graphs of
+    every batch, and finds what one process does.
     """
     if batch < 2:
         raise UserError(f"batch is {batch}: expected 2 or more graphs")
-    device = choose_device(plan.training.device) if team is None else team.device
+    device = choose_device(training.device) if team is None else team.device
     graphs = data.graphs
     nodes = sum(graph.num_nodes for graph in graphs)
-    training = replace(plan.training, seed=seed)
+    training = replace(training, seed=seed)
     for number, (train, val, test) in enumerate(folds(data.y, count, seed), start=1):
-        model = build_classifier(data, plan, gin, pool, seed).to(device)
+        network = build_classifier(data, model, settings or {}, pool, seed).to(device)
         chosen = [[graphs[i] for i in part.tolist()] for part in (train, val, test)]
         inputs = GraphBatches(chosen[0], chosen[1], batch, device, team)
 
@@ -190,13 +206,13 @@ def cross_validate(
             if on_epoch is not None:
                 on_epoch(number, epoch)
 
-        fitted = fit_inputs(model, inputs, training, nodes, watch, team=team)
+        fitted = fit_inputs(network, inputs, training, nodes, watch, team=team)
         if fitted.stopped == "interrupted":
             raise KeyboardInterrupt
-        model.eval()
+        network.eval()
         tested = as_batch(chosen[2], device, team)
         with torch.no_grad():
-            logits = tested.run(model).logits.float()
+            logits = tested.run(network).logits.float()
         accuracy = float(scores_of([logits], [tested], "val", team)[1])
         yield Fold(
             number, accuracy, fitted.best.val_f1, fitted.best.number, len(fitted.history),

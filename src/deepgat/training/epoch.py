@@ -12,30 +12,30 @@ from torch import Tensor
 
 from deepgat.distributed import Team
 from deepgat.errors import Diverged
-from deepgat.nn import LayerOutputs
+from deepgat.models import LayerOutputs
 from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
 from deepgat.nn.drop_edge import recordable
-from deepgat.ops import use_heads, use_part
+from deepgat.ops import use_part
 from deepgat.training.cuda_graph import Recorded
 from deepgat.training.device import autocast
 from deepgat.training.ema import AveragedWeights
-from deepgat.training.evaluate import by_parts, full, heads_of, losses_and_f1
-from deepgat.training.inputs import GraphInputs, Inputs, Network
-from deepgat.training.resume import Epoch, Weights, last_gain, monitored, under
-from deepgat.training.self_training import Teacher
-from deepgat.training.settings import CALIBRATED, TrainSettings
+from deepgat.training.evaluate import full, losses_and_f1
+from deepgat.training.inputs import GraphInputs, Inputs, Trained
+from deepgat.training.resume import Epoch, Weights, monitored, under
+from deepgat.training.self_training import SelfTraining
+from deepgat.training.settings import TrainSettings
 
 TEMPERATURES = tuple(2.0 ** (k / 4) for k in range(-8, 17))
 """Those of the calibrated loss: from 1/4 to 16."""
 
 
-def make_optimizer(model: Network, settings: TrainSettings, nodes: int) -> torch.optim.Optimizer:
+def make_optimizer(model: Trained, settings: TrainSettings, nodes: int) -> torch.optim.Optimizer:
     """Adam for data of so many nodes; weights that decay otherwise than the rest have a group.
 
     Where layers go a part of the way their gradients are smaller, and so is the decay: Adam makes
     up for the size of the two together, not of one beside the other.
     """
-    decay, share = settings.weight_decay, model.gradient_share
+    decay, share = settings.weight_decay, model.step
     rest = {id(parameter): parameter for parameter in model.parameters()}
     groups = []
     for weights, other in (
@@ -57,7 +57,7 @@ class Epochs:
 
     def __init__(
         self,
-        model: Network,
+        model: Trained,
         inputs: Inputs,
         settings: TrainSettings,
         nodes: int,
@@ -65,14 +65,19 @@ class Epochs:
         team: Team | None,
     ) -> None:
         self.model, self.inputs = model, inputs
-        self.team, self.heads = by_parts(team), heads_of(model, team)
+        self.team = team
         self.precision, self.patience = settings.precision, settings.patience
         self.monitor = settings.monitor
-        self.temperatures = TEMPERATURES if self.monitor in CALIBRATED else (1.0,)
+        calibrates = self.monitor == "loss-and-errors"
         device = inputs.validation[0].y.device
-        self.temperature_grid = (
-            torch.tensor(self.temperatures, device=device) if settings.calibrated_targets else None
+        self.temperatures = TEMPERATURES if calibrates or settings.self_training else (1.0,)
+        self.temperature_grid = torch.tensor(self.temperatures, device=device)
+        self.monitored = (
+            slice(None)
+            if calibrates
+            else slice(self.temperatures.index(1.0), self.temperatures.index(1.0) + 1)
         )
+        """Of the losses at every temperature, those whose smallest is the validation loss."""
         needed = model.layer_bytes(inputs.most_nodes)
         free = free_memory(device) / (1 if team is None or device.type == "cuda" else team.size)
         checkpoint = chosen(settings.checkpoint, model.num_layers, *needed, free)
@@ -91,9 +96,8 @@ class Epochs:
         )
         self.val_graphs = inputs.validation
         self.optimizer = make_optimizer(model, settings, nodes)
-        self.teacher = Teacher.wanted(model, inputs, settings, self.team)
-        decay = settings.average_weights
-        self.averaged = AveragedWeights(model, decay) if decay else None
+        self.second_stage = SelfTraining.wanted(model, inputs, settings, self.team)
+        self.averaged = AveragedWeights(model, settings.ema) if settings.ema else None
         record_step = record and recordable(model.edge_sampler)
         self.steps = {
             id(graph): Recorded(partial(self._step, graph), record_step)
@@ -111,18 +115,17 @@ class Epochs:
         if not math.isfinite(val_loss):
             what = f"the validation loss became {val_loss}"
             raise _diverged(self._odd_one(), number, what, self.team)
-        numbers = total / steps, val_loss, val_f1
-        return numbers if self.heads is None else self.heads.agreed(numbers)
+        return total / steps, val_loss, val_f1
 
     def state(self) -> dict[str, Tensor]:
         """What there is to keep besides the model and the optimiser; all of a team call it."""
-        taught = {} if self.teacher is None else self.teacher.state() or {}
+        taught = {} if self.second_stage is None else self.second_stage.state() or {}
         averaged = {} if self.averaged is None else self.averaged.state()
         return taught | {f"weights.{name}": item for name, item in averaged.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        if self.teacher is not None and state:
-            self.teacher.restore(state)
+        if self.second_stage is not None and state:
+            self.second_stage.restore(state)
         if self.averaged is not None and state:
             self.averaged.restore(under("weights.", state))
 
@@ -131,11 +134,9 @@ class Epochs:
         if not history:
             return False
         first, last, since = self._first(), history[-1].number, history[-1].best_number
-        if self.teacher is not None:
-            since = max(since, self.teacher.began or 0, first - 1)
-        if last - since < self.patience:  # which spares looking through the history
-            return False
-        return last - last_gain(history[first - 1 :], self.monitor) >= self.patience
+        if self.second_stage is not None:
+            since = max(since, self.second_stage.began or 0, first - 1)
+        return last - since >= self.patience
 
     def better(self, epoch: Epoch, best: Epoch) -> bool:
         """Whether the epoch takes the place of the best one before it."""
@@ -145,20 +146,20 @@ class Epochs:
 
     def _first(self) -> int:
         """The first epoch that is compared with those after it."""
-        return 1 if self.teacher is None else self.teacher.first_compared
+        return 1 if self.second_stage is None else self.second_stage.first_compared
 
-    def teach(self, best: Weights, history: Sequence[Epoch]) -> bool:
+    def begin_second_stage(self, best: Weights, history: Sequence[Epoch]) -> bool:
         """Begin the second stage from the best weights, if there is one and it has not begun."""
-        if self.teacher is None or not self.teacher.waits or self.teacher.began is not None:
+        if self.second_stage is None or self.second_stage.began is not None:
             return False
         best.restore()
         if self.averaged is not None:
             self.averaged.reset()
         self.model.eval()
-        with torch.no_grad(), use_heads(self.heads):
+        with torch.no_grad():
             logits = [full(self.val_graphs[0].run(self.model).logits)]
         losses, _ = self._losses_and_f1(logits)
-        self.teacher.begin(len(history), logits[0], self._temperature(losses))
+        self.second_stage.begin(len(history), logits[0], self._temperature(losses))
         return True
 
     def kept_weights(self) -> AbstractContextManager[None]:
@@ -182,21 +183,19 @@ class Epochs:
     def _step(self, graph: GraphInputs) -> tuple[Tensor, LayerOutputs]:
         graph = graph.sampled(self.model)
         self.optimizer.zero_grad(set_to_none=True)
-        with use_part(graph.part), use_heads(self.heads):
+        with use_part(graph.part):
             with autocast(self.precision, graph.y.device):
                 outputs = graph.run(self.model, segment=self.segment)
             logits = {layer: full(values) for layer, values in outputs.layer_logits.items()}
             weight = () if graph.weight is None else (graph.weight,)
             loss = self.model.loss(logits, graph.y, graph.nodes["train"], *weight)
-            if self.teacher is not None:
-                loss = loss + self.teacher.loss(logits)
+            if self.second_stage is not None:
+                loss = loss + self.second_stage.loss(logits)
             loss.backward()
         loss = loss.detach()
         if self.team is not None:  # what each process has is its share
             self.team.sum_gradients(self.model.parameters())
             loss = self.team.sum(loss)
-        if self.heads is not None:
-            self.heads.sum_gradients()
         self.optimizer.step()
         if self.averaged is not None:
             self.averaged.learn()
@@ -211,32 +210,30 @@ class Epochs:
     @torch.no_grad()
     def _validate(self) -> Tensor:
         """[2]: loss and micro-F1 of the output on the validation nodes."""
-        with use_heads(self.heads), self.kept_weights():
+        with self.kept_weights():
             logits = [full(graph.run(self.model).logits) for graph in self.val_graphs]
         losses, f1 = self._losses_and_f1(logits)
-        if self.teacher is not None:
-            self.teacher.learn(logits[0], self._temperature(losses))
-        return torch.stack([losses.min(), f1])
+        if self.second_stage is not None:
+            self.second_stage.learn(logits[0], self._temperature(losses))
+        return torch.stack([losses[self.monitored].min(), f1])
 
     def _losses_and_f1(self, logits: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         return losses_and_f1(logits, self.val_graphs, "val", self.team, self.temperatures)
 
-    def _temperature(self, losses: Tensor) -> Tensor | None:
-        """[1]: the one that the smallest loss is of, where targets are calibrated by it."""
-        if self.temperature_grid is None:
-            return None
+    def _temperature(self, losses: Tensor) -> Tensor:
+        """[1]: the temperature of the smallest loss."""
         return self.temperature_grid.gather(0, losses.argmin().view(1))
 
     @torch.no_grad()
     def _odd_one(self) -> LayerOutputs:
         """What the model computes for the first graph whose output is not finite."""
-        with use_heads(self.heads), self.kept_weights():
+        with self.kept_weights():
             found = (graph.run(self.model) for graph in self.val_graphs)
             odd = (outputs for outputs in found if not _all_finite(outputs.logits, self.team))
             return next(odd, None) or self.val_graphs[0].run(self.model)
 
 
-def _fit_together(model: Network, graphs: Sequence[GraphInputs], free: float) -> bool:
+def _fit_together(model: Trained, graphs: Sequence[GraphInputs], free: float) -> bool:
     """Whether recordings of a step on each of the graphs, which all keep their memory, fit."""
     nodes = sum(graph.neighbors.square.num_nodes for graph in graphs)
     needed = model.layer_bytes(nodes)

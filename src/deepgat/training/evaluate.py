@@ -11,11 +11,11 @@ from torch import Tensor
 from deepgat.analysis import f1_counts, micro_f1
 from deepgat.data import NodeDataset
 from deepgat.data.transforms import SPLITS
-from deepgat.distributed import LiveHeads, PartDataset, Team, dealt
-from deepgat.nn import AttentionStack, classification_loss
-from deepgat.ops import use_heads
+from deepgat.distributed import PartDataset, Team, dealt
+from deepgat.models import Network
+from deepgat.nn import classification_loss
 from deepgat.training.device import choose_device
-from deepgat.training.inputs import GraphInputs, Network, empty_like, prepare
+from deepgat.training.inputs import GraphInputs, empty_like, prepare
 from deepgat.training.minibatch import in_chunks
 
 
@@ -30,7 +30,7 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(
-    model: AttentionStack,
+    model: Network,
     dataset: NodeDataset | PartDataset,
     device: str = "auto",
     team: Team | None = None,
@@ -38,28 +38,25 @@ def evaluate(
 ) -> Evaluation:
     """Score the model on the training, validation and test nodes of the data.
 
-    In a team that divides graphs the logits are those of all nodes in the first process, and none
-    elsewhere. With
-    ``chunk`` they are computed layer by layer, so many nodes at a time: the same logits, and
-    memory that does not grow with the depth (:mod:`deepgat.nn.layerwise`).
+    In a team the first process gets the logits of all nodes, the others none. With ``chunk`` they
+    are computed layer by layer, so many nodes at a time: the same logits, and memory that does not
+    grow with the depth (:mod:`deepgat.models.chunked`).
     """
     where = choose_device(device) if team is None else team.device
     model.to(where).eval()
-    dividing = by_parts(team)
-    if dividing is not None and isinstance(dataset, NodeDataset) and len(dataset.graphs) > 1:
-        return _evaluate_whole(model, dataset, dividing)
+    if team is not None and isinstance(dataset, NodeDataset) and len(dataset.graphs) > 1:
+        return _evaluate_whole(model, dataset, team)
     if chunk and team is None:
         whole = prepare(model, dataset, torch.device("cpu"))
-        graphs: Sequence[GraphInputs] = [in_chunks(model, graph, chunk, where) for graph in whole]
+        graphs: Sequence[GraphInputs] = [in_chunks(graph, chunk, where) for graph in whole]
     else:
-        graphs = prepare(model, dataset, where, dividing)
-    with use_heads(heads_of(model, team)):
-        logits = [full(graph.run(model).logits) for graph in graphs]
+        graphs = prepare(model, dataset, where, team)
+    logits = [full(graph.run(model).logits) for graph in graphs]
     found = [_gathered(values, graph) for values, graph in zip(logits, graphs, strict=True)]
-    return _evaluation(logits, graphs, found, dividing)
+    return _evaluation(logits, graphs, found, team)
 
 
-def _evaluate_whole(model: AttentionStack, dataset: NodeDataset, team: Team) -> Evaluation:
+def _evaluate_whole(model: Network, dataset: NodeDataset, team: Team) -> Evaluation:
     """Every process runs whole graphs, its share of them; scores are those of all."""
     mine = [dataset.graphs[i] for i in dealt(range(len(dataset.graphs)), team)]
     rest = -(-len(dataset.graphs) // team.size) - len(mine)
@@ -93,16 +90,6 @@ def _gathered(values: Tensor, graph: GraphInputs) -> Tensor | None:
     """The rows of all nodes, by their numbers, in the first process of a team; None elsewhere."""
     part = graph.part
     return values if part is None else part.gathered(values)
-
-
-def by_parts(team: Team | None) -> Team | None:
-    """The team where it divides the graph; None where every process has all of it."""
-    return None if team is None or team.parallel == "heads" else team
-
-
-def heads_of(model: Network, team: Team | None) -> LiveHeads | None:
-    """This process's share of the heads, where these are divided."""
-    return None if team is None or team.parallel != "heads" else LiveHeads(team, model)
 
 
 def scores_of(

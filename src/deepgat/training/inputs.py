@@ -23,9 +23,8 @@ from deepgat.distributed import (
     part_of,
 )
 from deepgat.errors import UserError
-from deepgat.nn import AttentionStack, LayerOutputs
-from deepgat.nn.graphs import GraphClassifier
-from deepgat.nn.outputs import Until
+from deepgat.models import GraphClassifier, LayerOutputs, Network
+from deepgat.models.outputs import Until
 from deepgat.ops import (
     Columns,
     Features,
@@ -40,7 +39,7 @@ from deepgat.ops import (
 WEIGHT = "train_weight"
 """Of a graph, [n] ≥ 0: how much each training node counts in the loss; left out: all alike."""
 
-Network: TypeAlias = AttentionStack | GraphClassifier
+Trained: TypeAlias = Network | GraphClassifier
 """What the loop trains: a model of nodes, or of whole graphs."""
 
 
@@ -64,19 +63,19 @@ class GraphInputs:
         """The part of the graph that this is; None where it is whole."""
         return self.neighbors.part if isinstance(self.neighbors, PartNeighbors) else None
 
-    def sampled(self, model: Network) -> GraphInputs:
+    def sampled(self, model: Trained) -> GraphInputs:
         """With the edges of one training step; evaluation always has them all."""
         return replace(self, neighbors=model.edge_sampler(self.neighbors))
 
-    def run(self, model: Network, with_attention: bool = False, segment: int = 0) -> LayerOutputs:
-        assert isinstance(model, AttentionStack)
+    def run(self, model: Trained, with_attention: bool = False, segment: int = 0) -> LayerOutputs:
+        assert isinstance(model, Network)
         labels = self.y if model.needs_labels else None
         with use_part(self.part):
             return model.run(
                 self.x, self.neighbors, self.label_features, labels, with_attention, segment
             )
 
-    def run_until(self, model: AttentionStack, until: Until) -> LayerOutputs:
+    def run_until(self, model: Network, until: Until) -> LayerOutputs:
         """As :meth:`run`, of a whole graph, through no more layers than ``until`` asks for."""
         labels = self.y if model.needs_labels else None
         return model.run(self.x, self.neighbors, self.label_features, labels, until=until)
@@ -188,7 +187,7 @@ def _dense(x: Features) -> Tensor:
 
 
 def prepare(
-    model: AttentionStack,
+    model: Network,
     dataset: NodeDataset | PartDataset,
     device: torch.device,
     team: Team | None = None,
@@ -226,7 +225,7 @@ def prepare(
     return inputs
 
 
-def _of_part(model: AttentionStack, part: GraphPart, team: Team) -> GraphInputs:
+def _of_part(model: Network, part: GraphPart, team: Team) -> GraphInputs:
     device = team.device
     live = LivePart.meet(team, part.own, part.ids, part.halo_counts.tolist(), part.num_nodes)
     square = _lists(part, part.ids.numel()).to(device)
@@ -242,7 +241,7 @@ def _of_part(model: AttentionStack, part: GraphPart, team: Team) -> GraphInputs:
     )
 
 
-def _label_features(model: AttentionStack, part: GraphPart, device: torch.device) -> Tensor | None:
+def _label_features(model: Network, part: GraphPart, device: torch.device) -> Tensor | None:
     """z_1, z_2, … for this model, from what the part keeps."""
     if not model.label_hops:
         return None

@@ -12,12 +12,12 @@ from deepgat.data import NodeDataset
 from deepgat.distributed import PartDataset, Team
 from deepgat.distributed.interrupts import stop_asked
 from deepgat.errors import UserError
-from deepgat.nn import AttentionStack
+from deepgat.models import Network
 from deepgat.nn.norms import PairNorm
 from deepgat.training.device import choose_device, own_random_numbers
 from deepgat.training.epoch import Epochs
-from deepgat.training.evaluate import Evaluation, by_parts, evaluate, scores_of
-from deepgat.training.inputs import WEIGHT, FixedInputs, GraphInputs, Inputs, Network, prepare
+from deepgat.training.evaluate import Evaluation, evaluate, scores_of
+from deepgat.training.inputs import WEIGHT, FixedInputs, GraphInputs, Inputs, Trained, prepare
 from deepgat.training.minibatch import SampledInputs
 from deepgat.training.resume import Epoch, Progress, Weights, best_of
 from deepgat.training.settings import MONITORS, PRECISIONS, TrainSettings
@@ -31,8 +31,8 @@ __all__ = [
     "FixedInputs",
     "GraphInputs",
     "Inputs",
-    "Network",
     "TrainSettings",
+    "Trained",
     "choose_device",
     "evaluate",
     "fit",
@@ -54,7 +54,7 @@ class FitResult:
 
 
 def fit(
-    model: AttentionStack,
+    model: Network,
     dataset: NodeDataset | PartDataset,
     settings: TrainSettings | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
@@ -70,7 +70,7 @@ def fit(
     keeping the best weights so far. Same seed, same machine: same numbers.
 
     Args:
-        model: from :mod:`deepgat.nn`; moved to the device.
+        model: from :mod:`deepgat.models`; moved to the device.
         dataset: from :func:`deepgat.data.load_graph`.
         settings: how to train.
         on_epoch: called after every epoch, to show progress.
@@ -84,7 +84,7 @@ def fit(
     model.to(device)
     inputs: Inputs
     if settings.batches == "none":
-        inputs = _whole_steps(model, dataset, settings, device, by_parts(team))
+        inputs = _whole_steps(model, dataset, settings, device, team)
     elif team is None:
         graphs = prepare(model, dataset, torch.device("cpu"))
         _require_nodes(dataset, graphs)
@@ -93,15 +93,14 @@ def fit(
         inputs = SampledInputs(model, graphs, settings, device)
     else:
         raise UserError(
-            f"batches={settings.batches} is for one process: leave --processes away, or set "
-            "batches=none"
+            f"batches={settings.batches} is for one process: train in one, or set batches=none"
         )
     nodes = dataset.num_nodes
     return fit_inputs(model, inputs, settings, nodes, on_epoch, cuda_graphs, team, progress)
 
 
 def _whole_steps(
-    model: AttentionStack,
+    model: Network,
     dataset: NodeDataset | PartDataset,
     settings: TrainSettings,
     device: torch.device,
@@ -131,7 +130,7 @@ def _whole_steps(
 
 
 def fit_inputs(
-    model: Network,
+    model: Trained,
     inputs: Inputs,
     settings: TrainSettings,
     nodes: int,
@@ -160,7 +159,9 @@ def fit_inputs(
         best = best_of(history)
         try:
             for number in range(len(history) + 1, settings.epochs + 1):
-                if epoch_of.over(history) and not epoch_of.teach(best_weights, history):
+                if epoch_of.over(history) and not epoch_of.begin_second_stage(
+                    best_weights, history
+                ):
                     break
                 epoch = Epoch(number, *epoch_of(number))
                 if best is None or epoch_of.better(epoch, best):

@@ -11,7 +11,7 @@ gives is approximated, and how well depends on how S is drawn.
   with at most so many neighbours per node, and no more nodes than a limit.
 
 Graph and features stay in the memory of the CPU; the device has one batch. The numbers that count,
-on validation and test nodes, are exact all the same: :mod:`deepgat.nn.layerwise`.
+on validation and test nodes, are exact all the same: :mod:`deepgat.models.chunked`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from torch import Tensor
 
 from deepgat.distributed import owners
 from deepgat.errors import UserError
-from deepgat.nn import AttentionStack, LayerOutputs
-from deepgat.nn.layerwise import Chunks
+from deepgat.models import LayerOutputs, Network
+from deepgat.models.chunked import Chunks
 from deepgat.nn.norms import BatchNorm
 from deepgat.ops import Columns, Neighbors, dropout_masks, take_rows
 from deepgat.ops.sampling import Places, reach, sublists
-from deepgat.training.inputs import GraphInputs, Network
+from deepgat.training.inputs import GraphInputs, Trained
 from deepgat.training.settings import TrainSettings
 
 
@@ -137,11 +137,11 @@ def sampler_of(settings: TrainSettings, graph: GraphInputs, layers: int) -> Batc
     """The sampler that the settings name, for one graph on the CPU."""
     train = graph.nodes["train"]
     if settings.batches == "clusters":
-        return ClusterSampler(graph.neighbors, train, settings.clusters, settings.batch_clusters)
+        return ClusterSampler(graph.neighbors, train, settings.clusters, settings.per_batch)
     return NeighborSampler(
         graph.neighbors,
         train,
-        settings.batch_seeds,
+        settings.per_batch,
         settings.fan_outs(layers),
         settings.most_nodes,
     )
@@ -157,16 +157,16 @@ class SampledInputs:
 
     def __init__(
         self,
-        model: AttentionStack,
+        model: Network,
         graphs: Sequence[GraphInputs],
         settings: TrainSettings,
         device: torch.device,
     ) -> None:
         self.device = device
         normed = any(isinstance(module, BatchNorm) for module in model.modules())
-        if settings.batches == "neighbours" and settings.batch_seeds == 1 and normed:
+        if settings.batches == "neighbours" and settings.per_batch == 1 and normed:
             raise UserError(
-                "batch_seeds is 1, and a batch norm has nothing to say of a node alone: set 2 or "
+                "batch_size is 1, and a batch norm has nothing to say of a node alone: set 2 or "
                 "more, or choose another normalisation"
             )
         self.samplers = [
@@ -175,9 +175,7 @@ class SampledInputs:
             if graph.counts["train"]
         ]
         self.validation: Sequence[GraphInputs] = [
-            in_chunks(model, graph, settings.most_nodes, device)
-            for graph in graphs
-            if graph.counts["val"]
+            in_chunks(graph, settings.most_nodes, device) for graph in graphs if graph.counts["val"]
         ]
         self.most_nodes = max(sampler.most_nodes for _, sampler in self.samplers)
 
@@ -207,17 +205,15 @@ class ChunkedInputs(GraphInputs):
 
     chunks: Chunks
 
-    def run(self, model: Network, with_attention: bool = False, segment: int = 0) -> LayerOutputs:
+    def run(self, model: Trained, with_attention: bool = False, segment: int = 0) -> LayerOutputs:
         """The output alone: no layer's state is kept."""
-        assert isinstance(model, AttentionStack)
+        assert isinstance(model, Network)
         labels = self.y if model.needs_labels else None
         logits = self.chunks.logits(model, self.label_features, labels).to(self.y.device)
         return LayerOutputs(logits, {model.num_layers: logits}, [])
 
 
-def in_chunks(
-    model: AttentionStack, graph: GraphInputs, most_nodes: int, device: torch.device
-) -> ChunkedInputs:
+def in_chunks(graph: GraphInputs, most_nodes: int, device: torch.device) -> ChunkedInputs:
     """A graph on the CPU, to be run so many nodes at a time by a model on the device."""
     assert not isinstance(graph.x, Columns)
     return ChunkedInputs(
@@ -227,5 +223,5 @@ def in_chunks(
         y=graph.y.to(device),
         nodes={name: nodes.to(device) for name, nodes in graph.nodes.items()},
         counts=graph.counts,
-        chunks=Chunks(model, graph.x, graph.neighbors, most_nodes),
+        chunks=Chunks(graph.x, graph.neighbors, most_nodes),
     )

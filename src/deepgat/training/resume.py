@@ -9,7 +9,7 @@ that was never interrupted.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -147,24 +147,16 @@ def best_of(history: list[Epoch]) -> Epoch | None:
     return history[history[-1].best_number - 1] if history else None
 
 
-def monitored(epoch: Epoch, monitor: str) -> tuple[float, ...]:
-    """What is to become small; of several numbers, the next where those before are equal."""
-    numbers: dict[str, tuple[float, ...]] = {
-        "loss-and-errors": (epoch.val_loss + 1 - epoch.val_f1,),
-        "f1-or-loss": (-epoch.val_f1, epoch.val_loss),
-        "val-f1": (-epoch.val_f1,),
-        "train-loss": (epoch.loss,),
-    }
-    return numbers.get(monitor, (epoch.val_loss,))
-
-
-def last_gain(history: Sequence[Epoch], monitor: str) -> int:
-    """The last epoch that was better than all before it, in what is monitored or, of F1 or loss,
-    in either."""
-    found = history[-1].best_number
-    if monitor == "f1-or-loss":
-        found = max(found, min(history, key=lambda epoch: epoch.val_loss).number)
-    return found
+def monitored(epoch: Epoch, monitor: str) -> float:
+    """What is to become small."""
+    match monitor:
+        case "loss-and-errors":
+            return epoch.val_loss + 1 - epoch.val_f1
+        case "val-f1":
+            return -epoch.val_f1
+        case "train-loss":
+            return epoch.loss
+    return epoch.val_loss
 
 
 def _device(model: nn.Module) -> torch.device:

@@ -18,7 +18,8 @@ from deepgat.data import FeaturePlan, NodeDataset, load_graph
 from deepgat.distributed import PartDataset, Team
 from deepgat.errors import UserError
 from deepgat.files import to_json
-from deepgat.nn import AttentionStack, ModelSettings, build_model
+from deepgat.models import Network, build_network
+from deepgat.models.config import Config
 from deepgat.training.loop import Epoch, Evaluation, FitResult, TrainSettings, evaluate, fit
 from deepgat.training.recipes import Recipe
 from deepgat.training.resume import Progress
@@ -28,7 +29,8 @@ from deepgat.training.resume import Progress
 class ModelCard:
     """What a trained model is: enough to build it, load its data and train it again."""
 
-    settings: ModelSettings
+    system: str
+    settings: Config
     training: TrainSettings
     dataset: str
     split: str
@@ -44,13 +46,14 @@ class ModelCard:
     """The options that it was read with."""
     edge_weights: bool = False
     """Whether its edges have weights."""
-    feature_plan: list[dict[str, Any]] | None = field(default_factory=list)
-    """How its features were made of columns; None in models that were saved before it was kept."""
+    feature_plan: list[dict[str, Any]] = field(default_factory=list)
+    """How its features were made from columns."""
 
     @staticmethod
     def of(dataset: NodeDataset | PartDataset, recipe: Recipe) -> ModelCard:
         return ModelCard(
-            recipe.model,
+            recipe.system,
+            recipe.settings,
             recipe.training,
             dataset.name,
             dataset.split,
@@ -82,7 +85,7 @@ class ModelCard:
 
     def reading_by_plan(self) -> dict[str, Any]:
         """Options with which ``load_graph`` makes the features of a graph as in training."""
-        if self.feature_plan is None or not self.feature_names:  # an old model, or the catalogue's
+        if not self.feature_names:  # a graph of the catalogue
             return dict(self.reading)
         return {**self.reading, "plan": FeaturePlan.of(self.feature_plan)}
 
@@ -90,18 +93,19 @@ class ModelCard:
         """A fingerprint of all of it."""
         return hashlib.sha256(to_json(self.to_dict()).encode()).hexdigest()
 
-    def build(self) -> AttentionStack:
+    def build(self) -> Network:
         """A new model of this kind, its weights drawn from the seed."""
         # On the CPU, whatever torch's default device: the same weights everywhere, and no GPU's
         # random numbers touched.
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.training.seed)
-            return build_model(
+            return build_network(
+                self.system,
                 self.settings,
                 self.num_features,
                 self.num_classes,
-                self.multi_label,
-                self.edge_features,
+                multi_label=self.multi_label,
+                edge_dim=self.edge_features,
             )
 
 
@@ -110,7 +114,7 @@ class Run:
     """A trained model with its scores."""
 
     card: ModelCard
-    model: AttentionStack
+    model: Network
     fitted: FitResult
     evaluation: Evaluation
 
@@ -126,7 +130,8 @@ class Run:
             "epochs": len(self.fitted.history),
             "stopped": self.fitted.stopped,
             "seconds": round(self.fitted.seconds, 3),
-            "model": self.card.settings.to_dict(),
+            "system": self.card.system,
+            "settings": self.card.settings.to_dict(),
             "training": self.card.training.to_dict(),
             "versions": versions(),
             "hardware": hardware(self.card.training.device),

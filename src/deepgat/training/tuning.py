@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,8 +18,7 @@ from typing import Any
 from deepgat.data import NodeDataset
 from deepgat.errors import UserError
 from deepgat.files import to_json
-from deepgat.nn.settings import PREDICTING, ModelSettings
-from deepgat.training.config_file import read_texts
+from deepgat.training.config_file import PLAIN, read_texts
 from deepgat.training.loop import Epoch
 from deepgat.training.loop import fit as train
 from deepgat.training.recipes import Recipe
@@ -45,7 +44,8 @@ class Search:
         told = {
             "dataset": dataset.name,
             "split": dataset.split,
-            "model": self.plan.model.to_dict(),
+            "system": self.plan.system,
+            "settings": self.plan.settings.to_dict(),
             "training": {
                 key: value
                 for key, value in self.plan.training.to_dict().items()
@@ -193,25 +193,20 @@ def _is_journal(path: Path) -> bool:
         return False
 
 
+SEARCHED = (
+    "dropout", "hidden_channels", "heads", "norm", "delta", "label_hops", "sharpness",
+    "attention_dropout", "alpha",
+)  # fmt: skip
+"""Settings that are searched in every system that has them."""
+
+
 def _names(what: Search) -> list[str]:
-    """What is chosen: of the training, of every model, and of the models that have it."""
-    names = ["lr", "weight_decay", "dropout", "hidden", "heads", "norm"]
+    """What is chosen: of the training, and of the system's settings."""
+    names = ["lr", "weight_decay"]
     if what.plan.training.weight_decay_conv is not None:
         names.append("weight_decay_conv")
-    settings = what.plan.model
-    if settings.encoder == "classes":  # a layer of these is a hop: it has no heads or norms
-        names = [name for name in names if name not in ("heads", "norm")]
-    if settings.model in PREDICTING:
-        names.append("delta")
-        if settings.class_head == "layer" and settings.label_hops:
-            names.append("label_hops")
-        if settings.temperature != 1:
-            names.append("temperature")
-    if settings.model in ("gat", "deepgat"):
-        names.append("attention_dropout")
-    if settings.initial_residual:
-        names.append("initial_residual")
-    return names
+    kinds = what.plan.settings.kinds()
+    return names + [name for name in SEARCHED if name in kinds]
 
 
 def _drawn(trial: Any, what: Search) -> Recipe:
@@ -221,37 +216,40 @@ def _drawn(trial: Any, what: Search) -> Recipe:
         "weight_decay": lambda: trial.suggest_float("weight_decay", 1e-6, 1e-2, log=True),
         "weight_decay_conv": lambda: trial.suggest_float("weight_decay_conv", 1e-6, 1e-1, log=True),
         "dropout": lambda: trial.suggest_float("dropout", 0.0, 0.9),
-        "hidden": lambda: trial.suggest_categorical("hidden", [8, 16, 32, 64, 128]),
+        "hidden_channels": lambda: trial.suggest_categorical(
+            "hidden_channels", [8, 16, 32, 64, 128]
+        ),
         "heads": lambda: trial.suggest_categorical("heads", [1, 2, 4, 8]),
         "norm": lambda: trial.suggest_categorical("norm", ["none", "layer", "batch"]),
         "delta": lambda: trial.suggest_float("delta", 0.0, 1.0),
         "label_hops": lambda: trial.suggest_int("label_hops", 0, 3),
-        "temperature": lambda: trial.suggest_float("temperature", 0.25, 5.0),
+        "sharpness": lambda: trial.suggest_float("sharpness", 0.25, 5.0),
         "attention_dropout": lambda: trial.suggest_float("attention_dropout", 0.0, 0.8),
-        "initial_residual": lambda: trial.suggest_float("initial_residual", 0.02, 0.5),
+        "alpha": lambda: trial.suggest_float("alpha", 0.02, 0.5),
     }
     values = {name: draw[name]() for name in _names(what)}
     if what.depth is not None:
-        values["layers"] = trial.suggest_int("layers", *what.depth)
+        values["num_layers"] = trial.suggest_int("num_layers", *what.depth)
     return _changed(what.plan, values)
 
 
 def _changed(plan: Recipe, values: Mapping[str, Any]) -> Recipe:
-    own = set(ModelSettings.names())
+    own = plan.settings.kinds()
     return Recipe(
-        plan.model.with_changes({k: v for k, v in values.items() if k in own}),
+        plan.system,
+        plan.settings.with_changes({k: v for k, v in values.items() if k in own}),
         plan.training.with_changes({k: v for k, v in values.items() if k not in own}),
     )
 
 
 def _start(plan: Recipe, names: Sequence[str], depth: tuple[int, int] | None) -> dict[str, Any]:
     """The plan's own settings as a trial, where they lie in the search."""
-    at_hand = {**asdict(plan.model), **asdict(plan.training)}
+    at_hand = {**plan.settings.to_dict(), **plan.training.to_dict()}
     start = {name: at_hand[name] for name in names if at_hand[name] is not None}
     if not start["weight_decay"]:
         del start["weight_decay"]  # 0 lies outside a search over powers of ten
     if depth is not None:
-        start["layers"] = min(max(plan.model.layers, depth[0]), depth[1])
+        start["num_layers"] = min(max(at_hand["num_layers"], depth[0]), depth[1])
     return start
 
 
@@ -270,21 +268,21 @@ def _found(study: Any, what: Search) -> Found:
     return Found(plan, best.value, best.number, [_trial(t) for t in done], dict(best.params))
 
 
-def as_config(found: Found, dataset: NodeDataset, preset: str) -> str:
+def as_config(found: Found, dataset: NodeDataset) -> str:
     """The best settings as a file for ``deepgat train --config``; nothing in it is left open."""
     own = {
         key: value
-        for key, value in asdict(found.recipe.training).items()  # what is at its default too
+        for key, value in found.recipe.training.to_dict().items()
         if value is not None and key not in ("seed", "device", "checkpoint")
     }
     read = {"read": read_texts(dataset.reading)} if dataset.reading else {}
     tables = {
         "data": {"dataset": dataset.name, "split": dataset.split, **read},
-        "model": asdict(found.recipe.model),
+        "settings": found.recipe.settings.to_dict(),
         "training": own,
     }
     return (
         f"# Found by deepgat tune: validation micro-F1 {100 * found.val_f1:.2f}%, trial "
         f"{found.number} of {len(found.trials)}.\n"
-        f'preset = "{preset}"\n\n{to_toml(tables)}'
+        f'system = "{found.recipe.system}"\npreset = "{PLAIN}"\n\n{to_toml(tables)}'
     )

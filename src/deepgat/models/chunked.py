@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from deepgat.nn.outputs import Given
-from deepgat.nn.stack import AttentionStack
+from deepgat.models.network import Network
+from deepgat.models.outputs import Context
 from deepgat.ops import (
     Features,
     Loan,
@@ -128,7 +128,6 @@ class Chunks:
     """A graph cut into chunks, once, for any number of predictions.
 
     Args:
-        model: whose ``neighborhood`` the graph is to have.
         x: [n, d], dense or sparse, on the CPU.
         neighbors: on the CPU.
         most_nodes: of one chunk.
@@ -136,12 +135,10 @@ class Chunks:
 
     def __init__(
         self,
-        model: AttentionStack,
         x: Tensor | SparseMatrix,
         neighbors: Neighbors,
         most_nodes: int,
     ) -> None:
-        neighbors = model.neighborhood(neighbors)
         self.num_nodes = neighbors.num_nodes
         self.board = _Board()
         self.chunks: list[Chunk] = []
@@ -158,7 +155,7 @@ class Chunks:
     @torch.no_grad()
     def logits(
         self,
-        model: AttentionStack,
+        model: Network,
         label_features: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> Tensor:
@@ -166,7 +163,7 @@ class Chunks:
 
         Args:
             model: in evaluation mode, on any device.
-            label_features, labels: as in :meth:`AttentionStack.run`, of all nodes.
+            label_features, labels: as in :meth:`Network.run`, of all nodes.
         """
         assert not model.training  # a chunk may run several times, and dropout would differ
         device = next(model.parameters()).device
@@ -176,30 +173,28 @@ class Chunks:
             return None if of is None else of[chunk.rows].to(device)
 
         def first(chunk: Chunk) -> Features:
-            h = model.features(chunk.x.to(device))
-            return h if model.encoder is None else model.encoder(h)
+            return model.encode(model.features(chunk.x.to(device)))
 
         def layer(number: int, before: Tensor | None) -> Tensor:
             def of(chunk: Chunk) -> Tensor:
-                given = Given(
+                context = Context(
                     chunk.neighbors.to(device),
                     rows(label_features, chunk),
                     rows(labels, chunk),
                     rows(initial, chunk),
                 )
                 h = first(chunk) if before is None else before[chunk.rows].to(device)
-                return model.run_layers(range(number, number + 1), h, given).states[-1]
+                return model.run_layers(range(number, number + 1), h, context).states[-1]
 
             return self._each(of)
 
         state: Tensor | None = None
-        if model.encoder is not None or model.feature_norm is not None:
-            state = self._each(first)
-            initial = None if model.encoder is None else state
+        if model.has_encoder:
+            state = initial = self._each(first)
         hidden: list[Tensor] = []
         for number in range(1, model.num_layers + 1):
             state = layer(number, state)
-            hidden = [*hidden, state] if model.readout.looks_back else [state]
+            hidden = [*hidden, state] if model.reads_every_layer else [state]
 
         def read(chunk: Chunk) -> Tensor:
             logits: Tensor = model.readout(

@@ -1,4 +1,4 @@
-"""What the layers of a stack are given and what they compute."""
+"""What the layers of a network are given and what they compute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Until: TypeAlias = Callable[[int, Tensor], bool]
 
 @dataclass(eq=False)
 class LayerOutputs:
-    """What every layer of a stack computed; L layers, n nodes, C classes."""
+    """What every layer of a network computed; L layers, n nodes, C classes."""
 
     logits: Tensor
     """[n, C], the output: layer_logits[L]."""
@@ -26,28 +26,31 @@ class LayerOutputs:
     predict classes (layer l+1 attends by prediction l); only L elsewhere."""
     hidden: list[Tensor]
     """h^1 … h^L, each [n, width]; where no readout follows the layers, h^L is the logits. Where
-    layers are computed again in the backward pass, only the last of every segment."""
+    layers are recomputed in the backward pass, only the last of every segment."""
     attention: list[Attention] = field(default_factory=list)
     """Per layer 1 … L, on request."""
     initial: Tensor | None = None
-    """h^0 [n, width], what the encoder made of the features; None without one."""
+    """h^0 [n, width], the encoder's output; None without an encoder."""
     segment: int = 1
     """Layers from one of ``hidden`` to the next."""
 
 
 @dataclass(eq=False)
-class Given:
-    """What every layer of one run is given besides the state."""
+class Context:
+    """What every layer of one run is given besides h^(l-1)."""
 
     neighbors: Neighbors
-    label_features: Tensor | None
-    labels: Tensor | None
+    label_features: Tensor | None = None
+    """z_1, z_2, …: [n, hops, C]."""
+    labels: Tensor | None = None
+    """The true labels, for the oracle alone."""
     initial: Tensor | None = None
+    """h^0, the encoder's output; None without an encoder."""
     with_attention: bool = False
 
 
 class Computed(NamedTuple):
-    """What some layers of a stack computed."""
+    """What some layers of a network computed."""
 
     states: list[Tensor]
     predictions: dict[int, Tensor]

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch_geometric.nn import GINConv
 from torch_geometric.utils import scatter
 
 from deepgat.errors import unknown_name
+from deepgat.models.config import Config, setting, share
+from deepgat.models.convolutions import CONVS, made_by
+from deepgat.models.network import Network, linear
+from deepgat.models.outputs import Context, LayerOutputs
+from deepgat.nn.attention import ConvOutput
 from deepgat.nn.drop_edge import EdgeSampler, all_edges
 from deepgat.nn.losses import Loss, OutputLoss
-from deepgat.nn.norms import BatchNorm
-from deepgat.nn.outputs import LayerOutputs
-from deepgat.nn.stack import AttentionStack
+from deepgat.nn.norms import BatchNorm, make_norm, normalized
 from deepgat.ops import Features, Neighbors, dropout
 
 POOLS = ("mean", "sum", "max")
-
-
-class NodeNetwork(Protocol):
-    """What predicts the nodes: :class:`AttentionStack`, or :class:`GIN`."""
-
-    num_layers: int
-    loss: Loss
-    edge_sampler: EdgeSampler
-
-    def run(self, x: Features, edge_index: Tensor | Neighbors) -> LayerOutputs: ...
 
 
 class GraphClassifier(nn.Module):
@@ -43,7 +38,7 @@ class GraphClassifier(nn.Module):
         pool: "mean", "sum" or "max".
     """
 
-    def __init__(self, network: AttentionStack | GIN, pool: str = "mean") -> None:
+    def __init__(self, network: Network | GIN, pool: str = "mean") -> None:
         super().__init__()
         if pool not in POOLS:
             raise unknown_name("pool", pool, POOLS)
@@ -66,25 +61,80 @@ class GraphClassifier(nn.Module):
         return LayerOutputs(pooled[max(pooled)], pooled, outputs.hidden)
 
     @property
-    def gradient_share(self) -> float:
-        return self.network.gradient_share if isinstance(self.network, AttentionStack) else 1.0
+    def step(self) -> float:
+        return self.network.step if isinstance(self.network, Network) else 1.0
 
     def convolution_weights(self) -> list[nn.Parameter]:
         stack = self.network
-        return stack.convolution_weights() if isinstance(stack, AttentionStack) else []
+        return stack.convolution_weights() if isinstance(stack, Network) else []
 
     def class_head_weights(self) -> list[nn.Parameter]:
         stack = self.network
-        return stack.class_head_weights() if isinstance(stack, AttentionStack) else []
+        return stack.class_head_weights() if isinstance(stack, Network) else []
 
     def forget_projections(self, forget: bool) -> None:
-        if isinstance(self.network, AttentionStack):
+        if isinstance(self.network, Network):
             self.network.forget_projections(forget)
 
     def layer_bytes(self, num_nodes: int) -> tuple[float, float]:
-        if isinstance(self.network, AttentionStack):
+        if isinstance(self.network, Network):
             return self.network.layer_bytes(num_nodes)
         return 4.0 * num_nodes * 6 * self.network.width, 4.0 * num_nodes * self.network.width
+
+
+@dataclass(frozen=True)
+class ConvStackConfig(Config):
+    """Settings of :class:`ConvStack`."""
+
+    num_layers: int = setting(4, "L, number of layers", least=1)
+    hidden_channels: int = setting(32, "width of the layers", least=1)
+    dropout: float = share(0.0, "share of each layer's input dropped in training")
+    norm: str = setting("batch", "normalisation of the layers before σ", ("none", "layer", "batch"))
+    conv: str = setting("deepgat", "GCN's, GAT's, DeepGAT's or SAGE's convolution", CONVS)
+    unit_features: bool = setting(False, "divide every node's features by their sum")
+
+
+class ConvStack(Network):
+    r"""Layers of one convolution and a linear readout, for the nodes of small graphs.
+
+    .. math::
+        h^l = \sigma(\mathrm{norm}(\mathrm{conv}(h^{l-1}))), \qquad \hat y = h^L W_c + b_c
+
+    σ is ReLU. With DeepGAT's convolution every layer predicts classes and is trained to.
+
+    Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`ConvStackConfig`'s.
+
+    Shapes: x [n, in_channels], edge_index [2, ·] → logits [n, out_channels].
+    """
+
+    Config = ConvStackConfig
+    config: ConvStackConfig
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        num_layers: int,
+        out_channels: int,
+        **settings: Any,
+    ) -> None:
+        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+        self.classifier = nn.Linear(hidden_channels, out_channels)
+        self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
+        for number in range(1, num_layers + 1):
+            inputs = in_channels if number == 1 else hidden_channels
+            conv, self.loss = made_by(
+                self.config.conv, inputs, hidden_channels, num_classes=out_channels
+            )
+            self.convs.append(conv)
+            self.norms.append(make_norm(self.config.norm, hidden_channels))
+
+    def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
+        result = self.convolve(number, self.dropped(h), context)
+        return result._replace(out=F.relu(normalized(self.norms[number - 1], result.out)))
+
+    def readout(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
+        return linear(self.classifier, self.dropped(hidden[-1]))
 
 
 class GIN(nn.Module):

@@ -1,0 +1,85 @@
+"""APPNP: predict, then propagate by personalised PageRank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from deepgat.models.config import Config, setting, share
+from deepgat.models.network import Network, linear
+from deepgat.models.outputs import Context
+from deepgat.nn.attention import ConvOutput, NeighborAttention
+from deepgat.nn.residual import mix
+from deepgat.nn.scores import UniformScore
+from deepgat.ops import Features
+
+
+@dataclass(frozen=True)
+class APPNPConfig(Config):
+    """Settings of :class:`APPNP`."""
+
+    num_layers: int = setting(10, "K, number of hops", least=1)
+    hidden_channels: int = setting(64, "width of the predictor's hidden layer", least=1)
+    dropout: float = share(0.5, "share of the input of the predictor's layers dropped")
+    attention_dropout: float = share(0.0, "share of the propagation's weights dropped")
+    alpha: float = share(0.1, "α, share of h⁰ in every hop")
+    drop_edge: float = share(0.0, "share of edges dropped anew at each epoch of training")
+    unit_features: bool = setting(False, "divide every node's features by their sum")
+
+
+class APPNP(Network):
+    r"""APPNP: an MLP predicts every node's class, and K hops spread the predictions.
+
+    .. math::
+        h^0 = \sigma(X W + b) W' + b', \qquad h^k = (1 - \alpha) P h^{k-1} + \alpha h^0, \qquad
+        P_{vu} = \frac{1}{\sqrt{|N_v| |N_u|}}
+
+    h^K are the logits; σ is ReLU. A hop is a layer without weights.
+    Gasteiger et al., *Predict then Propagate*, ICLR 2019.
+
+    Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`APPNPConfig`'s.
+
+    Shapes: x [n, in_channels], edge_index [2, ·] → logits [n, out_channels], as is every h^k.
+    """
+
+    Config = APPNPConfig
+    config: APPNPConfig
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        num_layers: int,
+        out_channels: int,
+        **settings: Any,
+    ) -> None:
+        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+        self.has_encoder = True
+        self.lin1 = nn.Linear(in_channels, hidden_channels)
+        self.lin2 = nn.Linear(hidden_channels, out_channels)
+        self.hop = NeighborAttention(
+            out_channels,
+            out_channels,
+            dropout=self.config.attention_dropout,
+            score=UniformScore,
+            normalization="symmetric",
+            bias=False,
+            project=False,
+            edge_dim=self.edge_dim,
+        )
+
+    @property
+    def width(self) -> int:
+        return self.out_channels
+
+    def encode(self, x: Features) -> Tensor:
+        hidden = F.relu(linear(self.lin1, self.dropped(x)))
+        return linear(self.lin2, self.dropped(hidden))
+
+    def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
+        assert context.initial is not None
+        result = self.hop.run(h, context.neighbors, with_attention=context.with_attention)
+        return result._replace(out=mix(result.out, context.initial, self.config.alpha))

@@ -1,0 +1,97 @@
+"""Configurations: small frozen dataclasses whose fields say what they mean and what they may be."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from deepgat.errors import UserError, unknown_name
+
+
+def setting(
+    default: Any,
+    meaning: str,
+    options: tuple[str, ...] | None = None,
+    *,
+    kind: type | None = None,
+    least: float | None = None,
+    above: float | None = None,
+    below: float = math.inf,
+) -> Any:
+    """A field of a configuration.
+
+    Args:
+        default: its value when it is left out; also says its type.
+        meaning: shown by ``deepgat models NAME`` and in the documentation.
+        options: the names it may have.
+        kind: its type, where the default is None: a value that may be left out.
+        least, above, below: the range of a number.
+    """
+    limits = {"least": least, "above": above, "below": below}
+    kind = type(default) if kind is None else kind
+    return dataclasses.field(
+        default=default, metadata={"meaning": meaning, "options": options, "kind": kind, **limits}
+    )
+
+
+def share(default: float, meaning: str) -> Any:
+    """A field from 0 to below 1."""
+    return setting(default, meaning, least=0, below=1)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Base of all configurations: every field is checked by what :func:`setting` says of it."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, kind = getattr(self, field.name), field.metadata["kind"]
+            if value is None and field.default is None:
+                continue
+            check_type(field.name, value, kind)
+            options = field.metadata["options"]
+            if options is not None and value not in options:
+                raise unknown_name(field.name, value, options)
+            if kind in (int, float):
+                _check_range(field.name, value, field.metadata)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse values that do not go together."""
+
+    @classmethod
+    def kinds(cls) -> dict[str, type]:
+        """Name → type of every field."""
+        return {field.name: field.metadata["kind"] for field in fields(cls)}
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def with_changes(self, changes: Mapping[str, Any], what: str = "setting") -> Self:
+        """This configuration with some fields replaced; unknown names are refused."""
+        for name in changes:
+            if name not in self.kinds():
+                raise unknown_name(what, name, self.kinds())
+        return dataclasses.replace(self, **changes)
+
+
+def check_type(name: str, value: Any, expected: type) -> None:
+    """Refuse a value of another type; a whole number may stand for a float."""
+    accepted = (int, float) if expected is float else (expected,)
+    if not isinstance(value, accepted) or (isinstance(value, bool) and expected is not bool):
+        raise UserError(f"{name} is {value!r}: expected a value of type {expected.__name__}")
+
+
+def _check_range(name: str, value: float, limits: Mapping[str, Any]) -> None:
+    least, above, below = limits["least"], limits["above"], limits["below"]
+    if least is not None and below < math.inf and not least <= value < below:
+        raise UserError(
+            f"{name} is {value}: expected a number of at least {least} and below {below}"
+        )
+    if least is not None and not least <= value < below:
+        raise UserError(f"{name} is {value}: expected {least} or more")
+    if above is not None and not above < value < below:
+        raise UserError(f"{name} is {value}: expected a number above {above}")

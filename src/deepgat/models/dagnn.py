@@ -1,0 +1,89 @@
+"""DAGNN: every node decides how many hops of its neighbourhood to believe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from deepgat.models.config import Config, setting, share
+from deepgat.models.network import Network, linear
+from deepgat.models.outputs import Context
+from deepgat.nn.attention import ConvOutput, NeighborAttention
+from deepgat.nn.scores import UniformScore
+from deepgat.ops import Features
+
+
+@dataclass(frozen=True)
+class DAGNNConfig(Config):
+    """Settings of :class:`DAGNN`."""
+
+    num_layers: int = setting(10, "K, number of hops", least=1)
+    hidden_channels: int = setting(64, "width of the predictor's hidden layer", least=1)
+    dropout: float = share(0.8, "share of the input of the predictor's layers dropped")
+    drop_edge: float = share(0.0, "share of edges dropped anew at each epoch of training")
+    unit_features: bool = setting(False, "divide every node's features by their sum")
+
+
+class DAGNN(Network):
+    r"""DAGNN: an MLP predicts every node's class; a gate weighs the predictions of every hop.
+
+    .. math::
+        h^0 = \sigma(X W + b) W' + b', \qquad h^k = P h^{k-1}, \qquad
+        \hat y_v = \sum_{k=0}^{K} \mathrm{sigmoid}(\langle s, h^k_v \rangle + b_s) \, h^k_v
+
+    with P_vu = 1/√(\|N_v\| \|N_u\|); σ is ReLU. A hop is a layer without weights.
+    Liu et al., *Towards Deeper Graph Neural Networks*, KDD 2020.
+
+    Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`DAGNNConfig`'s.
+
+    Shapes: x [n, in_channels], edge_index [2, ·] → logits [n, out_channels], as is every h^k.
+    """
+
+    Config = DAGNNConfig
+    config: DAGNNConfig
+    reads_every_layer = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        num_layers: int,
+        out_channels: int,
+        **settings: Any,
+    ) -> None:
+        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+        self.has_encoder = True
+        self.lin1 = nn.Linear(in_channels, hidden_channels)
+        self.lin2 = nn.Linear(hidden_channels, out_channels)
+        self.gate = nn.Linear(out_channels, 1)
+        self.hop = NeighborAttention(
+            out_channels,
+            out_channels,
+            score=UniformScore,
+            normalization="symmetric",
+            bias=False,
+            project=False,
+            edge_dim=self.edge_dim,
+        )
+
+    @property
+    def width(self) -> int:
+        return self.out_channels
+
+    def encode(self, x: Features) -> Tensor:
+        hidden = F.relu(linear(self.lin1, self.dropped(x)))
+        return linear(self.lin2, self.dropped(hidden))
+
+    def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
+        return self.hop.run(h, context.neighbors, with_attention=context.with_attention)
+
+    def readout(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
+        assert initial is not None
+        hops = torch.stack([initial, *hidden], 1)
+        gate = torch.sigmoid(linear(self.gate, hops.flatten(0, 1))).view(*hops.shape[:2], 1)
+        return (gate * hops).sum(1)

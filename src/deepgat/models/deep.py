@@ -1,0 +1,163 @@
+"""Deep: DeepGAT's attention in GCNII's body, at any depth. This project's own network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from deepgat.errors import UserError
+from deepgat.models.config import Config, setting, share
+from deepgat.models.network import Network, linear
+from deepgat.models.outputs import Context
+from deepgat.nn.attention import ConvOutput, NeighborAttention
+from deepgat.nn.losses import OutputAndLayersLoss
+from deepgat.nn.residual import IdentityMap, mix
+from deepgat.nn.scores import ClassScore
+from deepgat.ops import Features
+
+
+@dataclass(frozen=True)
+class DeepConfig(Config):
+    """Settings of :class:`Deep`."""
+
+    num_layers: int = setting(16, "L, number of layers", least=1)
+    hidden_channels: int = setting(64, "width of the layers", least=1)
+    dropout: float = share(0.6, "share of each layer's input dropped in training")
+    alpha: float = share(0.2, "α, share of h⁰ in every layer")
+    theta: float = setting(0.5, "θ in β = log(θ/l + 1)", least=0)
+    sharpness: float = setting(3.0, "τ, factor on the agreement of two class predictions", least=0)
+    attention_from: int = setting(
+        4, "the first layer, of step_depth where there are more, that attends by class", least=1
+    )
+    step_depth: int = setting(
+        16, "d: each of more than d layers goes d/L of the way from input to output; 0: all",
+        least=0,
+    )  # fmt: skip
+    layer_loss: float = setting(0.3, "λ, weight of the loss of the layers before the last", least=0)
+    unit_features: bool = setting(False, "divide every node's features by their sum")
+
+    def check(self) -> None:
+        if 0 < self.step_depth < min(self.num_layers, self.attention_from):
+            raise UserError(
+                f"attention_from is {self.attention_from}, but {self.num_layers} layers are steps "
+                f"on the way of {self.step_depth}: expected 1 to {self.step_depth}, or step_depth=0"
+            )
+
+
+class Deep(Network):
+    r"""Deep: GCNII whose propagation attends by predicted class, in steps that shrink with depth.
+
+    .. math::
+        h^0 = \sigma(X W + b), \qquad q = \mathrm{softmax}(W_1^l h^{l-1} + b_1^l), \qquad
+        e_{vu} = \exp(\tau \langle q_v, q_u \rangle), \qquad
+        P_{vu} = \frac{e_{vu}}{\sqrt{d_v d_u}}, \quad d_v = \sum_{u \in N_v} e_{vu}
+
+    .. math::
+        F_l(h) = \sigma \big( ((1-\alpha) P h + \alpha h^0) ((1-\beta_l) I + \beta_l W^l) \big),
+        \qquad h^l = h^{l-1} + \min(1, d/L) \, (F_l(h^{l-1}) - h^{l-1})
+
+    β_l = log(θ/k + 1), where k = ⌈l min(1, d/L)⌉ is the place of layer l among d layers. Layers
+    before ``attention_from`` weigh neighbours alike (τ = 0). q is computed without dropout and
+    passes no gradient: only their own loss trains the predictions. The loss is
+    CE(ŷ^L) + λ Σ_{l<L} γ̃(l) CE(ŷ^l), γ̃ the paper's γ divided by its sum. The logits are
+    h^L W_c + b_c; σ is ReLU. With τ = 0 and λ = 0 it is GCNII.
+
+    Chen et al., ICML 2020 (GCNII); Kato et al., CANDARW 2024 (DeepGAT). ``docs/deep.md`` has the
+    reasons.
+
+    Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`DeepConfig`'s.
+
+    Shapes: x [n, in_channels], edge_index [2, ·] → logits [n, out_channels]; layers
+    [n, hidden_channels].
+    """
+
+    Config = DeepConfig
+    config: DeepConfig
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        num_layers: int,
+        out_channels: int,
+        **settings: Any,
+    ) -> None:
+        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+        config = self.config
+        self.has_encoder = True
+        self.loss = OutputAndLayersLoss(delta=0.4, weight=config.layer_loss)
+        self.encoder = nn.Linear(in_channels, hidden_channels)
+        self.classifier = nn.Linear(hidden_channels, out_channels)
+        self.convs, self.maps = nn.ModuleList(), nn.ModuleList()
+        for number in range(1, num_layers + 1):
+            score = partial(
+                ClassScore,
+                independent_labels=self.multi_label,
+                sharpness=config.sharpness,
+                detached=True,
+                attends=self.place(number) >= config.attention_from,
+            )
+            conv = NeighborAttention(
+                hidden_channels,
+                hidden_channels,
+                score=score,
+                num_classes=out_channels,
+                class_bias=True,
+                normalization="symmetric",
+                bias=False,
+                project=False,
+                edge_dim=self.edge_dim,
+            )
+            self.convs.append(conv)
+            self.maps.append(IdentityMap(hidden_channels))
+
+    @property
+    def step(self) -> float:
+        """min(1, d/L)."""
+        depth = self.config.step_depth
+        return depth / self.num_layers if 0 < depth < self.num_layers else 1.0
+
+    def place(self, number: int) -> int:
+        """⌈l min(1, d/L)⌉."""
+        depth = self.config.step_depth
+        return -(-number * depth // self.num_layers) if self.step < 1 else number
+
+    @property
+    def layer_dropout(self) -> float:
+        """Dropout p' between layers; the encoder and the readout keep p.
+
+        Steps of d/L average the noise of L/d layers and would leave next to none of it:
+        p'/(1 − p') = √(L/d) · p/(1 − p).
+        """
+        p = self.config.dropout
+        if self.step == 1:
+            return p
+        odds = math.sqrt(self.num_layers / self.config.step_depth) * p / (1 - p)
+        return odds / (1 + odds)
+
+    def encode(self, x: Features) -> Tensor:
+        return F.relu(linear(self.encoder, self.dropped(x)))
+
+    def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
+        assert isinstance(h, Tensor)
+        assert context.initial is not None
+        beta = math.log(self.config.theta / self.place(number) + 1)
+        result = self.convolve(number, self.dropped(h, self.layer_dropout), context, undropped=h)
+        mixed = mix(result.out, context.initial, self.config.alpha)
+        out = F.relu(self.maps[number - 1](mixed, beta))
+        return result._replace(out=out if self.step == 1 else self._step(h, out))
+
+    def _step(self, h: Tensor, out: Tensor) -> Tensor:
+        """h + step · (out − h), in float32 at least: bf16 would round small steps away."""
+        dtype = torch.promote_types(out.dtype, torch.float32)
+        return torch.lerp(h.to(dtype), out.to(dtype), self.step)
+
+    def readout(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
+        return linear(self.classifier, self.dropped(hidden[-1]))

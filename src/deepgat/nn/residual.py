@@ -1,0 +1,35 @@
+"""How a layer's output joins what was there before it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from deepgat import ops
+
+
+def mix(start: Tensor, end: Tensor, share: Tensor | float) -> Tensor:
+    """(1 − share) · start + share · end, in the wider of the two types: they differ in bf16."""
+    dtype = torch.promote_types(start.dtype, end.dtype)
+    if isinstance(share, Tensor):
+        dtype = torch.promote_types(dtype, share.dtype)
+        share = share.to(dtype)
+    return torch.lerp(start.to(dtype), end.to(dtype), share)
+
+
+class IdentityMap(nn.Module):
+    """x ((1 − β) I + β W): GCNII's weights, near the identity. ``weight``: W [D, D]."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels, channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = 1 / math.sqrt(self.weight.size(0))
+        nn.init.uniform_(self.weight, -bound, bound)
+
+    def forward(self, x: Tensor, beta: float) -> Tensor:
+        return ops.identity_map(x, self.weight, beta)
