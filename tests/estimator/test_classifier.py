@@ -32,6 +32,7 @@ NOT_FOR_US = {
 """Checks of scikit-learn that make no sense for a semi-supervised classifier, and why."""
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [DeepGATClassifier(**{**QUICK, "epochs": 20}, lr=0.1, hidden=16, heads=1, dropout=0.0)],
     expected_failed_checks=lambda estimator: NOT_FOR_US,
