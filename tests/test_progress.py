@@ -65,7 +65,9 @@ def train(
 
 
 @pytest.mark.parametrize("name", PLANS)
-@pytest.mark.parametrize("until", [2, 4, 11])
+@pytest.mark.parametrize(
+    "until", [pytest.param(2, marks=pytest.mark.slow), 4, pytest.param(11, marks=pytest.mark.slow)]
+)
 def test_the_weights_are_the_same_to_the_bit(tmp_path, name, until):
     whole, expected = train(PLANS[name], tmp_path / "whole")
     with pytest.raises(KilledError):

@@ -33,6 +33,7 @@ def test_a_missing_library_fails_the_run(tmp_path):
     assert "missing: the compiled CPU kernels" in ran.stderr
 
 
+@pytest.mark.slow
 def test_missing_triton_fails_the_run(tmp_path):
     (tmp_path / "hide.py").write_text("import sys\n\nsys.modules['triton'] = None\n")
     ran = collect(tmp_path, PACKAGE.parent)

@@ -111,7 +111,9 @@ def assert_same(
         torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+@pytest.mark.parametrize(
+    "directed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["undirected", "directed"]
+)
 @pytest.mark.parametrize("normalization", Normalization)
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form(name, normalization, directed):
