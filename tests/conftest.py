@@ -1,4 +1,4 @@
-"""What every test can count on: a seed, a cache of its own, and skips that say why."""
+"""Every test gets a seed and a temporary cache. A test that cannot run here says why."""
 
 import os
 import random
@@ -16,7 +16,8 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # GPU kernels then run on the CPU, in Python
 
-from deepgat.ops import backends
+from deepgat.ops import backends, gpu
+from deepgat.ops.cpu import kernels
 
 # Tests in any folder import the helper modules beside this file (`import transcription`).
 HERE = str(Path(__file__).parent)
@@ -42,8 +43,21 @@ hypothesis.settings.load_profile("steady")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("DEEPGAT_REQUIRE_KERNELS") == "1":
+        require_kernels()
     if hasattr(config, "workerinput"):  # one of several xdist processes
         torch.set_num_threads(1)
+
+
+def require_kernels() -> None:
+    """Without this check, a build that lost its kernels would skip their tests and still pass."""
+    missing = []
+    if not kernels.available():
+        missing.append("the compiled CPU kernels (deepgat/ops/cpu/_kernels*.so)")
+    if not gpu.available():
+        missing.append("Triton, which also interprets the GPU kernels on the CPU")
+    if missing:
+        raise pytest.UsageError(f"DEEPGAT_REQUIRE_KERNELS=1, but missing: {'; '.join(missing)}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,6 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         missing["data"] = "DEEPGAT_DATA is not set"
     if not os.environ.get("DEEPGAT_BROWSER"):
         missing["browser"] = "needs a browser: make test-browser"
+    if not os.environ.get("DEEPGAT_SLOW"):
+        missing["slow"] = "slow: make test-all"
     if not os.environ.get("DEEPGAT_DISTRIBUTED"):
         missing["distributed"] = "starts many processes: make test-distributed"
     for item in items:
@@ -66,7 +82,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def deepgat_cache(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Path]:
-    """A temporary DEEPGAT_CACHE: one per run, shared by its xdist processes, never the user's."""
+    """A temporary DEEPGAT_CACHE, shared by the xdist processes of a run. Yours stays untouched."""
     base = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):
         base = base.parent
@@ -79,7 +95,7 @@ def deepgat_cache(
 
 @pytest.fixture(scope="session", autouse=True)
 def slow_path_already_told() -> None:
-    """Where the kernels are not built, their absence is told before the tests that read stderr."""
+    """Warn about missing kernels now, so that tests which read stderr do not see the warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         backends._say_once("cpu")
@@ -95,7 +111,7 @@ def seed_zero() -> None:
 
 @pytest.fixture
 def my_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that the documentation speaks of, in an empty one in which the test then is."""
+    """The documentation's ``my-graph`` folder, inside an empty working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["club.py", "my-graph"])
     script = Path(__file__).parents[1] / "examples" / "club.py"

@@ -42,6 +42,7 @@ print(measure.memory_comes_back())
 """
 
 
+@pytest.mark.slow
 def test_peak_memory_sees_what_a_step_allocates():
     """In a process of its own: torch's allocator on ARM reads the variable when it starts."""
     if not measure._resident("VmRSS"):
@@ -70,6 +71,7 @@ def run(monkeypatch, *arguments: str) -> int | str | None:
     return exit_.value.code
 
 
+@pytest.mark.slow
 def test_the_command_writes_rows_with_the_machine(monkeypatch, tmp_path):
     small = graphs.hub_rich(60, 200)
     monkeypatch.setattr(suites.graphs, "hub_rich", lambda *_, **__: small)

@@ -133,6 +133,7 @@ def test_without_optuna_the_command_says_how_to_get_it(run, monkeypatch, tmp_pat
 TUNE = ("tune", "csbm", "--epochs", "4", "--device", "cpu", "--set", "heads=2")
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_where_it_stopped(run, tmp_path, monkeypatch):  # noqa: F811
     pytest.importorskip("optuna")
     journal, best = tmp_path / "trials", tmp_path / "best.toml"

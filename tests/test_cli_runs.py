@@ -207,6 +207,7 @@ def test_export_import_and_verify(run, two_runs):
 # ------------------------------------------------------------------------------- reproduce
 
 
+@pytest.mark.slow
 def test_reproduce_prints_and_writes_tables_with_the_published_numbers(run):
     arguments = ("reproduce", "table2", "--datasets", "cs", "--layers", "2,15", "--seeds", "0-1",
                  "--device", "cpu")  # fmt: skip
@@ -234,6 +235,7 @@ def test_reproduce_prints_and_writes_tables_with_the_published_numbers(run):
     assert_sentence(run(*arguments, *known, "--records", "elsewhere"), "choose one")
 
 
+@pytest.mark.slow
 def test_a_run_that_diverged_is_a_result(run):
     """It is told from one that is missing, wherever it was made, and not made again."""
     arguments = ("reproduce", "peers", "--systems", "gat;gcn", "--datasets", "cora", "--layers",
@@ -264,6 +266,7 @@ def test_a_run_that_diverged_is_a_result(run):
     assert row.endswith("| – |")
 
 
+@pytest.mark.slow
 def test_a_system_that_diverged_everywhere_has_its_row(run):
     arguments = ("reproduce", "peers", "--systems", "gat;gcn", "--datasets", "cora,citeseer",
                  "--layers", DIVERGING, "--seeds", "0", "--device", "cpu")  # fmt: skip
@@ -273,6 +276,7 @@ def test_a_system_that_diverged_everywhere_has_its_row(run):
     assert text.count("| GAT | diverged | diverged | – |\n") == 2
 
 
+@pytest.mark.slow
 def test_all_makes_the_page_too(run):
     result = run("reproduce", "all", "--quick", "--datasets", "csbm", "--layers", "2,3",
                  "--seeds", "0", "--epochs", "2", "--device", "cpu", "--workers", "1")  # fmt: skip

@@ -40,6 +40,7 @@ def test_every_shipped_setting_names_a_dataset_and_a_split_there_is(name):
     assert name.endswith(config.dataset)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("name", NAMES)
 def test_the_datasets_of_the_shipped_settings_load_with_their_splits(name):

@@ -109,6 +109,7 @@ def test_all_nodes_of_the_set_count_for_the_decay(monkeypatch):
     assert seen == [sum(graph.num_nodes for graph in data.graphs)] * 3
 
 
+@pytest.mark.slow
 def test_gin_tells_rings_from_stars():
     plan = recipe("standard", "gcn", layers=2, hidden=8, dropout=0.0,
                   training={"lr": 0.02, "epochs": 40, "device": "cpu"})  # fmt: skip

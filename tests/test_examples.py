@@ -29,6 +29,7 @@ def test_grid_search(monkeypatch, capsys):
     assert "best: {'layers': " in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "number", "code"), IN_PYTHON)
 def test_python_in_the_documentation_runs(page, number, code, my_graph):
     exec(compile(code, f"{page}.md, example {number}", "exec"), {})

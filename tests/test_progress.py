@@ -65,7 +65,9 @@ def train(
 
 
 @pytest.mark.parametrize("name", PLANS)
-@pytest.mark.parametrize("until", [2, 4, 11])
+@pytest.mark.parametrize(
+    "until", [pytest.param(2, marks=pytest.mark.slow), 4, pytest.param(11, marks=pytest.mark.slow)]
+)
 def test_the_weights_are_the_same_to_the_bit(tmp_path, name, until):
     whole, expected = train(PLANS[name], tmp_path / "whole")
     with pytest.raises(KilledError):
@@ -78,6 +80,7 @@ def test_the_weights_are_the_same_to_the_bit(tmp_path, name, until):
         assert torch.equal(weight, model.state_dict()[key]), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("until", [30, -4, -1])
 def test_a_second_stage_that_keeps_its_own_best_goes_on_where_it_was(tmp_path, until):
     """Killed while its targets grow, and so many epochs before its end."""

@@ -118,6 +118,7 @@ def test_loading_leaves_the_random_numbers_of_the_caller_alone(folder):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 def test_another_process_gets_the_same_bits(tmp_path):
     data = load_graph("csbm")
     run = train_once(data, recipe("paper", training={"epochs": 2, "device": "cpu"}))

@@ -44,7 +44,7 @@ from deepgat.training.loop import Evaluation, FitResult, TrainSettings, evaluate
 from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.run import Run, train_once
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from deepgat.estimator import DeepGATClassifier

@@ -92,6 +92,7 @@ def test_the_papers_wiring_passes_at_layer_1_and_only_weighs_at_layer_2():
     assert {(path.layer, path.hops) for path in three.paths} == {(2, 2)}
 
 
+@pytest.mark.slow
 def test_the_deep_preset_is_clean_when_it_is_trained():
     """All of it: 16 layers, both stages of its training."""
     data = tiny_dataset()

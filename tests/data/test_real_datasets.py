@@ -12,7 +12,7 @@ from torch_geometric.transforms import NormalizeFeatures
 from deepgat.data import NodeDataset, PropagateLabels, label_propagation, list_datasets, load_graph
 from deepgat.data.catalogue.entries import ENTRIES
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.data, pytest.mark.slow]
 
 # nodes, edges, features, classes: counted with PyG's loaders
 COUNTS = {

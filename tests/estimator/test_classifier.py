@@ -32,6 +32,7 @@ NOT_FOR_US = {
 """Checks of scikit-learn that make no sense for a semi-supervised classifier, and why."""
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [DeepGATClassifier(**{**QUICK, "epochs": 20}, lr=0.1, hidden=16, heads=1, dropout=0.0)],
     expected_failed_checks=lambda estimator: NOT_FOR_US,
@@ -83,6 +84,7 @@ def test_the_score_on_cora_is_what_deepgat_train_writes(command, tmp_path):  # n
     assert classifier.score(graph.x, test, graph.edge_index) == written["micro_f1"]["test"]
 
 
+@pytest.mark.slow
 def test_edge_weights_are_those_of_the_training_loop(graph):
     """Given beside the edges, as an adjacency's values, or held; a weight of 0 is no edge."""
     weight = torch.rand(graph.edge_index.size(1)) + 0.5
@@ -115,6 +117,7 @@ def test_edge_weights_are_those_of_the_training_loop(graph):
     assert not np.allclose(ones, shares, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [False, True])
 def test_sample_weights_weigh_the_loss(graph, several):
     """Twice the weights are the same; 0 is unlabelled; a heavy node is the one that is learnt."""
@@ -238,6 +241,7 @@ def test_clones_share_the_graph(graph):
     assert made.get_params()["epochs"] == 8
 
 
+@pytest.mark.slow
 def test_cross_validation_and_grid_search_over_nodes(graph):
     nodes = np.flatnonzero(graph.train_mask | graph.val_mask)
     y = graph.y.numpy()[nodes]
@@ -342,6 +346,7 @@ def test_another_x_without_edges_is_refused_after_a_graph_with_edges(graph):
         fitted(graph).predict(graph.x[:20])
 
 
+@pytest.mark.slow
 def test_the_package_does_not_import_scikit_learn_for_nothing():
     import subprocess
     import sys
@@ -351,6 +356,7 @@ def test_the_package_does_not_import_scikit_learn_for_nothing():
     assert deepgat.DeepGATClassifier is DeepGATClassifier
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [3e38, 1e-60, 1.0])
 def test_sample_weights_of_any_size_say_the_same(graph, factor):
     y = labels_of(graph)

@@ -230,6 +230,7 @@ def test_nearest_neighbor():
     assert train.rows[0][1].endswith("[4.7]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [AUTHORS, HONEST], ids=["authors", "honest"])
 def test_attention(plan, tmp_path):
     """Uniform attention in the deep network, tilted in the other: the numbers by hand."""
@@ -283,6 +284,7 @@ def test_attention_is_kept_beside_records(tmp_path):
         read_drifts(path)
 
 
+@pytest.mark.slow
 def test_lemmas(tmp_path, monkeypatch):
     monkeypatch.setattr(lemma_graphs, "QUICK_DRAWS", 500)
     checks = list(lemma_graphs.check_lemmas(quick=True))
@@ -312,6 +314,7 @@ def test_markdown_and_csv_of_a_table():
     assert len(table.csv().splitlines()) == len(table.rows) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [AUTHORS, HONEST], ids=["authors", "honest"])
 @pytest.mark.parametrize("target", ["degradation", "depth", "table2", "nearest-neighbor"])
 def test_pages_are_written(target, plan, tmp_path):

@@ -183,6 +183,7 @@ class TestRunner:
         made_here = {e.spec: e.made_here for e in events if isinstance(e, Finished)}
         assert made_here == {finished: False, given_up: True, free: True}
 
+    @pytest.mark.slow
     def test_two_runners_share_one_store(self, store, log):
         specs = [spec(seed=seed) for seed in range(30)]
         other = pool.multiprocessing.get_context("fork").Process(
@@ -288,6 +289,7 @@ def test_a_real_run_is_recorded_in_full(tmp_path):
     assert float(total) == pytest.approx(2000, rel=1e-4)  # weights into every node sum to 1
 
 
+@pytest.mark.slow
 def test_killed_for_real_and_resumed(tmp_path):
     """``deepgat run`` killed with its worker at work: the worker ends, nothing is half there."""
     (tmp_path / "runs.toml").write_text(

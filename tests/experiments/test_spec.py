@@ -168,6 +168,7 @@ def test_a_decay_of_class_heads_is_written_where_it_is_another(dataset, layers, 
     assert RunSpec(spec.data, *spec.recipe) == spec
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(["cora", "citeseer", "pubmed", "ppi-rebuilt"]),
     st.sampled_from([1, 16, 17, 32, 64, 100]),
@@ -396,6 +397,7 @@ def test_mistakes_in_reading_are_told(club, text, sentence):
         specs_from_toml("[data]\n" + text.replace("CLUB", str(club)))
 
 
+@pytest.mark.slow
 def test_both_commands_take_the_section(club, tmp_path, monkeypatch, capsys):
     import sys
 

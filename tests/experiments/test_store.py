@@ -358,6 +358,7 @@ def _make_all(folder: Path, wanted: list[RunSpec], order: int) -> None:
         attempt(store, item, "cpu", fake)
 
 
+@pytest.mark.slow
 def test_killed_at_any_instant_no_run_is_lost_and_none_is_half_there(tmp_path, log):
     """Two processes at a time work on one store and are killed at random instants."""
     folder = tmp_path / "store"

@@ -30,6 +30,7 @@ class Net(nn.Module):
         return self.out(self.conv(x, NEAR).relu())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", [ClassScore, DotScore, AdditiveScore, UniformScore])
 def test_compiled_as_one_graph(score):
     torch._dynamo.reset()

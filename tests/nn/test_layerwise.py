@@ -72,6 +72,7 @@ def test_a_graph_that_fits_is_one_chunk_to_the_bit():
     check("pairnorm", most=1000, exactly=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 31, 59])
 def test_chunks_of_any_size(most):
     check("deep", most=most)

@@ -76,6 +76,7 @@ def assert_same_on_both(
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize(("model", "score"), SYSTEMS)
 def test_any_score_in_any_body(model, score, preset):

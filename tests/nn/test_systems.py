@@ -434,6 +434,7 @@ def test_every_body_takes_several_labels_per_node(preset):
     assert loss.isfinite()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS)
 def test_128_layers_stay_finite_in_single_precision(preset):
     n = 20

@@ -288,6 +288,7 @@ def operator_arguments(kind: int, activation: int, shared: bool, symmetric: bool
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("symmetric", "heads"), [(False, 1), (True, 10)])
 @pytest.mark.parametrize(
     ("kind", "activation", "shared"),

@@ -408,7 +408,9 @@ def assert_triton_right(neighbors: Neighbors, channels: int, p: float, dtype=tor
 
 
 @pytest.mark.parametrize("p", [*POWERS, 9.5])
-@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+@pytest.mark.parametrize(
+    "directed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["undirected", "directed"]
+)
 def test_triton_every_power(directed, p):
     near = Neighbors.from_edge_index(random_edges(5, 9, directed=directed), 5)
     for dtype in DTYPES:
@@ -421,6 +423,7 @@ def test_triton_ragged_sizes(channels):
     assert_triton_right(Neighbors.from_edge_index(random_edges(4, 5), 4), channels, 2.5)
 
 
+@pytest.mark.slow
 @settings(max_examples=int(os.environ.get("DEEPGAT_EXAMPLES", 500 if ON_GPU else 12)))
 @given(graph=graphs(), p=st.sampled_from(POWERS), longest=st.sampled_from([2, 512]))
 def test_triton_any_graph(graph, p, longest):
@@ -434,6 +437,7 @@ def test_triton_no_nodes_and_one():
         assert_triton_right(Neighbors.from_edge_index(edge_index, n), 4, 2.5)
 
 
+@pytest.mark.slow
 def test_triton_nan_is_not_hidden():
     neighbors = Neighbors.from_edge_index(AWKWARD["hub"][1], 12)
     x = torch.randn(12, 3)

@@ -111,7 +111,9 @@ def assert_same(
         torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+@pytest.mark.parametrize(
+    "directed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["undirected", "directed"]
+)
 @pytest.mark.parametrize("normalization", Normalization)
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form(name, normalization, directed):
@@ -121,13 +123,23 @@ def test_every_form(name, normalization, directed):
 
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
 @pytest.mark.parametrize("normalization", Normalization)
-@pytest.mark.parametrize("name", ["dot", "classes", "additive", "uniform"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dot",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("classes", "additive", "uniform")
+        ),
+    ],
+)
 def test_hubs_dropout_and_bias_together(name, normalization, directed):
     near = lists_of(5, 12, directed, longest=2)
     assert near.hubs.size(0)
     assert_same(near, name, (2, 3, 4), normalization, dropout=0.5, with_bias=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
 @pytest.mark.parametrize("normalization", Normalization)
 @pytest.mark.parametrize("name", ["dot", "dot shared", "classes", "additive", "uniform"])
@@ -163,6 +175,7 @@ def test_bfloat16_is_as_exact_as_its_storage(name):
     assert_same(near, name, (2, 5, 8), Normalization.ROW, dtype=torch.bfloat16, tolerance=0.1)
 
 
+@pytest.mark.slow
 @settings(max_examples=int(os.environ.get("DEEPGAT_EXAMPLES", 500 if ON_GPU else 12)))
 @given(
     graph=graphs(),
@@ -382,6 +395,7 @@ def test_pair_norm_on_cuda_has_the_type_of_pygs(individually, autocast, dtype):
     assert found.shape == expected.shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["shared", "additive"])
 def test_halves_of_lists_are_the_whole(kind):
     """What a part of a divided graph runs: neighbours among own nodes, then those in the halo."""

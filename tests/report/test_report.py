@@ -275,6 +275,7 @@ def invoke(*arguments: object):
     return CliRunner().invoke(app, ["report", *map(str, arguments), "--quiet"])
 
 
+@pytest.mark.slow
 def test_a_file_of_records_becomes_a_folder(tmp_path):
     write_records(tmp_path / "records.jsonl", small())
     out = tmp_path / "report"
