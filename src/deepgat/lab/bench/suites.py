@@ -15,10 +15,10 @@ from torch.nn import functional as F
 
 from deepgat.data import load_graph
 from deepgat.errors import UserError, unknown_name
-from deepgat.lab.bench import graphs
-from deepgat.lab.bench.files import files as read_files
+from deepgat.lab.bench import random_graphs
+from deepgat.lab.bench.attention_layers import FusedClassAttention, PlainClassAttention
+from deepgat.lab.bench.csv_reading import reading_rows
 from deepgat.lab.bench.measure import Measurement, Step, copy_bandwidth, measure, replayed
-from deepgat.lab.bench.rivals import FusedClassAttention, PlainClassAttention
 from deepgat.nn import DeepGAT
 from deepgat.nn.checkpoint import chosen, free_memory, recomputed, segment_length
 from deepgat.ops import Neighbors, SparseMatrix, dropout, linear, use_backend
@@ -161,9 +161,9 @@ def growth(options: Options) -> Iterator[Row]:
     for edges in (10**5, 10**6, 10**7, 10**8):
         if edges > (10**6 if options.quick else largest):
             break
-        near = graphs.hub_rich(max(edges // 20, 10), edges // 2, device=device)
+        near = random_graphs.hub_rich(max(edges // 20, 10), edges // 2, device=device)
         yield _growth_row("edges", near, _fused_layer(near, HEADS, CHANNELS, device), device)
-    near = graphs.like_physics().to(device)
+    near = random_graphs.like_physics().to(device)
     for heads in (1, 2, 4, 8, 16):
         ways = _fused_layer(near, heads, WIDTH // heads, device)
         yield _growth_row("heads", near, ways, device) | {"heads": heads}
@@ -194,7 +194,7 @@ def large(options: Options) -> Iterator[Row]:
     if options.device.type == "cpu" and not options.quick:
         return  # minutes a step, and more memory than most have
     nodes, pairs = (20_000, 200_000) if options.quick else (2_449_029, 62_500_000)
-    near = graphs.hub_rich(nodes, pairs, device=options.device)
+    near = random_graphs.hub_rich(nodes, pairs, device=options.device)
     found = _step_of_a_model(near, 100, 47, DEEP, "auto", options.device)
     if found is not None:
         yield _row("large", "random, hub-rich", near, "deepgat", found) | {
@@ -233,7 +233,7 @@ SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
     "growth": growth,
     "depth": depth,
     "large": large,
-    "files": lambda options: read_files(options.quick),
+    "files": lambda options: reading_rows(options.quick),
 }
 
 
@@ -253,14 +253,14 @@ def _layer_graphs(options: Options) -> Iterator[tuple[str, Neighbors, int]]:
         if options.quick:
             break
         try:
-            yield name, graphs.catalogue(name), classes
+            yield name, random_graphs.catalogue(name), classes
             found = True
         except UserError:  # not on this machine
             continue
     if options.quick:
-        yield "random", graphs.hub_rich(3_000, 20_000), 5
+        yield "random", random_graphs.hub_rich(3_000, 20_000), 5
     elif not found:
-        yield "random, as large as physics", graphs.like_physics(), 5
+        yield "random, as large as physics", random_graphs.like_physics(), 5
 
 
 def _layer_ways(near: Neighbors, classes: int, options: Options) -> dict[str, Step]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from deepgat.lab.paper.lemma_graphs import Checked
 from deepgat.lab.paper.published import DEEPGAT_PAPER, TABLE1, PublishedGraph, published_score
-from deepgat.lab.report.layout import Sourced, Table
 from deepgat.lab.report.scores import (
     Curve,
     Record,
@@ -20,8 +20,10 @@ from deepgat.lab.report.scores import (
     signed,
     system_name,
 )
+from deepgat.lab.report.table import Sourced, Table
 
 NONE = "–"
+PROTOTYPES = ("train", "train+val")
 CHOSEN = {
     "authors": "Best depth: the one with the best mean test score, as in the paper; so it is "
     "optimistic.",
@@ -164,7 +166,7 @@ def nearest_tables(records: Iterable[Record]) -> list[Table]:
     found = curves(r for r in records if r["measures"].get("nearest-neighbor"))
     for dataset in dict.fromkeys(key[0] for key in found):
         own = {key[1:]: curve for key, curve in found.items() if key[0] == dataset}
-        for prototypes in ("train", "train+val"):
+        for prototypes in PROTOTYPES:
             rows = []
             for layers in sorted({layers for curve in own.values() for layers in curve}):
                 row = [str(layers)]
@@ -197,6 +199,36 @@ def nearest_score(curve: Curve, layers: int, prototypes: str, what: str) -> Scor
     if not values or any(value is None for _, value in values):
         return None
     return mean_score([(split, 100 * value) for split, value in values], runs=signatures(records))
+
+
+def lemma_table(checks: Sequence[Checked]) -> Table:
+    """The share of empirical means and covariances inside the band of each form."""
+    rows = []
+    for item in checks:
+        shares = item.check.shares_inside()
+        rows.append(
+            [
+                item.lemma,
+                item.graph,
+                *(
+                    f"{100 * shares[f'{form}_{what}']:.1f}"
+                    for form in ("exact", "path_count")
+                    for what in ("mean", "covariance")
+                ),
+                "yes" if item.check.exact_holds else "no",
+                "yes" if item.check.path_count_holds else "no",
+            ]
+        )
+    columns = ["lemma", "graph", "mean %", "cov. %", "mean % (paths)", "cov. % (paths)",
+               "holds", "holds (paths)"]  # fmt: skip
+    first = checks[0].check
+    notes = [
+        f"Share of the empirical means and covariances of h^l, l = 1 … {len(first.concentration)}, "
+        f"of {len(first.nodes)} nodes, inside the band where {first.draws:,} draws must lie, all "
+        f"together with probability {first.level:.0%}, if the formula is right. “(paths)”: the "
+        "path-count form that the paper writes, which is exact only on regular graphs."
+    ]
+    return Table("lemmas", "The lemmas against draws", columns, rows, notes)
 
 
 def _score_at(curve: Curve, layers: int) -> Score | None:

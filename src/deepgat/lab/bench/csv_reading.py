@@ -70,7 +70,7 @@ def through_pandas(folder: Path) -> Any:
     return Data(x=x, y=y, edge_index=to_undirected(torch.from_numpy(pairs), num_nodes=len(nodes)))
 
 
-def files(quick: bool) -> Iterator[dict[str, Any]]:
+def reading_rows(quick: bool) -> Iterator[dict[str, Any]]:
     """A row per size, kind of id and way; NetworkX where its memory is there.
 
     Where it does not fit at the largest size, it is measured at two smaller ones; nothing is ever

@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from deepgat.figures.style import COLORS, MARKERS, house_style, legend_below, new_axes
-from deepgat.lab.report.layout import Sourced, Table
 from deepgat.lab.report.scores import (
     Curve,
     Record,
@@ -22,6 +21,7 @@ from deepgat.lab.report.scores import (
     signatures,
     signed,
 )
+from deepgat.lab.report.table import Sourced, Table
 
 NONE, LOST = "–", "diverged"
 PARTS = {"test": "Test", "val": "Validation"}
