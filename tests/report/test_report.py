@@ -304,6 +304,21 @@ def test_what_deepgat_train_prints_is_enough(tmp_path):
     assert "attention-kl" not in [s["name"] for s in data["families"][0]["sections"]]
 
 
+def test_a_users_graph_is_named_after_its_folder(tmp_path):
+    """Its path cannot be part of a file name; equal names, and those of the catalogue, differ."""
+    first = json.loads((ROOT / "results" / "runs.jsonl").read_text().splitlines()[0])
+    paths = ["/data/mine", "/other/mine", "/data/cs", "cs"]
+    lines = [to_json({**first, "dataset": path}) for path in paths]
+    (tmp_path / "runs.jsonl").write_text("".join(lines))
+    result = invoke(tmp_path / "runs.jsonl", "--out", tmp_path / "out", "--records-only")
+    assert result.exit_code == 0, result.output
+    data = json.loads(Read((tmp_path / "out" / "report.html").read_text()).texts["script"][0])
+    shown = {data["specs"][run["spec"]]["data"]["dataset"]: run["dataset"] for run in data["runs"]}
+    assert shown == {"/data/mine": "mine", "/other/mine": "mine-2", "/data/cs": "cs-2", "cs": "cs"}
+    tables = {path.name for path in (tmp_path / "out" / "tables").iterdir()}
+    assert any(name.endswith("depth-mine-2.csv") for name in tables)
+
+
 def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch, report):
     out = tmp_path / "report"
     out.mkdir()

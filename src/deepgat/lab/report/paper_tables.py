@@ -1,4 +1,4 @@
-"""The paper's tables from records, the published numbers beside ours, with the difference."""
+"""The tables of the paper: ours, the published numbers, and the difference."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ INTERVAL = (
 
 
 def table1(rows: Sequence[dict[str, Any]]) -> Table:
-    """Dataset statistics: as printed, ours by the same formulas, the difference, and the truth."""
+    """Dataset statistics: published, ours by the same formulas, the difference, the true ones."""
     lines = []
     for row in rows:
         printed = TABLE1.get(row["dataset"])
@@ -147,7 +147,7 @@ def degradation_table(records: Iterable[Record], protocol: str) -> Table:
 
 
 def degradations(records: Iterable[Record], protocol: str) -> dict[str, dict[str, float]]:
-    """System → dataset → points lost, ours and published; for the figure."""
+    """System → dataset → points lost, ours and published."""
     found: dict[str, dict[str, float]] = {}
     for (dataset, model, score), curve in curves(records).items():
         if model != "gat":
@@ -193,7 +193,7 @@ def nearest_tables(records: Iterable[Record]) -> list[Table]:
 
 
 def nearest_score(curve: Curve, layers: int, prototypes: str, what: str) -> Score | None:
-    """The mean of a number of the nearest-neighbour measure, in %; None where some have none."""
+    """The mean of a nearest-neighbour measure in %, or None if a run lacks it."""
     records = curve.get(layers, [])
     values = [(r["split"], r["measures"]["nearest-neighbor"][prototypes][what]) for r in records]
     if not values or any(value is None for _, value in values):
@@ -281,7 +281,7 @@ _STATISTICS = {
     "density": ("density %", 2),
     "clustering": ("clustering %", 2),
 }
-"""Field of a row of Table 1 → its name and the digits that the paper prints."""
+"""Field of Table 1 → its label and the number of printed digits."""
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -289,7 +289,7 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _difference(mine: float, theirs: float | None, digits: int) -> str:
-    """Between the numbers as printed, so that equal prints differ by 0."""
+    """The difference of the rounded numbers, so that equal prints differ by 0."""
     if theirs is None:
         return NONE
     difference = round(round(mine, digits) - theirs, digits)
