@@ -28,20 +28,22 @@ def draw(charts: Sequence[Chart], title: str = "") -> Figure:
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in panels[len(charts) :]:
         axes.set_visible(False)
+    # a system has the same colour in all panels
+    keys = list(dict.fromkeys(s["key"] for chart in charts for s in chart.get("series", [chart])))
     for axes, chart in zip(panels, charts, strict=False):
         house_style(axes)
-        {"lines": _lines, "bars": _bars, "boxes": _boxes}[chart["kind"]](axes, chart)
-        axes.set_title(chart["title"], loc="left", fontsize=10)
-        axes.set_xlabel(chart.get("x", ""))
-        axes.set_ylabel(chart["y"])
+        {"lines": _lines, "bars": _bars, "boxes": _boxes}[chart["kind"]](axes, chart, keys)
+        axes.set_title(chart["title"], loc="left", fontsize=10 if len(charts) == 1 else 9)
+        axes.set_xlabel(chart.get("x", ""), fontsize=10 if len(charts) == 1 else 8)
+        axes.set_ylabel(chart["y"], fontsize=10 if len(charts) == 1 else 8)
     legend_below(figure)
     figure.suptitle(title, fontsize=10)
     return figure
 
 
-def _lines(axes: Axes, chart: Chart) -> None:
+def _lines(axes: Axes, chart: Chart, keys: list[str]) -> None:
     for series in chart["series"]:
-        color, marker = _look(series, chart["series"])
+        color, marker = _look(series, keys)
         points = [point for point in series["points"] if point[1] is not None]
         x, y = [point[0] for point in points], [point[1] for point in points]
         line = ("--" if series.get("dash") else "-") if series.get("line", True) else ""
@@ -62,13 +64,15 @@ def _lines(axes: Axes, chart: Chart) -> None:
     elif chart.get("floor") is not None:
         top = axes.get_ylim()[1]
         axes.set_ylim(chart["floor"], min(top, 1.02 * (chart.get("ceiling") or top)))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=16, integer=True))
+    axes.xaxis.set_major_locator(
+        MaxNLocator(nbins=8 if len(axes.figure.axes) > 1 else 16, integer=True)
+    )
 
 
-def _bars(axes: Axes, chart: Chart) -> None:
+def _bars(axes: Axes, chart: Chart, keys: list[str]) -> None:
     width = 0.8 / len(chart["series"])
     for index, series in enumerate(chart["series"]):
-        color, _ = _look(series, chart["series"])
+        color, _ = _look(series, keys)
         shown = [(place, v) for place, v in enumerate(series["values"]) if v is not None]
         places = [place + (index + 0.5) * width - 0.4 for place, _ in shown]
         axes.bar(places, [value for _, value in shown], width, label=series["label"],
@@ -77,9 +81,9 @@ def _bars(axes: Axes, chart: Chart) -> None:
     axes.set_xticks(range(len(chart["groups"])), chart["groups"])
 
 
-def _boxes(axes: Axes, chart: Chart) -> None:
+def _boxes(axes: Axes, chart: Chart, keys: list[str]) -> None:
     count = len(chart["boxes"])
-    _draw_boxes(axes, chart["boxes"], range(1, count + 1), COLORS[0])
+    _draw_boxes(axes, chart["boxes"], range(1, count + 1), _look(chart, keys)[0])
     _draw_boxes(axes, [["uniform", *chart["uniform"]]], [count + 2.5], "0.5")
     if chart["bounds"] is not None:
         axes.plot(range(1, count + 1), chart["bounds"], color="0.2", linestyle="--",
@@ -98,9 +102,8 @@ def _draw_boxes(
              medianprops={**line, "linewidth": 2})  # fmt: skip
 
 
-def _look(series: dict[str, Any], all_series: Sequence[dict[str, Any]]) -> tuple[str, str]:
-    """Colour and marker; series of the same system share them."""
-    keys = list(dict.fromkeys(item["key"] for item in all_series))
+def _look(series: Chart, keys: list[str]) -> tuple[str, str]:
+    """Colour and marker."""
     place = series.get("color", keys.index(series["key"]))
     return COLORS[place % len(COLORS)], MARKERS[place % len(MARKERS)]
 
