@@ -1,8 +1,8 @@
-"""Which runs belong on one page: those by the same preset with the same changes to it.
+"""Groups runs into families: the same preset with the same changes to it.
 
-Hyper-parameters differ between systems and datasets within a preset, so runs are compared with the
-preset's own recipe. The learning rate is no change: of several the best on validation counts, as
-everywhere in the reports.
+A preset's hyper-parameters depend on the system and the dataset, so a run is compared with the
+preset's recipe for both. The learning rate is not a change, because a report uses the rate with the
+best validation score.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from deepgat.lab.report.scores import Record
 from deepgat.training.recipes import PRESET_NAMES, recipe
 
 FREE = {"model": ("model", "score", "layers"), "training": ("seed", "device", "lr")}
-"""Settings in which the runs of a family differ."""
+"""Settings that may differ within a family."""
 MANY = 4
-"""Changes that a name tells one by one."""
+"""A name lists this many changes and counts the rest."""
 
 
 class Family(NamedTuple):
-    """A preset, and what was changed in it."""
+    """A preset and the settings that differ from it."""
 
     preset: str
     changes: tuple[str, ...]
 
     @property
     def protocol(self) -> str:
-        """By whose rules its numbers are chosen."""
+        """How its best depths and learning rates are selected."""
         return "authors" if self.preset == "authors" else "honest"
 
     @property
@@ -43,7 +43,7 @@ class Family(NamedTuple):
 
 
 def families(records: Iterable[Record]) -> dict[Family, list[Record]]:
-    """Family → its runs; the one with the most runs first."""
+    """Family → its runs, the largest family first."""
     found: dict[Family, list[Record]] = {}
     for record in records:
         found.setdefault(family_of(record), []).append(record)
@@ -57,14 +57,13 @@ def families(records: Iterable[Record]) -> dict[Family, list[Record]]:
 
 
 def family_of(record: Record) -> Family:
-    """The preset that a run is nearest to; of equally near ones the first."""
-    ways = [(preset, _changes(record, preset)) for preset in PRESET_NAMES]
-    preset, changes = min(ways, key=lambda way: len(way[1]))
-    return Family(preset, tuple(changes))
+    """The preset with the fewest changes to it; the first of equals."""
+    ways = [Family(preset, tuple(changes(record, preset))) for preset in PRESET_NAMES]
+    return min(ways, key=lambda family: len(family.changes))
 
 
 def _by_splits(family: Family, runs: Sequence[Record]) -> dict[Family, list[Record]]:
-    """Runs on different kinds of splits of one dataset are no repetitions of each other."""
+    """Divide runs on different kinds of splits, which are not repetitions of each other."""
     kinds: dict[str, set[str]] = {}
     for record in runs:
         kinds.setdefault(record["dataset"], set()).add(_kind(record["split"]))
@@ -79,7 +78,8 @@ def _by_splits(family: Family, runs: Sequence[Record]) -> dict[Family, list[Reco
     return parts
 
 
-def _changes(record: Record, preset: str) -> list[str]:
+def changes(record: Record, preset: str, rate: bool = False) -> list[str]:
+    """The settings of a run that differ from its preset; ``rate``: including the learning rate."""
     settings = record["model"]
     usual = _usual(
         preset, settings["model"], settings["score"], record["dataset"], settings["layers"]
@@ -87,17 +87,18 @@ def _changes(record: Record, preset: str) -> list[str]:
     found = []
     for section, expected in usual.items():
         values = record[section]
-        # a setting that the record does not name had its default when the run was made
+        free = set(FREE[section]).difference(["lr"] if rate else [])
+        # a setting missing in the record did not exist when the run was made
         found += [
             f"{name}={values[name]}"
             for name in expected
-            if name not in FREE[section] and name in values and values[name] != expected[name]
+            if name not in free and name in values and values[name] != expected[name]
         ]
     return found + _decay_of_heads(record["training"], usual["training"])
 
 
 def _decay_of_heads(values: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """What the preset has of it and the run has not: a spec leaves out what makes no difference."""
+    """Decay of class heads that the preset has and the run lacks; records omit it if unused."""
     return [
         f"{name}={default}"
         for name, default in (("weight_decay_heads", None), ("decay_nodes_heads", 0))
@@ -111,17 +112,17 @@ def _usual(
 ) -> Mapping[str, Mapping[str, Any]]:
     try:
         made = recipe(preset, model, score=score, dataset=dataset, layers=layers)
-    except UserError:  # a system or a score that is no more
+    except UserError:  # a system or score that no longer exists
         made = recipe(preset)
     try:
         made = made.plainest(find_entry(dataset).nodes)
-    except UserError:  # a graph of one's own
+    except UserError:  # a user's graph
         made = made.plainest(None)
     return {"model": asdict(made.model), "training": asdict(made.training)}
 
 
 def _kind(split: str) -> str:
-    """A split without its number: "random:3:20/30" → "random:20/30"."""
+    """A split without its index: "random:3:20/30" → "random:20/30"."""
     name, *rest = str(split).split(":")
     return ":".join([name, *rest[1:]])
 
@@ -130,5 +131,5 @@ def _kind(split: str) -> str:
 def _default_split(dataset: str) -> str:
     try:
         return str(parse_split(find_entry(dataset).default_split))
-    except UserError:  # a graph of one's own
+    except UserError:  # a user's graph
         return ""
