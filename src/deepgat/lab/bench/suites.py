@@ -19,7 +19,7 @@ from deepgat.lab.bench import random_graphs
 from deepgat.lab.bench.attention_layers import FusedClassAttention, PlainClassAttention
 from deepgat.lab.bench.csv_reading import reading_rows
 from deepgat.lab.bench.measure import Measurement, Step, copy_bandwidth, measure, replayed
-from deepgat.nn import DeepGAT
+from deepgat.models import DeepGAT
 from deepgat.nn.checkpoint import chosen, free_memory, recomputed, segment_length
 from deepgat.ops import Neighbors, SparseMatrix, dropout, linear, use_backend
 from deepgat.training.loop import Epoch, fit
@@ -107,7 +107,9 @@ def epoch(options: Options) -> Iterator[Row]:
         ways["deepgat, replayed"] = ("auto", True)
     count = 40 if on_gpu and not options.quick else 5
     training = {"epochs": count, "device": options.device.type}
-    made = recipe("authors", dataset=data.name, layers=DEEP, training=training)
+    made = recipe(
+        "deepgat", preset="authors", dataset=data.name, training=training, num_layers=DEEP
+    )
     seconds: dict[str, float] = {}
     for way, (backend, recorded) in ways.items():
         times: list[float] = []
@@ -207,7 +209,7 @@ def _step_of_a_model(
     near: Neighbors, features: int, classes: int, layers: int, checkpoint: str, device: torch.device
 ) -> Measurement | None:
     """Forward, loss, backward and Adam step of a DeepGAT; None if memory runs out."""
-    model = DeepGAT(features, classes, layers=layers, hidden=CHANNELS, heads=HEADS).to(device)
+    model = DeepGAT(features, CHANNELS, layers, classes, heads=HEADS).to(device)
     checkpoint = chosen(checkpoint, layers, *model.layer_bytes(near.num_nodes), free_memory(device))
     model.forget_projections(checkpoint == "projections")
     segment = segment_length(checkpoint, layers)

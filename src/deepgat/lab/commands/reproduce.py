@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from deepgat.cli.parsing import parse_numbers
 from deepgat.cli.show import ERR, OUT, plain_table
 from deepgat.errors import UserError
+from deepgat.files import beside
 from deepgat.lab.commands.report import build_report
 from deepgat.lab.commands.run import (
     STORE,
@@ -174,7 +175,8 @@ def reproduce(
         specs, outcome = _publications(grid["datasets"], obtain, out)
     elif target in DEPTH_TARGETS:
         grid["systems"] = None if systems is None else systems.split(";")
-        specs, outcome = _systems_by_depth(target, grid, obtain, out)
+        frozen = None if target != study.STUDY else _frozen(records or known)
+        specs, outcome = _systems_by_depth(target, grid, obtain, out, frozen)
     else:
         sources = [store if records is None else records, *([] if known is None else [known])]
         specs, outcome = _reproduce_paper(target, make_plan(protocol, **grid), obtain, out, sources)
@@ -233,13 +235,20 @@ def _publications(
 
 
 def _systems_by_depth(
-    target: str, grid: dict[str, Any], obtain: Callable[[list[RunSpec]], Outcome], out: Path
+    target: str,
+    grid: dict[str, Any],
+    obtain: Callable[[list[RunSpec]], Outcome],
+    out: Path,
+    frozen: Path | None,
 ) -> tuple[list[RunSpec], Outcome]:
+    """``frozen``: a file of the study's rows that are not run any more."""
     list_specs, base = DEPTH_TARGETS[target]
     labelled = list_specs(**grid)
     specs = list(dict.fromkeys(spec for own in labelled.values() for spec in own))
     outcome = obtain(specs)
     found = {label: _finished(own, outcome) for label, own in labelled.items()}
+    if frozen is not None and grid["systems"] is None:
+        found = study.with_frozen_rows(found, specs, frozen)
     lost = {label: _lost(own, outcome) for label, own in labelled.items()}
     tables = [
         *systems_by_depth.system_tables(found, target, "test", lost),
@@ -256,6 +265,14 @@ def _systems_by_depth(
     return specs, outcome
 
 
+def _frozen(records: Path | None) -> Path | None:
+    """The frozen rows that belong to a file of the study's records, if it has any."""
+    if records is None:
+        return None
+    path = beside(records, "frozen").with_suffix(".jsonl.gz")
+    return path if path.exists() else None
+
+
 def _finished(specs: Iterable[RunSpec], outcome: Outcome) -> list[Record]:
     return [outcome.records[s.signature] for s in specs if s.signature in outcome.records]
 
@@ -264,7 +281,7 @@ def _lost(specs: Iterable[RunSpec], outcome: Outcome) -> set[tuple[str, int]]:
     """The pairs of dataset and depth at which every run diverged."""
     groups: dict[tuple[str, int], list[str]] = {}
     for spec in specs:
-        groups.setdefault((spec.data.dataset, spec.model.layers), []).append(spec.signature)
+        groups.setdefault((spec.data.dataset, spec.layers), []).append(spec.signature)
     return {place for place, names in groups.items() if outcome.diverged.keys() >= set(names)}
 
 

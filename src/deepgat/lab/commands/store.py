@@ -40,18 +40,16 @@ def ls(
     found = [
         record
         for record in found
-        if dataset in (None, record["data"]["dataset"])
-        and model in (None, record["model"]["model"])
+        if dataset in (None, record["data"]["dataset"]) and model in (None, record["system"])
     ]
     if json:
         for record in found:
             typer.echo(to_json(record), nl=False)
     elif failed:
         for record in found:
-            what = record["model"]
             OUT.print(
-                f"{record['signature']}  {record['data']['dataset']} {what['model']} "
-                f"{what['score']} L={what['layers']} seed {record['training']['seed']}: "
+                f"{record['signature']}  {record['data']['dataset']} {record['system']} "
+                f"L={record['settings']['num_layers']} seed {record['training']['seed']}: "
                 f"{record['error']}",
                 soft_wrap=True,
             )

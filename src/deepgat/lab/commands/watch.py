@@ -123,11 +123,9 @@ class RunsView:
 
 def describe(spec: RunSpec) -> str:
     """A run in a few words."""
-    model = spec.model
-    return (
-        f"{spec.data.dataset} {spec.data.split}  {model.model} {model.score} L={model.layers}  "
-        f"seed {spec.seed}"
-    )
+    score = spec.settings.to_dict().get("score", "")
+    system = f"{spec.system} {score}".strip()
+    return f"{spec.data.dataset} {spec.data.split}  {system} L={spec.layers}  seed {spec.seed}"
 
 
 def duration(seconds: float) -> str:

@@ -6,47 +6,36 @@ are in ``results/study.frozen.jsonl.gz`` and join the tables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gzip
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from deepgat.lab.experiments.spec import RunSpec
+from deepgat.lab.experiments.store_entry import Record
 from deepgat.lab.paper.depths import Change, depth_specs
 from deepgat.training.config_file import read_config
 
 STUDY = "study"
 BASE = "the first recipe"
-RECIPE = "the fourth recipe"
-PRESET = f"{RECIPE}, class heads decay by the step and the nodes: the preset"
+PRESET = "the fourth recipe, class heads decay by the step and the nodes: the preset"
 SETTING = "deep-cora"
-_PLAIN_DECAY = {"decay_nodes_heads": 0}
 _NEITHER = {"sharpness": 0.0, "layer_loss": 0.0}
-_NEAR = {"alpha": 0.1}
 
-_CHANGES: Mapping[str, Change] = {
-    "no class attention": Change({"sharpness": 0.0}),
-    "neither: GCNII": Change(_NEITHER),
-    "α = .1": Change(_NEAR),
-    "α = .1, τ = 1": Change({**_NEAR, "sharpness": 1.0}),
-    "α = .1, neither: GCNII": Change({**_NEAR, **_NEITHER}),
-    "layer loss .1": Change({"layer_loss": 0.1}),
-    "width 256": Change({"hidden_channels": 256}),
-    "dropout .5": Change({"dropout": 0.5}),
-    "rows of sum one": Change({"unit_features": True}),
-    "τ = 1": Change({"sharpness": 1.0}),
-    "one stage": Change(training={"self_training": 0.0}),
-    "own weights": Change(training={"ema": 0.0}),
-    "patience 100": Change(training={"patience": 100}),
-    "whole steps": Change({"step_depth": 0}),
-    "steps of 32 layers": Change({"step_depth": 32}),
-    "steps of 8 layers": Change({"step_depth": 8}),
-}
 CHANGES: Mapping[str, Change] = {
-    RECIPE: Change(training=_PLAIN_DECAY),
-    **{
-        f"{RECIPE}, {what}": Change(change.settings, {**_PLAIN_DECAY, **change.training})
-        for what, change in _CHANGES.items()
-    },
     PRESET: Change(),
+    "the preset, no class attention": Change({"sharpness": 0.0}),
+    "the preset, neither: GCNII": Change(_NEITHER),
+    "the preset, α = .1": Change({"alpha": 0.1}),
+    "the preset, layer loss .1": Change({"layer_loss": 0.1}),
+    "the preset, width 256": Change({"hidden_channels": 256}),
+    "the preset, dropout .5": Change({"dropout": 0.5}),
+    "the preset, τ = 1": Change({"sharpness": 1.0}),
+    "the preset, whole steps": Change({"step_depth": 0}),
+    "the preset, one stage": Change(training={"self_training": 0.0}),
+    "the preset, own weights": Change(training={"ema": 0.0}),
+    "the preset, patience 100": Change(training={"patience": 100}),
 }
 """Name → what is changed of the system, and of its training."""
 
@@ -55,3 +44,33 @@ def study_specs(**grid: Any) -> dict[str, list[RunSpec]]:
     """Change → its runs, as :func:`~deepgat.lab.paper.depths.depth_specs` takes the grid."""
     base = read_config(SETTING)
     return depth_specs({name: change.of(base) for name, change in CHANGES.items()}, **grid)
+
+
+def with_frozen_rows(
+    found: Mapping[str, list[Record]], specs: Iterable[RunSpec], path: Path
+) -> dict[str, list[Record]]:
+    """The study's records joined by the frozen rows of a file, in the file's order of rows.
+
+    Of the frozen scores those are taken whose dataset, split, seed and depth some spec has.
+    """
+    wanted = {(s.data.dataset, s.data.split, s.seed, s.layers) for s in specs}
+    head, *rows = map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines())
+    labelled: dict[str, list[Record]] = {name: list(found.get(name, [])) for name in head["rows"]}
+    for row in rows:
+        if (row["dataset"], row["split"], row["seed"], row["layers"]) in wanted:
+            labelled[row["row"]].append(_as_record(row))
+    return labelled | {name: runs for name, runs in found.items() if name not in labelled}
+
+
+def _as_record(row: Mapping[str, Any]) -> Record:
+    """A frozen row as the tables read records; it has no run of its own to point to."""
+    return {
+        "signature": f"frozen at {row['commit'][:7]}",
+        "dataset": row["dataset"],
+        "split": row["split"],
+        "seed": row["seed"],
+        "system": "deep",
+        "settings": {"num_layers": row["layers"]},
+        "micro_f1": {"val": row["val"], "test": row["test"]},
+        "loss": {"val": row["val_loss"]},
+    }

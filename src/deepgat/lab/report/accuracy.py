@@ -11,6 +11,7 @@ from deepgat.lab.paper.published import published_score
 from deepgat.lab.report.families import changes
 from deepgat.lab.report.records import read_any_records
 from deepgat.lab.report.scores import Record, score_on_test, signed
+from deepgat.models.registry import find_system
 
 HEAD = """\
 | dataset | model | preset | layers | test micro-F1 % | seeds | published | difference |
@@ -22,12 +23,18 @@ def accuracy_table(records: Iterable[Record]) -> str:
     groups: dict[str, list[Record]] = {}
     for record in records:
         training = {k: v for k, v in record["training"].items() if k not in ("seed", "device")}
-        settings = [record["dataset"], record["split"], record["model"], training]
+        settings = [
+            record["dataset"],
+            record["split"],
+            record["system"],
+            record["settings"],
+            training,
+        ]
         groups.setdefault(json.dumps(settings, sort_keys=True), []).append(record)
     rows = []
     for runs in groups.values():
-        model = runs[0]["model"]
-        system = (model["model"], model["score"], model["layers"])
+        settings = runs[0]["settings"]
+        system = (runs[0]["system"], settings.get("score", ""), settings["num_layers"])
         rows.append((runs[0]["dataset"], _preset(runs[0]), *system, score_on_test(runs)))
     lines = [HEAD]
     for dataset, preset, model, kind, layers, score in sorted(rows, key=lambda row: row[:5]):
@@ -41,8 +48,9 @@ def accuracy_table(records: Iterable[Record]) -> str:
 
 
 def _preset(record: Record) -> str:
-    """The nearer of the two presets of the paper, with the settings that differ from it."""
-    ways = [(name, changes(record, name, rate=True)) for name in ("paper", "authors")]
+    """The nearest preset of its system, with the settings that differ from it."""
+    presets = find_system(record["system"]).presets or (None,)
+    ways = [(name or "–", changes(record, name, rate=True)) for name in presets]
     name, changed = min(ways, key=lambda way: len(way[1]))
     return ", ".join([name, *changed])
 

@@ -120,7 +120,7 @@ def _drift(
         uniform.append(attention_divergence(edges, reference, even, reading))
     if not uniform:
         return None
-    settings = curve[deep][0]["model"]
+    settings = {**curve[deep][0]["settings"], "system": curve[deep][0]["system"]}
     return Drift(
         protocol,
         dataset,
@@ -143,7 +143,7 @@ def _bound(settings: Mapping[str, object], dataset: str, last: bool) -> float | 
 
 def _score_range(settings: Mapping[str, object], dataset: str, last: bool) -> float | None:
     """The largest difference between two scores of a layer, or None if it is not known."""
-    if settings["model"] != "deepgat":
+    if settings["system"] != "deepgat":
         return None
     try:
         entry = find_entry(dataset)
@@ -156,7 +156,7 @@ def _score_range(settings: Mapping[str, object], dataset: str, last: bool) -> fl
         return length
     if settings["sd_scale"] == "width":
         return length / entry.classes
-    width = entry.classes if last else settings["hidden"]
+    width = entry.classes if last else settings["hidden_channels"]
     return length / math.sqrt(float(str(width)))
 
 

@@ -8,7 +8,6 @@ best validation score.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,10 +15,13 @@ from deepgat.data import parse_split
 from deepgat.data.catalogue.entries import find_entry
 from deepgat.errors import UserError
 from deepgat.lab.report.scores import Record
-from deepgat.training.recipes import PRESET_NAMES, recipe
+from deepgat.models.registry import SYSTEMS, find_system
+from deepgat.training.recipes import recipe
 
-FREE = {"model": ("model", "score", "layers"), "training": ("seed", "device", "lr")}
+FREE = {"settings": ("score", "num_layers"), "training": ("seed", "device", "lr")}
 """Settings that may differ within a family."""
+NAMES = ("paper", "authors", "published", *SYSTEMS)
+"""What families are named after: presets of systems that have several, else the system."""
 MANY = 4
 """A name lists this many changes and counts the rest."""
 
@@ -51,14 +53,17 @@ def families(records: Iterable[Record]) -> dict[Family, list[Record]]:
 
     def order(item: tuple[Family, Sequence[Record]]) -> tuple[Any, ...]:
         family, runs = item
-        return (-len(runs), PRESET_NAMES.index(family.preset), family.changes)
+        return (-len(runs), NAMES.index(family.preset), family.changes)
 
     return dict(sorted(found.items(), key=order))
 
 
 def family_of(record: Record) -> Family:
     """The preset with the fewest changes to it; the first of equals."""
-    ways = [Family(preset, tuple(changes(record, preset))) for preset in PRESET_NAMES]
+    system = find_system(record["system"])
+    if not system.presets:
+        return Family(system.name, tuple(changes(record, None)))
+    ways = [Family(preset, tuple(changes(record, preset))) for preset in system.presets]
     return min(ways, key=lambda family: len(family.changes))
 
 
@@ -78,47 +83,34 @@ def _by_splits(family: Family, runs: Sequence[Record]) -> dict[Family, list[Reco
     return parts
 
 
-def changes(record: Record, preset: str, rate: bool = False) -> list[str]:
+def changes(record: Record, preset: str | None, rate: bool = False) -> list[str]:
     """The settings of a run that differ from its preset; ``rate``: including the learning rate."""
-    settings = record["model"]
+    settings = record["settings"]
     usual = _usual(
-        preset, settings["model"], settings["score"], record["dataset"], settings["layers"]
+        record["system"],
+        preset,
+        settings.get("score"),
+        record["dataset"],
+        settings["num_layers"],
     )
     found = []
     for section, expected in usual.items():
-        values = record[section]
         free = set(FREE[section]).difference(["lr"] if rate else [])
-        # a setting missing in the record did not exist when the run was made
         found += [
-            f"{name}={values[name]}"
+            f"{name}={record[section][name]}"
             for name in expected
-            if name not in free and name in values and values[name] != expected[name]
+            if name not in free and record[section].get(name, expected[name]) != expected[name]
         ]
-    return found + _decay_of_heads(record["training"], usual["training"])
-
-
-def _decay_of_heads(values: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """Decay of class heads that the preset has and the run lacks; records omit it if unused."""
-    return [
-        f"{name}={default}"
-        for name, default in (("weight_decay_heads", None), ("decay_nodes_heads", 0))
-        if name not in values and expected[name] != default
-    ]
+    return found
 
 
 @cache
 def _usual(
-    preset: str, model: str, score: str, dataset: str, layers: int
+    system: str, preset: str | None, score: str | None, dataset: str, layers: int
 ) -> Mapping[str, Mapping[str, Any]]:
-    try:
-        made = recipe(preset, model, score=score, dataset=dataset, layers=layers)
-    except UserError:  # a system or score that no longer exists
-        made = recipe(preset)
-    try:
-        made = made.plainest(find_entry(dataset).nodes)
-    except UserError:  # a user's graph
-        made = made.plainest(None)
-    return {"model": asdict(made.model), "training": asdict(made.training)}
+    chosen: dict[str, Any] = {} if score is None else {"score": score}
+    made = recipe(system, preset=preset, dataset=dataset, num_layers=layers, **chosen)
+    return {"settings": made.settings.to_dict(), "training": made.training.to_dict()}
 
 
 def _kind(split: str) -> str:

@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import Any
 
 from deepgat.lab.report.paper_tables import CHOSEN
-from deepgat.lab.report.scores import Record, system_name
+from deepgat.lab.report.scores import Record, depth_of, system_name, system_of
 from deepgat.lab.report.sections import Report, Section
 from deepgat.lab.report.table import Sourced, Table
 from deepgat.model_folder import to_json
@@ -102,12 +102,10 @@ class _Interned:
 
 
 def _order(record: Record) -> tuple[Any, ...]:
-    model = record["model"]
     return (
         record["dataset"],
-        model["model"],
-        model["score"],
-        model["layers"],
+        *system_of(record),
+        depth_of(record),
         record["split"],
         record["seed"],
         record["signature"],
@@ -116,7 +114,7 @@ def _order(record: Record) -> tuple[Any, ...]:
 
 def _systems(records: Iterable[Record]) -> list[str]:
     """The names of all systems; a system's index chooses its colour."""
-    pairs = sorted({(record["model"]["model"], record["model"]["score"]) for record in records})
+    pairs = sorted({system_of(record) for record in records})
     return [system_name(*pair) for pair in pairs]
 
 
@@ -146,10 +144,10 @@ def _described(record: Record, specs: _Interned, origins: _Interned) -> dict[str
     data = dict(record.get("data") or {"dataset": record["dataset"], "split": record["split"]})
     training = {name: v for name, v in record["training"].items() if name != "device"}
     split, seed = data.pop("split"), training.pop("seed", record.get("seed"))
-    model = record["model"]
     spec = {
         "data": data,
-        "model": dict(model),
+        "system": record["system"],
+        "settings": dict(record["settings"]),
         "training": training,
         "analysis": dict(record.get("analysis") or {}),
     }
@@ -160,8 +158,8 @@ def _described(record: Record, specs: _Interned, origins: _Interned) -> dict[str
     return {
         "id": record["signature"],
         "dataset": record.get("dataset", data["dataset"]),
-        "system": system_name(model["model"], model["score"]),
-        "layers": model["layers"],
+        "system": system_name(*system_of(record)),
+        "layers": depth_of(record),
         "split": split,
         "seed": seed,
         "spec": specs.place(spec),

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from deepgat.lab.report.scores import Record, Score, curves, mean_score, signatures, system_name
+from deepgat.lab.report.scores import (
+    Record,
+    Score,
+    curves,
+    depth_of,
+    mean_score,
+    signatures,
+    system_name,
+)
 from deepgat.lab.report.table import Sourced, Table
 
 PROFILE, LAYER_SCORES = "over-smoothing", "layer-scores"
@@ -97,7 +105,7 @@ def layer_values(record: Record, measure: str) -> dict[int, float]:
     if measure == ACCURACY:
         own = (record["measures"].get(LAYER_SCORES) or {}).get("test")
         if own is None:  # only the last layer makes a prediction
-            return {record["model"]["layers"]: 100 * record["micro_f1"]["test"]}
+            return {depth_of(record): 100 * record["micro_f1"]["test"]}
         return {int(layer): 100 * share for layer, share in own.items()}
     found: dict[int, list[float]] = {}
     for graph in record["measures"].get(PROFILE) or []:

@@ -11,6 +11,7 @@ from typing import Any
 from deepgat.data.catalogue.entries import ENTRIES
 from deepgat.lab.experiments import Record, read_records
 from deepgat.lab.experiments.store_entry import DamagedEntry, parse_record
+from deepgat.models.registry import SYSTEMS
 
 REQUIRED: dict[str, type | tuple[type, ...]] = {
     "dataset": str,
@@ -22,7 +23,8 @@ REQUIRED: dict[str, type | tuple[type, ...]] = {
     "epochs": int,
     "stopped": str,
     "seconds": (int, float),
-    "model": dict,
+    "system": str,
+    "settings": dict,
     "training": dict,
 }
 """The fields of a line of ``deepgat train --json`` that a report uses."""
@@ -71,9 +73,8 @@ def _check(record: dict[str, Any]) -> None:
     for name, kind in REQUIRED.items():
         if not isinstance(record.get(name), kind):
             raise DamagedEntry(f"it has no {name}" if name not in record else f"its {name} is odd")
-    for name, kind in (("model", str), ("score", str), ("layers", int)):
-        if not isinstance(record["model"].get(name), kind):
-            raise DamagedEntry(f"its model has no {name}")
+    if record["system"] not in SYSTEMS or not isinstance(record["settings"].get("num_layers"), int):
+        raise DamagedEntry("its system or its settings are not known")
     scores = [*record["micro_f1"].values(), *record["loss"].values()]
     if not all(score is None or isinstance(score, int | float) for score in scores):
         raise DamagedEntry("its scores are no numbers")

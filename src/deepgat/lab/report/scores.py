@@ -46,15 +46,23 @@ def signed(difference: float) -> str:
 
 def system_name(model: str, score: str) -> str:
     names = {"deepgat": "DeepGAT", "gat": "GAT", "gcn": "GCN", "oracle": "oracle"}
-    return f"{names.get(model, model)} {score.upper() if len(score) == 2 else score}"
+    return f"{names.get(model, model)} {score.upper() if len(score) == 2 else score}".strip()
+
+
+def depth_of(record: Record) -> int:
+    return int(record["settings"]["num_layers"])
+
+
+def system_of(record: Record) -> tuple[str, str]:
+    """(system, score), the score empty where the system has none."""
+    return record["system"], record["settings"].get("score", "")
 
 
 def curves(records: Iterable[Record]) -> dict[tuple[str, str, str], Curve]:
     """(dataset, model, score) → curve of the best candidates on validation nodes."""
     candidates: dict[tuple[str, str, str, int], dict[tuple[str, int], list[Record]]] = {}
     for record in records:
-        model = record["model"]
-        cell = (record["dataset"], model["model"], model["score"], model["layers"])
+        cell = (record["dataset"], *system_of(record), depth_of(record))
         repeat = (record["split"], record["seed"])
         candidates.setdefault(cell, {}).setdefault(repeat, []).append(record)
     found: dict[tuple[str, str, str], Curve] = {}
@@ -69,7 +77,7 @@ def best_on_validation(candidates: Sequence[Record]) -> Record:
     """The highest validation micro-F1; ties go to the lower loss, then to fewer layers."""
     return min(
         candidates,
-        key=lambda r: (-r["micro_f1"]["val"], _or_inf(r["loss"]["val"]), r["model"]["layers"]),
+        key=lambda r: (-r["micro_f1"]["val"], _or_inf(r["loss"]["val"]), depth_of(r)),
     )
 
 
@@ -147,7 +155,7 @@ def best_depth(curve: Curve, protocol: str) -> Score:
         for record in records:
             repeats.setdefault((record["split"], record["seed"]), []).append(record)
     chosen = [best_on_validation(group) for group in repeats.values()]
-    depths = Counter(record["model"]["layers"] for record in chosen)
+    depths = Counter(depth_of(record) for record in chosen)
     return score_on_test(chosen, ",".join(str(layers) for layers in sorted(depths)))
 
 

@@ -15,6 +15,7 @@ from deepgat.lab.report.scores import (
     Curve,
     Record,
     curves,
+    depth_of,
     paired,
     score_on,
     score_on_test,
@@ -65,7 +66,7 @@ def publication_table(rows: Sequence[Printed]) -> Table:
             [
                 row.name,
                 first["dataset"],
-                str(first["model"]["layers"]),
+                str(depth_of(first)),
                 str(len(scores)),
                 Sourced(f"{mean:.1f}{spread}", signatures(row.records)),
                 printed,
