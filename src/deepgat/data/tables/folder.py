@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from deepgat.data.tables.columns import Column, Columns
-from deepgat.data.tables.delimited import Wanted, new_names, read_csv, read_edge_list, read_header
+from deepgat.data.tables.delimited import Kind, Wanted, read_csv, read_edge_list, read_header
 from deepgat.data.tables.edges import edges_of
 from deepgat.data.tables.formats import read_feature_array, read_networkx_file, read_parquet
 from deepgat.data.tables.graph import OwnGraph, own_graph
 from deepgat.data.tables.ids import ids_of
+from deepgat.data.tables.names import Names
 from deepgat.data.tables.npz import read_npz
 from deepgat.data.tables.opening import kind_of, opened, shown
 from deepgat.data.tables.options import ReadOptions
-from deepgat.data.tables.text import Kind, Names
 from deepgat.errors import UserError
 
 PathLike = str | os.PathLike[str]
@@ -109,11 +109,11 @@ def table_file(folder: Path, stem: str) -> Path:
 
 
 def _read_nodes(path: Path, options: ReadOptions) -> tuple[Columns, Names]:
-    names = new_names()
+    names = Names()
     special = _planned_kinds(options) | {
         options.id.lower(): Wanted(Kind.NEW_ID, names),
-        options.label.lower(): Wanted(Kind.TEXT, new_names()),
-        options.part.lower(): Wanted(Kind.TEXT, new_names()),
+        options.label.lower(): Wanted(Kind.TEXT, Names()),
+        options.part.lower(): Wanted(Kind.TEXT, Names()),
     }
     if path.suffix.lower() == ".parquet":
         table = read_parquet(path)
@@ -129,7 +129,7 @@ def _planned_kinds(options: ReadOptions) -> dict[str, Wanted]:
     columns = () if options.plan is None else options.plan.columns
     return {
         item.name.lower(): (
-            Wanted(Kind.NUMBER) if item.kind == "number" else Wanted(Kind.TEXT, new_names())
+            Wanted(Kind.NUMBER) if item.kind == "number" else Wanted(Kind.TEXT, Names())
         )
         for item in columns
         if item.kind != "structure"
@@ -187,7 +187,7 @@ def codes_of(table: Columns, name: str) -> np.ndarray:
 def _read_single_table(path: Path, options: ReadOptions) -> OwnGraph:
     """One file of edges, with or without a header, and perhaps a file of nodes."""
     if not options.nodes:
-        names = new_names()
+        names = Names()
         table = _edge_table(path, Wanted(Kind.ANY_ID, names), options)
         nodes = Columns(shown(path), len(names))
     else:
@@ -202,9 +202,7 @@ def _nodes_of(path: Path, options: ReadOptions) -> tuple[Columns, Names]:
     if path.suffix.lower() != ".npy":
         return _read_nodes(path, options)
     features = read_feature_array(path)
-    names = new_names()
-    for number in range(len(features)):
-        names.take(str(number).encode())
+    names = Names([str(number) for number in range(len(features))])
     columns = [Column(f"x{i}", numbers=features[:, i]) for i in range(features.shape[1])]
     return Columns(shown(path), len(features), columns), names
 

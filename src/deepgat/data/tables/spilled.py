@@ -13,11 +13,11 @@ import scipy.sparse as sp
 from deepgat.data.feature_matrix import canonical_rows
 from deepgat.data.tables.column_features import SPARSE_BELOW, column_block
 from deepgat.data.tables.columns import Column, Columns
-from deepgat.data.tables.delimited import Tell, Wanted, new_names, read_csv_pieces, read_header
+from deepgat.data.tables.delimited import Kind, Tell, Wanted, read_csv_pieces, read_header
+from deepgat.data.tables.names import Names
 from deepgat.data.tables.opening import shown
 from deepgat.data.tables.options import ReadOptions, listed
 from deepgat.data.tables.plan import ColumnPlan, FeaturePlan
-from deepgat.data.tables.text import Kind, Names
 
 
 class ColumnFile:
@@ -55,11 +55,11 @@ class NodeTable:
     """
 
     def __init__(self, path: Path, options: ReadOptions, scratch: Path, tell: Tell) -> None:
-        self.names: Names = new_names()
+        self.names: Names = Names()
         self.header = read_header(path).names
         dropped = {name.lower() for name in listed(options.drop)}
         known = {name.lower() for name in (options.id, options.label, options.part)}
-        texts = {name: new_names() for name in known - {options.id.lower()}}
+        texts = {name: Names() for name in known - {options.id.lower()}}
         wanted = {name: Wanted(Kind.TEXT, items) for name, items in texts.items()}
         wanted |= {name: Wanted(Kind.SKIP) for name in dropped}
         wanted[options.id.lower()] = Wanted(Kind.NEW_ID, self.names)
@@ -95,7 +95,7 @@ class NodeTable:
             else f"row {row + 1}",
         )  # fmt: skip
         self.turned = [name for name in self.others if name in turned]
-        self.texts = {name: new_names() for name in self.turned}
+        self.texts = {name: Names() for name in self.turned}
         self.codes = ColumnFile(scratch / "codes", np.int32)
         if self.turned:  # a second look at the file, for the columns that turned out to be text
             again = {name.lower(): Wanted(Kind.SKIP) for name in self.header}

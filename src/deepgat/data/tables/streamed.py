@@ -16,7 +16,7 @@ import torch
 from deepgat.data.dataset import NodeDataset
 from deepgat.data.tables.arrays import map_npz
 from deepgat.data.tables.buckets import EdgeBuckets
-from deepgat.data.tables.delimited import Wanted, read_csv_pieces, read_header
+from deepgat.data.tables.delimited import Kind, Wanted, read_csv_pieces, read_header
 from deepgat.data.tables.edges import given_edges
 from deepgat.data.tables.folder import codes_of, full_name, require_column, table_file, title_of
 from deepgat.data.tables.graph import own_graph, to_dataset
@@ -24,7 +24,6 @@ from deepgat.data.tables.npz import NpzGraph
 from deepgat.data.tables.opening import kind_of, shown
 from deepgat.data.tables.options import ReadOptions, listed
 from deepgat.data.tables.spilled import FeatureFile, NodeTable
-from deepgat.data.tables.text import Kind
 from deepgat.errors import UserError
 
 Told = Callable[[str, float], None]
