@@ -165,4 +165,5 @@ def test_whole_numbers_are_looked_up_as_texts():
 
     names = Names(["3", "1", "2"])
     assert names.find(pa.array(["1", "3", "4", "-1", "99999999999"])).tolist() == [1, 0, -1, -1, -1]
-    assert names.find(pa.array(["01", "3"])).tolist() == [-1, 0]
+    for text in ("01", "+1", "-1", "-0", "00", "0x1", " 1", "1 ", "1.0", "1e0", "0xfffffff"):
+        assert names.find(pa.array([text, "3"])).tolist() == [-1, 0]

@@ -32,10 +32,12 @@ from deepgat.data.tables.text import (
 )
 from deepgat.errors import UserError
 
+BLOCK = 2**22
+"""Bytes read at a time."""
 BUFFER = 2**24
-"""Bytes read at a time; no row may be longer."""
+"""No row may be longer."""
 BYTES_PER_NAME = 32
-"""Every block looks up ids in a new hash table: larger blocks for more ids."""
+"""Arrow builds a hash table of all ids for every block, so that more ids ask for larger blocks."""
 BEGINNING = 4096
 NEWLINE, QUOTE = ord("\n"), ord('"')
 BOM = b"\xef\xbb\xbf"
@@ -218,13 +220,14 @@ class _Reader:
         for block in self._blocks():
             self.starts.append(self.rows)
             self.places.append((block.offset, len(block.text), block.line))
-            values, count = self._values(block)
+            try:
+                values, count = self._values(block)
+            except UserError:
+                self._check_repeated()  # an earlier mistake
+                raise
             self.rows += count
             yield values
-        for number, item in enumerate(self.plan):
-            if item.kind is Kind.NEW_ID:
-                assert item.names is not None
-                self._check_repeated(number, item.names)
+        self._check_repeated()
 
     def columns(self, values: Sequence[Any], first: int = 0, texts: bool = True) -> Columns:
         """Values of the rows from ``first`` on as a table, with the texts of its dictionaries."""
@@ -252,32 +255,36 @@ class _Reader:
 
     def _blocks(self) -> Iterator[Block]:
         """The file, cut after rows."""
-        known = max((len(item.names) for item in self.plan if item.names is not None), default=0)
-        most = max(BUFFER, BYTES_PER_NAME * known)
-        size = self.path.stat().st_size
-        offset, line, held, last = self.header.start, self.first_line, b"", False
+        hashed = max((i.names.hashed() for i in self.plan if i.names is not None), default=0)
+        size = max(min(BLOCK, BUFFER), BYTES_PER_NAME * hashed)
+        end = self.path.stat().st_size
+        offset, line = self.header.start, self.first_line
         with opened(self.path) as file:
-            file.seek(offset)
-            while not last:
-                more = file.read(most - len(held))
-                text, last = held + more, not more
+            while offset < end:
+                file.seek(offset)
+                text = file.read(size)
+                last = len(text) < size
                 if self.tell is not None:
-                    self.tell(file.tell() / size)
+                    self.tell(file.tell() / end)
                 taken, plain = self._whole_rows(text, last)
-                if not taken and len(text) >= most:
+                if not taken and size < BUFFER:
+                    size *= 2
+                    continue
+                if not taken:
                     raise UserError(
                         f"{shown(self.path)}: the row at line {line} or after is longer than "
-                        f"{most >> 20} MB, or a quote in it is not closed; repair the file"
+                        f"{size >> 20} MB, or a quote in it is not closed; repair the file"
                     )
-                held = text[taken:]
-                if taken:
-                    yield Block(text[:taken], offset, line, plain)
+                text = text[:taken]
+                yield Block(text, offset, line, plain)
                 offset += taken
-                line += int(np.count_nonzero(np.frombuffer(text, np.uint8)[:taken] == NEWLINE))
+                line += int(np.count_nonzero(np.frombuffer(text, np.uint8) == NEWLINE))
 
     def _whole_rows(self, text: bytes, last: bool) -> tuple[int, bool]:
         """The bytes of the whole rows of a text, and whether Arrow reads them as Python does."""
-        plain = b"\0" not in text and text.count(b"\r") == text.count(b"\r\n")
+        plain = b"\0" not in text
+        if b"\r" in text:
+            plain &= text.count(b"\r") == text.count(b"\r\n")
         if b'"' not in text:
             return len(text) if last else text.rfind(b"\n") + 1, plain
         end, usual = _quoted_rows(text, self.header.delimiter)
@@ -442,11 +449,14 @@ class _Reader:
             if item.kind is not Kind.SKIP and not self.turned[number]
         ]
 
-    def _check_repeated(self, number: int, names: Names) -> None:
-        row = names.first_repeated()
-        if row is not None:
-            found = Found(row, number, Mistake.REPEATED, names[row].encode())
-            raise explain(found, f"{shown(self.path)}, {self.place(row)}", self.header.names)
+    def _check_repeated(self) -> None:
+        for number, (kind, names) in enumerate(self.plan):
+            if kind is Kind.NEW_ID and names is not None:
+                row = names.first_repeated()
+                if row is not None:
+                    found = Found(row, number, Mistake.REPEATED, names[row].encode())
+                    where = f"{shown(self.path)}, {self.place(row)}"
+                    raise explain(found, where, self.header.names)
 
     def _explained(self, found: Found, block: Block) -> UserError:
         line = block.line + self._line(block.text, found.row)

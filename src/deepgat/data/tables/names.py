@@ -42,6 +42,10 @@ class Names:
         self._texts = pa.chunked_array([*self._texts.chunks, *more], pa.string())
         self._place = None
 
+    def hashed(self) -> int:
+        """How many texts :meth:`find` has to put into a hash table."""
+        return 0 if len(self._places()) else len(self)
+
     def find(self, texts: Any) -> np.ndarray:
         """The numbers of an Arrow array of texts, int32; −1 for those that are not known."""
         import pyarrow.compute as pc
@@ -92,14 +96,19 @@ class Names:
 
 
 def whole_numbers(texts: Any) -> np.ndarray | None:
-    """The numbers int64 that an Arrow array of texts spells, if ``str`` spells all of them so."""
+    """The numbers int64 ≥ 0 that an Arrow array of texts spells, if ``str`` spells all of them so.
+
+    "007", "0x7" and "-0" are texts of their own.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     try:
-        whole = pc.cast(texts, pa.int64())
+        whole = np.asarray(pc.cast(texts, pa.int64()).to_numpy(zero_copy_only=False))
     except pa.ArrowInvalid:
         return None
-    if not pc.cast(whole, pa.string()).equals(texts):  # "007" is not "7"
+    zeros = np.count_nonzero(whole == 0)
+    spelled = (pc.equal(texts, "0"), pc.starts_with(texts, "0"))
+    if (whole < 0).any() or any((pc.sum(mask).as_py() or 0) != zeros for mask in spelled):
         return None
-    return np.asarray(whole.to_numpy(zero_copy_only=False))
+    return whole
