@@ -45,7 +45,7 @@ WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 SIGNATURES = {b"PK\x03\x04": "a zip archive", b"PAR1": "a Parquet file", b"\x1f\x8b": "gzip"}
 MOST_COLUMNS = 200_000
 GAPS = sorted(
-    {"".join(chars) for word in MISSING for chars in itertools.product(*zip(word, word.upper()))}
+    {"".join(c) for w in MISSING for c in itertools.product(*zip(w, w.upper(), strict=True))}
 )
 """The words for "missing" in lower, upper and mixed case."""
 Tell: TypeAlias = Callable[[float], None]
@@ -391,9 +391,7 @@ class _Reader:
                     column_names=[str(i) for i in range(len(self.plan))],
                     block_size=max(2**20, len(text) // 4),
                 ),
-                csv.ParseOptions(
-                    delimiter=self.header.delimiter, newlines_in_values=b'"' in text
-                ),
+                csv.ParseOptions(delimiter=self.header.delimiter, newlines_in_values=b'"' in text),
                 csv.ConvertOptions(
                     column_types=types, include_columns=list(types), null_values=GAPS
                 ),
@@ -414,7 +412,7 @@ class _Reader:
         return cells, table.num_rows
 
     def _python(self, block: Block) -> tuple[list[Any], int, list[Found]]:
-        """As :meth:`_cells`, by the grammar in Python; rows after the first mistake are left out."""
+        """As :meth:`_cells`, by the grammar in Python, up to the first row of a wrong shape."""
         import pyarrow as pa
 
         good: list[list[bytes]] = []
@@ -538,6 +536,7 @@ def _codes(cells: Any, names: Names) -> np.ndarray:
     filled = np.arange(len(texts)) != empty
     numbers[filled] = names.add(texts.filter(pa.array(filled)))
     return numbers[codes]
+
 
 def explain(found: Found, where: str, names: Sequence[str]) -> UserError:
     """A mistake as a sentence that names file, line and column."""

@@ -13,7 +13,7 @@ from deepgat.data.tables.text import Mistake, is_utf8
 def ids_of(
     table: Columns, name: str, names: Names, *, new: bool = False, known: bool = False
 ) -> Column:
-    """The numbers of the ids in a column; ``new`` ids must differ, ``known`` ids be in ``names``."""
+    """The numbers of the ids in a column, which must all differ (``new``) or exist (``known``)."""
     import pyarrow as pa
 
     column = table.find(name)

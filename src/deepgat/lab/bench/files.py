@@ -18,7 +18,7 @@ from deepgat.nn.checkpoint import free_memory
 
 FEATURES, CLASSES, BLOCK = 8, 10, 1_000_000
 NETWORKX_BYTES = 1_000
-"""What NetworkX and PyG's conversion hold per edge, rounded up; 700 were measured."""
+"""Bytes per edge of NetworkX and PyG's conversion, rounded up from a measured 700."""
 NETWORKX = "pandas, NetworkX, PyG"
 
 
@@ -71,10 +71,9 @@ def through_pandas(folder: Path) -> Any:
 
 
 def files(quick: bool) -> Iterator[dict[str, Any]]:
-    """A row per size, kind of id and way; NetworkX where its memory is there.
+    """A row per size, kind of id and way of reading; NetworkX only where it fits into memory.
 
-    Where it does not fit at the largest size, it is measured at two smaller ones; nothing is ever
-    extrapolated.
+    If it does not fit at the largest size, it is measured at two smaller ones.
     """
     sizes = [(2_000, 20_000)] if quick else [(100_000, 1_000_000), (1_000_000, 10_000_000)]
     if not quick and not networkx_fits(sizes[-1][1]):
@@ -99,12 +98,12 @@ def files(quick: bool) -> Iterator[dict[str, Any]]:
 
 
 def networkx_fits(edges: int) -> bool:
-    """Whether the memory for a graph of so many edges in NetworkX is free."""
+    """Whether a NetworkX graph of this many edges fits into free memory."""
     return edges * NETWORKX_BYTES < free_memory(torch.device("cpu"))
 
 
 def _rivals(folder: Path, edges: int) -> dict[str, Callable[[], object]]:
-    """Those whose libraries are here, and that fit."""
+    """The other ways whose libraries are installed and that fit into memory."""
     ways: dict[str, Callable[[], object]] = {}
     try:
         import pandas  # noqa: F401
