@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from deepgat.data.tables import delimited
 from deepgat.data.tables.delimited import Header, Kind, Wanted
-from deepgat.data.tables.names import Names
 from deepgat.data.tables.text import number_of
+from deepgat.data.tables.vocabulary import Vocabulary
 from deepgat.errors import UserError
 
 ALPHABET = b'01a,;"\n\r \t#%.e-+\0\xff\xc3\xa4nN/'
@@ -25,8 +25,8 @@ IDS = (Kind.NEW_ID, Kind.KNOWN_ID, Kind.ANY_ID)
 def read(path, text: bytes, kinds, delimiter=",", comments=False, known=("a", "1", "0")):
     """What a text holds: (rows, turned columns, columns, texts, lines), or the sentence."""
     path.write_bytes(text)
-    shared = Names(() if Kind.NEW_ID in kinds else known)
-    own = [shared if kind in IDS else Names() for kind in kinds]
+    shared = Vocabulary(() if Kind.NEW_ID in kinds else known)
+    own = [shared if kind in IDS else Vocabulary() for kind in kinds]
     header = Header([f"c{i}" for i in range(len(kinds))], delimiter, 0)
     plan = [Wanted(kind, names) for kind, names in zip(kinds, own, strict=True)]
     reader = delimited._Reader(path, header, plan, comments, first_line=1)
@@ -141,7 +141,7 @@ def test_the_first_mistake_is_named(text, kind, words, tmp_path):
 def test_many_names_keep_their_numbers(form):
     import pyarrow as pa
 
-    names, expected = Names(), {}
+    names, expected = Vocabulary(), {}
     draw = np.random.default_rng(0)
     for _ in range(5):
         texts = [form.format(number) for number in draw.integers(0, 5000, 4000)]
@@ -157,13 +157,13 @@ def test_many_names_keep_their_numbers(form):
 
 @pytest.mark.parametrize("texts", [["3", "1", "0", "1", "3"], ["c", "b", "a", "b", "c"]])
 def test_the_first_repeated_name(texts):
-    assert Names(texts).first_repeated() == 3
+    assert Vocabulary(texts).first_repeated() == 3
 
 
 def test_whole_numbers_are_looked_up_as_texts():
     import pyarrow as pa
 
-    names = Names(["3", "1", "2"])
+    names = Vocabulary(["3", "1", "2"])
     assert names.find(pa.array(["1", "3", "4", "-1", "99999999999"])).tolist() == [1, 0, -1, -1, -1]
     for text in ("01", "+1", "-1", "-0", "00", "0x1", " 1", "1 ", "1.0", "1e0", "0xfffffff"):
         assert names.find(pa.array([text, "3"])).tolist() == [-1, 0]

@@ -109,7 +109,7 @@ class EdgeBuckets:
         chosen = both if self.undirected else direct
         target, source = np.divmod(chosen.key, max(self.nodes, 1))
         self.degree[begin:end] = np.bincount(target, minlength=end - begin)
-        kept = {"source": source.astype(np.int32)}
+        kept: dict[str, Any] = {"source": source.astype(np.int32)}
         if chosen.weight is not None:
             kept["weight"] = chosen.weight.astype(np.float32)
         if chosen.features is not None:

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from deepgat.data.tables.columns import Column, Columns, check_names
-from deepgat.data.tables.names import Names
 from deepgat.data.tables.opening import opened, shown
 from deepgat.data.tables.text import (
     MISSING,
@@ -30,6 +29,7 @@ from deepgat.data.tables.text import (
     rows,
     split_row,
 )
+from deepgat.data.tables.vocabulary import Vocabulary
 from deepgat.errors import UserError
 
 BLOCK = 2**22
@@ -72,7 +72,7 @@ class Wanted(NamedTuple):
     """What a column becomes, with the dictionary of its texts."""
 
     kind: Kind
-    names: Names | None = None
+    names: Vocabulary | None = None
 
 
 class Header(NamedTuple):
@@ -149,7 +149,7 @@ def read_csv(path: Path, wanted: Mapping[str, Wanted]) -> Columns:
     reader = _Reader(path, header, plan)
     table = _joined(reader)
     if any(reader.turned):  # a second look at the file, for the columns that hold texts
-        texts = [Wanted(Kind.TEXT, Names()) if t else Wanted(Kind.SKIP) for t in reader.turned]
+        texts = [Wanted(Kind.TEXT, Vocabulary()) if t else Wanted(Kind.SKIP) for t in reader.turned]
         more = _joined(_Reader(path, header, texts))
         both = {item.name: item for item in (*table.columns, *more.columns)}
         table = replace(table, columns=[both[name] for name in header.names if name in both])
@@ -525,7 +525,7 @@ def _numbers(cells: Any) -> tuple[np.ndarray, int]:
     return known[codes], -1
 
 
-def _codes(cells: Any, names: Names) -> np.ndarray:
+def _codes(cells: Any, names: Vocabulary) -> np.ndarray:
     """The numbers of texts, int32; −1 for empty ones."""
     import pyarrow as pa
 

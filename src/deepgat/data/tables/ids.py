@@ -6,12 +6,12 @@ import numpy as np
 
 from deepgat.data.tables.columns import Column, Columns
 from deepgat.data.tables.delimited import Found, explain
-from deepgat.data.tables.names import Names
 from deepgat.data.tables.text import Mistake, is_utf8
+from deepgat.data.tables.vocabulary import Vocabulary
 
 
 def ids_of(
-    table: Columns, name: str, names: Names, *, new: bool = False, known: bool = False
+    table: Columns, name: str, names: Vocabulary, *, new: bool = False, known: bool = False
 ) -> Column:
     """The numbers of the ids in a column, which must all differ (``new``) or exist (``known``)."""
     import pyarrow as pa

@@ -15,10 +15,10 @@ from deepgat.data.feature_matrix import canonical_rows
 from deepgat.data.tables.column_features import SPARSE_BELOW, column_block
 from deepgat.data.tables.columns import Column, Columns
 from deepgat.data.tables.delimited import Kind, Tell, Wanted, read_csv_pieces, read_header
-from deepgat.data.tables.names import Names
 from deepgat.data.tables.opening import shown
 from deepgat.data.tables.options import ReadOptions, listed
 from deepgat.data.tables.plan import ColumnPlan, FeaturePlan
+from deepgat.data.tables.vocabulary import Vocabulary
 
 
 class ColumnFile:
@@ -57,11 +57,11 @@ class NodeTable:
     """
 
     def __init__(self, path: Path, options: ReadOptions, scratch: Path, tell: Tell) -> None:
-        self.names = Names()
+        self.names = Vocabulary()
         self.header = read_header(path).names
         dropped = {name.lower() for name in listed(options.drop)}
         known = {name.lower() for name in (options.id, options.label, options.part)}
-        self.texts = {name: Names() for name in known - {options.id.lower()}}
+        self.texts = {name: Vocabulary() for name in known - {options.id.lower()}}
         wanted = {name: Wanted(Kind.TEXT, items) for name, items in self.texts.items()}
         wanted |= {name: Wanted(Kind.SKIP) for name in dropped}
         wanted[options.id.lower()] = Wanted(Kind.NEW_ID, self.names)
@@ -82,7 +82,7 @@ class NodeTable:
         if turned:  # a second look at the file, for the columns that hold texts
             again = {name.lower(): Wanted(Kind.SKIP) for name in self.header}
             for name in turned:
-                self.texts[name] = Names()
+                self.texts[name] = Vocabulary()
                 again[name.lower()] = Wanted(Kind.TEXT, self.texts[name])
             pieces = read_csv_pieces(path, again, tell)
             self.categories.write([_values(item) for item in piece.columns] for piece in pieces)

@@ -12,7 +12,7 @@ ROOM = 4
 """Whole-number ids are looked up in an array if it needs at most this many places per id."""
 
 
-class Names:
+class Vocabulary:
     """A dictionary from texts to numbers, held as Arrow arrays."""
 
     def __init__(self, texts: Sequence[str] = ()) -> None:
