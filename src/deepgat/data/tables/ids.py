@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from deepgat.data.tables.columns import Column, Columns
-from deepgat.data.tables.delimited import Found, explain
+from deepgat.data.tables.mistakes import Found, explain
 from deepgat.data.tables.text import Mistake, is_utf8
 from deepgat.data.tables.vocabulary import Vocabulary
 
