@@ -105,7 +105,7 @@ def test_a_folder_of_format_1_is_refused_in_a_sentence(folder):
         load_run(folder)
     assert str(caught.value) == (
         f"{folder} has model format 1 but this deepgat reads format 2: train the model again with "
-        "this version, or install deepgat 0.1"
+        "this version"
     )
 
 

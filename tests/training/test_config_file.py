@@ -118,7 +118,7 @@ def test_the_default_system_needs_no_name(tmp_path):
         ("[date]\ndataset = 'cora'\n", "did you mean 'data'"),
         ("system = 'gcni'\n[data]\ndataset = 'cora'\n", "did you mean 'gcnii'"),
         ("data = 'cora'\n", "expected a section, [data]"),
-        ("[data]\nname = 'cora'\n", "choose one of dataset, read, split"),
+        ("[data]\nname = 'cora'\n", "choose one of content, dataset, read, split, undirected"),
         ("[data]\ndataset = 7\n", "dataset in [data] is 7: expected a text"),
     ],
 )

@@ -197,6 +197,7 @@ def cross_validate(
     graphs = data.graphs
     nodes = sum(graph.num_nodes for graph in graphs)
     training = replace(training, seed=seed)
+    build_classifier(data, model, settings or {}, pool, seed)  # refuses what it does not know
     for number, (train, val, test) in enumerate(folds(data.y, count, seed), start=1):
         network = build_classifier(data, model, settings or {}, pool, seed).to(device)
         chosen = [[graphs[i] for i in part.tolist()] for part in (train, val, test)]
