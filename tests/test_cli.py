@@ -555,7 +555,7 @@ def test_help_mentions_every_option(run, name, flag):
 def test_help_lists_the_commands(run):
     shown = run("--help")
     assert shown.code == 0
-    commands = set(typer.main.get_command(app).commands)
+    commands = set(typer.main.get_command(app).list_commands(None))
     assert commands >= {"train", "evaluate", "datasets", "demo", "run", "reproduce", "store"}
     for name in commands:
         assert name in shown.out
@@ -660,8 +660,21 @@ def test_models_are_listed_with_equation_paper_and_settings(run):
     for text in ("gcnii", "β = log(θ/l + 1)", "ICML 2020", "gcnii-cora, gcnii-pubmed"):
         assert text in result.out
     listed = {record["name"]: record for record in run("models", "--json").records}
-    assert "85.5" in listed["gcnii"]["settings"]["gcnii-cora"]
+    assert "85.5" in listed["gcnii"]["shipped"]["gcnii-cora"]
     assert listed["label-propagation"]["equation"] == "rm_diag(Â^k) Y"
+    assert listed["gcnii"]["settings"]["theta"] == 0.5
+    assert list(listed["gat"]["presets"]) == ["published", "paper", "authors"]
+
+
+def test_one_model_is_shown_with_its_settings(run):
+    shown = run("models", "gcnii")
+    assert shown.code == 0
+    for text in ("num_layers", "theta", "θ in β = log(θ/l + 1)", "0.5"):
+        assert text in shown.out
+    assert "attention_from" not in shown.out
+    (record,) = run("models", "deep", "--json").records
+    assert record["training"]["self_training"] == 1
+    assert_sentence(run("models", "gcni"), "unknown model 'gcni': did you mean 'gcnii'?")
 
 
 @pytest.fixture
