@@ -29,7 +29,7 @@ FLAGS = [
     "-fno-trapping-math",
     "-Wno-psabi",
 ]
-SOURCES = ("attention", "differences", "matmul", "sampling", "table")
+SOURCES = ("attention", "differences", "matmul", "sampling")
 INSTRUCTION_SETS = {
     "base": [],
     "avx2": ["-mavx2", "-mfma"],

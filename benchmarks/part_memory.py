@@ -30,8 +30,8 @@ from deepgat.data import NodeDataset, ReadOptions
 from deepgat.distributed import Team
 from deepgat.distributed.partition_folder import read_part
 from deepgat.distributed.streaming import write_streamed
-from deepgat.lab.bench.graphs import hub_rich
 from deepgat.lab.bench.measure import measure_once
+from deepgat.lab.bench.random_graphs import hub_rich
 from deepgat.models import build_network
 from deepgat.training.loop import fit
 from deepgat.training.recipes import recipe

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deepgat.lab.bench.graphs import hub_rich
+from deepgat.lab.bench.random_graphs import hub_rich
 from scaling_fits import Check, Device, Halos, Work, rows_of, without_structure
 from scaling_team import Team, measured
 

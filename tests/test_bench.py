@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from deepgat.cli import main
-from deepgat.lab.bench import SUITES, graphs, measure, suites
-from deepgat.lab.bench.rivals import FusedClassAttention, PlainClassAttention
+from deepgat.lab.bench import measure, random_graphs, suites
+from deepgat.lab.bench.attention_layers import FusedClassAttention, PlainClassAttention
 
 CPU = torch.device("cpu")
 
 
 def test_the_rivals_compute_what_the_library_computes():
-    near = graphs.hub_rich(50, 200)
+    near = random_graphs.hub_rich(50, 200)
     x = torch.randn(50, 6)
     fused = FusedClassAttention(6, 4, 2, 3)
     for per_edge in (False, True):
@@ -27,10 +27,10 @@ def test_the_rivals_compute_what_the_library_computes():
 
 
 def test_a_hub_rich_graph_has_hubs_and_is_undirected():
-    near = graphs.hub_rich(1000, 5000)
+    near = random_graphs.hub_rich(1000, 5000)
     assert near.symmetric
     assert near.degree.max() > 5 * near.degree.float().mean()
-    again = graphs.hub_rich(1000, 5000)
+    again = random_graphs.hub_rich(1000, 5000)
     assert torch.equal(near.source, again.source)
 
 
@@ -73,9 +73,9 @@ def run(monkeypatch, *arguments: str) -> int | str | None:
 
 @pytest.mark.slow
 def test_the_command_writes_rows_with_the_machine(monkeypatch, tmp_path):
-    small = graphs.hub_rich(60, 200)
-    monkeypatch.setattr(suites.graphs, "hub_rich", lambda *_, **__: small)
-    monkeypatch.setattr(suites.graphs, "like_physics", lambda: small)
+    small = random_graphs.hub_rich(60, 200)
+    monkeypatch.setattr(suites.random_graphs, "hub_rich", lambda *_, **__: small)
+    monkeypatch.setattr(suites.random_graphs, "like_physics", lambda: small)
     out = tmp_path / "new" / "rows.json"
     assert not run(monkeypatch, "--quick", "--device", "cpu", "--out", str(out))
     record = json.loads(out.read_text())
@@ -111,17 +111,27 @@ def test_peaks_that_cannot_be_measured_are_told(comes_back, monkeypatch, capsys)
 def test_an_unknown_table_is_refused(monkeypatch, capsys):
     assert run(monkeypatch, "layers") == 2
     assert "did you mean 'layer'" in capsys.readouterr().err
-    assert set(SUITES) == {"layer", "step", "epoch", "words", "growth", "depth", "large", "files"}
+    assert set(suites.SUITES) == {
+        "layer",
+        "step",
+        "epoch",
+        "words",
+        "growth",
+        "depth",
+        "large",
+        "files",
+    }
 
 
 def test_the_rivals_read_the_same_graph(tmp_path):
     pytest.importorskip("pandas")
     from deepgat.data import load_graph
-    from deepgat.lab.bench import files
+    from deepgat.lab.bench import csv_reading
 
-    files.write_tables(tmp_path / "g", 300, 900, "user-")
+    csv_reading.write_tables(tmp_path / "g", 300, 900, "user-")
     mine = load_graph(tmp_path / "g").graph
-    by_hand, networkx = files.through_pandas(tmp_path / "g"), files.through_networkx(tmp_path / "g")
+    by_hand = csv_reading.through_pandas(tmp_path / "g")
+    networkx = csv_reading.through_networkx(tmp_path / "g")
     order = mine.edge_index.flip(0)  # PyG sorts by source first
     assert torch.equal(by_hand.edge_index, order)
     assert torch.equal(by_hand.y, mine.y)
@@ -131,12 +141,15 @@ def test_the_rivals_read_the_same_graph(tmp_path):
 
 def test_networkx_is_left_out_aloud_where_its_memory_is_not_there(monkeypatch):
     pytest.importorskip("pandas")
-    from deepgat.lab.bench import files
+    from deepgat.lab.bench import csv_reading
 
-    assert {row["way"] for row in files.files(quick=True)} >= {"deepgat", files.NETWORKX}
-    monkeypatch.setattr(files, "free_memory", lambda device: 1e6)
+    assert {row["way"] for row in csv_reading.reading_rows(quick=True)} >= {
+        "deepgat",
+        csv_reading.NETWORKX,
+    }
+    monkeypatch.setattr(csv_reading, "free_memory", lambda device: 1e6)
     with pytest.warns(UserWarning, match="not measured at 20,000 edges"):
-        rows = list(files.files(quick=True))
+        rows = list(csv_reading.reading_rows(quick=True))
     assert {row["way"] for row in rows} == {"deepgat", "pandas by hand"}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from deepgat.cli import main
 from deepgat.cli.show import OUT
-from deepgat.lab.commands import run as run_module
+from deepgat.lab.commands import run as run_command
 from deepgat.lab.commands.watch import RunsView, duration
 from deepgat.lab.experiments import RunSpec, Store, run_all
 from deepgat.lab.experiments.pool import Failed, Finished, Planned, PutOff, Started, Stepped
@@ -21,8 +21,6 @@ from deepgat.training.loop import Epoch
 
 sys.path.insert(0, str(Path(__file__).parent / "experiments"))
 from jobs import DIVERGING, FAILING, WAITING, fake, graded, graded_record, spec
-
-RUN = sys.modules["deepgat.lab.commands.run"]  # the package's name is the command's
 
 
 class Result(NamedTuple):
@@ -43,7 +41,7 @@ def run(monkeypatch, capsys, tmp_path) -> Run:
     from deepgat.lab.experiments import pool
 
     monkeypatch.setattr(pool, "START_METHOD", "fork")
-    monkeypatch.setattr(RUN, "run_all", functools.partial(run_all, perform=job))
+    monkeypatch.setattr(run_command, "run_all", functools.partial(run_all, perform=job))
 
     def call(*arguments: object) -> Result:
         monkeypatch.setattr(sys, "argv", ["deepgat", *map(str, arguments)])
@@ -120,7 +118,7 @@ def test_ctrl_c_exits_with_130(run, monkeypatch):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RUN, "run_all", interrupted)
+    monkeypatch.setattr(run_command, "run_all", interrupted)
     result = run("run", write_specs(Path("runs.toml"), 0))
     assert result.code == 130
     assert "the same command goes on from there" in result.err
@@ -357,7 +355,3 @@ def test_durations():
     assert [duration(s) for s in (5, 99, 100, 3600, 3 * 3600 + 300)] == [
         "5 s", "99 s", "2 min", "60 min", "3 h 05 min"
     ]  # fmt: skip
-
-
-def test_the_module_is_the_command():
-    assert RUN.run is run_module

@@ -13,8 +13,8 @@ import pytest
 from deepgat.lab.experiments import RunSpec, Store
 from deepgat.lab.paper.experiments import dataset_statistics
 from deepgat.lab.paper.lemma_graphs import check_lemmas
-from deepgat.lab.report.contents import Contents, Source, make_contents, page_data
-from deepgat.lab.report.html import html_page
+from deepgat.lab.report.html_page import html_page, page_data
+from deepgat.lab.report.sections import Report, Source, make_report
 
 from chromium import Page, chromium
 from runs import HOSTILE, make_store
@@ -33,7 +33,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.fixture(scope="module")
-def contents(store: Store) -> Contents:
+def report(store: Store) -> Report:
     source = Source(
         "store",
         list(store.records()),
@@ -42,13 +42,13 @@ def contents(store: Store) -> Contents:
         dataset_statistics(["csbm"]),
         list(check_lemmas(quick=True)),
     )
-    return make_contents(source, f"A title {HOSTILE}")
+    return make_report(source, f"A title {HOSTILE}")
 
 
 @pytest.fixture(scope="module")
-def path(contents: Contents, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(html_page(contents.title, page_data(contents)), encoding="utf-8")
+    path.write_text(html_page(report.title, page_data(report)), encoding="utf-8")
     return path
 
 
@@ -93,11 +93,11 @@ def fits(page: Page) -> bool:
     return page.run("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
-def test_every_section_and_figure_is_there(page: Page, contents: Contents):
+def test_every_section_and_figure_is_there(page: Page, report: Report):
     assert page.run("[...document.querySelectorAll('section')].map(s => s.id)") == SECTIONS
     expected = [
         chart["name"]
-        for section in [*next(iter(contents.families.values())), *contents.common]
+        for section in [*next(iter(report.families.values())), *report.common]
         for chart in section.charts
     ]
     assert len(expected) > 10

@@ -19,8 +19,13 @@ from deepgat.lab.paper.experiments import (
     target_specs,
 )
 from deepgat.lab.paper.published import DEEPGAT_PAPER, TABLE1
-from deepgat.lab.report import targets
-from deepgat.lab.report.drifts import attention_drifts, drifts_beside, read_drifts, write_drifts
+from deepgat.lab.report import sections
+from deepgat.lab.report.attention_drift import (
+    attention_drifts,
+    drifts_beside,
+    read_drifts,
+    write_drifts,
+)
 from deepgat.lab.report.paper_tables import (
     degradation_table,
     depth_tables,
@@ -28,6 +33,7 @@ from deepgat.lab.report.paper_tables import (
     table1,
     table2,
 )
+from deepgat.lab.report.report_folder import write_target
 from deepgat.lab.report.scores import best_depth, best_on_validation, curves, mean_score
 from deepgat.training.recipes import recipe
 
@@ -259,12 +265,12 @@ def test_attention(plan, tmp_path):
         divergence_bound(1 / math.sqrt(15)) if plan is AUTHORS else scaled
     )
     assert drifts[2].bounds[15] is None
-    page = targets.attention_page(drifts, plan.protocol)
-    last, layers = page.tables
+    section = sections.attention_section(drifts, plan.protocol)
+    last, layers = section.tables
     assert last.rows[0][:2] == ["cs", "DeepGAT DP"]
     assert last.rows[0][7] == "0.474"
     assert len(layers.rows) == 16
-    written = targets.write_page(page, tmp_path)
+    written = write_target("attention-kl", section.tables, section.figures(), tmp_path)
     assert tmp_path / "attention-kl-cs.png" in written
     assert attention_drifts(found, lambda signature: None, plan.protocol) == []
 
@@ -288,15 +294,16 @@ def test_attention_is_kept_beside_records(tmp_path):
 def test_lemmas(tmp_path, monkeypatch):
     monkeypatch.setattr(lemma_graphs, "QUICK_DRAWS", 500)
     checks = list(lemma_graphs.check_lemmas(quick=True))
-    page = targets.lemma_page(checks)
-    (table,) = page.tables
+    section = sections.lemma_section(checks)
+    (table,) = section.tables
     assert len(table.rows) == 4
     assert {row[6] for row in table.rows} == {"yes"}  # the formulas hold
     regular = [row[7] for row in table.rows if row[1].startswith("regular")]
     hubs = {row[0]: row[7] for row in table.rows if row[1].startswith("hubs")}
     assert regular == ["yes", "yes"]
     assert hubs["Lemma 1 (GCN)"] == "no"  # path counts are not the weights where degrees differ
-    assert tmp_path / "lemmas.png" in targets.write_page(page, tmp_path)
+    written = write_target("lemmas", section.tables, section.figures(), tmp_path)
+    assert tmp_path / "lemmas.png" in written
 
 
 def test_table_1_prints_the_difference():
@@ -318,10 +325,10 @@ def test_markdown_and_csv_of_a_table():
 @pytest.mark.parametrize("plan", [AUTHORS, HONEST], ids=["authors", "honest"])
 @pytest.mark.parametrize("target", ["degradation", "depth", "table2", "nearest-neighbor"])
 def test_pages_are_written(target, plan, tmp_path):
-    page = targets.trained_page(target, records(target, plan), plan.protocol)
-    written = targets.write_page(page, tmp_path)
+    section = sections.FROM_RECORDS[target](records(target, plan), plan.protocol)
+    written = write_target(target, section.tables, section.figures(), tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted(written)
-    assert (tmp_path / f"{target}.md").read_text().count("**") == 2 * len(page.tables)
+    assert (tmp_path / f"{target}.md").read_text().count("**") == 2 * len(section.tables)
     for path in tmp_path.glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG")
-    assert bool(page.figures) == (target != "table2")
+    assert bool(section.panels) == (target != "table2")

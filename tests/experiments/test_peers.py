@@ -9,9 +9,9 @@ from scipy import stats
 
 from deepgat.errors import UserError
 from deepgat.lab.paper import peers, study
-from deepgat.lab.report import peers as report
-from deepgat.lab.report.layout import Sourced
+from deepgat.lab.report import systems_by_depth as report
 from deepgat.lab.report.scores import paired
+from deepgat.lab.report.table import Sourced
 from deepgat.training.config_file import shipped
 
 from jobs import graded_record

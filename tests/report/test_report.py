@@ -20,23 +20,23 @@ from deepgat.lab.experiments.store_entry import sealed
 from deepgat.lab.paper.experiments import make_plan, target_specs
 from deepgat.lab.paper.peers import OURS, contender_specs
 from deepgat.lab.paper.study import FOURTH, study_specs
-from deepgat.lab.report.contents import Contents, Source, make_contents, page_data
 from deepgat.lab.report.families import families, family_of
-from deepgat.lab.report.html import html_page
-from deepgat.lab.report.layout import Sourced
-from deepgat.lab.report.smoothing import layer_values, profiles
-from deepgat.lab.report.writing import write_report
+from deepgat.lab.report.html_page import html_page, page_data
+from deepgat.lab.report.over_smoothing import layer_values, profiles
+from deepgat.lab.report.report_folder import write_report
+from deepgat.lab.report.sections import Report, Source, make_report
+from deepgat.lab.report.table import Sourced
 from deepgat.model_folder import to_json
 
 from jobs import graded_record
 from runs import HONEST, HOSTILE, PLAN, make_runs
 
 ROOT = Path(__file__).parents[2]
-STYLE = ROOT / "src" / "deepgat" / "report" / "page" / "style.css"
+STYLE = ROOT / "src" / "deepgat" / "lab" / "report" / "page" / "style.css"
 
 
 @pytest.fixture(scope="module")
-def contents() -> Contents:
+def report() -> Report:
     made = {run.record["signature"]: run for run in make_runs()}
     failure = {
         **next(iter(made.values())).record,
@@ -49,12 +49,12 @@ def contents() -> Contents:
         [failure],
         lambda signature: made[signature].arrays,
     )
-    return make_contents(source, HOSTILE)
+    return make_report(source, HOSTILE)
 
 
 @pytest.fixture(scope="module")
-def page(contents: Contents) -> str:
-    return html_page(contents.title, page_data(contents))
+def page(report: Report) -> str:
+    return html_page(report.title, page_data(report))
 
 
 class Read(HTMLParser):
@@ -114,11 +114,11 @@ def test_the_page_allows_its_own_script_and_style_alone(page: str):
         assert rules[kind] == f"'sha256-{digest}'"
 
 
-def test_the_data_is_all_there_and_stays_data(page: str, contents: Contents):
+def test_the_data_is_all_there_and_stays_data(page: str, report: Report):
     read = Read(page)
     assert [tag for tag, _ in read.tags].count("script") == 2
     data = json.loads(read.texts["script"][0])
-    expected = json.loads(to_json(page_data(contents)))
+    expected = json.loads(to_json(page_data(report)))
     assert {**data, "made": ""} == {**expected, "made": ""}
     assert data["failures"][0]["error"] == f"RuntimeError: {HOSTILE}"
     assert len(page) < 1_000_000
@@ -131,9 +131,9 @@ def test_no_text_breaks_the_page(title, error):
     assert json.loads(read.texts["script"][0]) == {"title": title, "error": error}
 
 
-def test_every_number_leads_to_its_runs(contents: Contents):
-    data = page_data(contents)
-    assert len(data["runs"]) == len(contents.source.records)
+def test_every_number_leads_to_its_runs(report: Report):
+    data = page_data(report)
+    assert len(data["runs"]) == len(report.source.records)
     (family, *_) = data["families"]
     sections = {section["name"]: section for section in family["sections"]}
     assert list(sections) == ["results", "depth", "degradation", "over-smoothing", "attention-kl",
@@ -305,7 +305,22 @@ def test_what_deepgat_train_prints_is_enough(tmp_path):
     assert "attention-kl" not in [s["name"] for s in data["families"][0]["sections"]]
 
 
-def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch, contents):
+def test_a_users_graph_is_named_after_its_folder(tmp_path):
+    """Its path cannot be part of a file name; equal names, and those of the catalogue, differ."""
+    first = json.loads((ROOT / "results" / "runs.jsonl").read_text().splitlines()[0])
+    paths = ["/data/mine", "/other/mine", "/data/cs", "cs"]
+    lines = [to_json({**first, "dataset": path}) for path in paths]
+    (tmp_path / "runs.jsonl").write_text("".join(lines))
+    result = invoke(tmp_path / "runs.jsonl", "--out", tmp_path / "out", "--records-only")
+    assert result.exit_code == 0, result.output
+    data = json.loads(Read((tmp_path / "out" / "report.html").read_text()).texts["script"][0])
+    shown = {data["specs"][run["spec"]]["data"]["dataset"]: run["dataset"] for run in data["runs"]}
+    assert shown == {"/data/mine": "mine", "/other/mine": "mine-2", "/data/cs": "cs-2", "cs": "cs"}
+    tables = {path.name for path in (tmp_path / "out" / "tables").iterdir()}
+    assert any(name.endswith("depth-mine-2.csv") for name in tables)
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch, report):
     out = tmp_path / "report"
     out.mkdir()
     (out / "report.html").write_text("an earlier one")
@@ -315,7 +330,7 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch, contents
 
     monkeypatch.setattr(Figure, "savefig", full)
     with pytest.raises(OSError, match="No space left"):
-        write_report(contents, out)
+        write_report(report, out)
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
     assert (out / "report.html").read_text() == "an earlier one"
 

@@ -121,8 +121,9 @@ def test_files_of_others_and_damaged_ones_are_refused(tmp_path):
 
 def test_a_run_knows_its_own_file(tmp_path):
     """The key is the run's card: another seed or another setting does not take it for its own."""
-    data, plan = tiny_labels(), recipe(
-        "deepgat", preset="authors", num_layers=1, hidden_channels=4, heads=2, label_hops=0
+    data, plan = (
+        tiny_labels(),
+        recipe("deepgat", preset="authors", num_layers=1, hidden_channels=4, heads=2, label_hops=0),
     )
     plan = plan._replace(training=replace(plan.training, epochs=4, device="cpu"))
     progress = Progress(tmp_path / "kept", 2, key="", resume=True)

@@ -68,25 +68,25 @@ def records_table(title: str, records: Sequence[Record]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
 
     def order(record: Record) -> tuple[Any, ...]:
-        settings = record["model"]
+        settings = record["settings"]
         return (
             record["dataset"],
-            settings["model"],
-            settings["score"],
-            settings["layers"],
+            record["system"],
+            settings.get("score", ""),
+            settings["num_layers"],
             record["split"],
             record["seed"],
             record["signature"],
         )
 
     for record in sorted(records, key=order):
-        settings = record["model"]
+        settings = record["settings"]
         table.add_row(
             record["signature"][:8],
             record["dataset"],
             record["split"],
-            f"{settings['model']} {settings['score']}",
-            str(settings["layers"]),
+            f"{record['system']} {settings.get('score', '')}".strip(),
+            str(settings["num_layers"]),
             str(record["seed"]),
             *(percent(record["micro_f1"].get(part)) for part in ("test", "val")),
             f"{record['wall_seconds']:.0f} s",

@@ -1,9 +1,8 @@
-"""A graph of one's own divided on disk, without ever being in memory as a whole.
+"""Partitions a graph on disk that need not fit into memory.
 
-The files are, byte for byte, those that ``partition_folder.write_partition`` writes for the same
-owners. What a process holds meanwhile grows with the number of nodes and with the
-edges of a 256th of them, not with all edges and not with the features. METIS and the ordering
-need all neighbours in memory, 4 bytes each; "stream" does not.
+The files are byte for byte those of ``partition_folder.write_partition`` for the same owners.
+Memory grows with the number of nodes and with the edges of a 256th of them, not with all edges or
+the features. METIS and the ordering need all neighbours in memory, 4 bytes each; "stream" does not.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from deepgat.distributed.partition_folder import (
 from deepgat.files import new_folder
 
 _AT_ONCE = 2**22
-"""Numbers of an edge file that are looked at together."""
+"""Node numbers of an edge file that are read together."""
 
 
 def write_streamed(
@@ -83,7 +82,7 @@ def _owners(graph: StreamedGraph, parts: int, method: str, told: Told) -> np.nda
 
 
 class _ArrayFile:
-    """An .npy file of a known shape, written from its beginning to its end."""
+    """An .npy file of a known shape, written from start to end."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: Any) -> None:
         self.file = path.open("wb")
@@ -135,7 +134,7 @@ def _write_edges(
     entering: np.ndarray,
     told: Told,
 ) -> None:
-    """The ends of every part's edges in the numbers of the whole graph, for later; the values."""
+    """Every part's edge values, and the ends of its edges in global numbers for later."""
     edges = graph.edges
     with ExitStack() as stack:
         values: dict[str, list[_ArrayFile]] = {"edge_weight": [], "edge_attr": []}
@@ -262,7 +261,7 @@ def _write_halo(
 
 
 def _pieces(path: Path) -> Iterator[np.ndarray]:
-    """The node numbers of a file, some at a time."""
+    """The node numbers of a file, a block at a time."""
     with path.open("rb") as file:
         while len(found := np.fromfile(file, np.int32, _AT_ONCE)):
             yield found

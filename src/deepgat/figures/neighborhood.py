@@ -1,4 +1,4 @@
-"""One node and its neighbours: classes and attention, layer by layer."""
+"""A node and its neighbours: predicted classes and attention in every layer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from matplotlib.lines import Line2D
 from deepgat.figures.style import COLORS
 
 STARS = 4
-"""Layers that are drawn as a star; the map below has all of them."""
+"""At most this many layers are drawn as stars; the heat map has all layers."""
 UNITS_PER_INCH, UNITS_PER_LETTER = 1.3, 0.13
-"""The size of a star, whose rays are 1 long, and of the letters beside it."""
+"""Scale of a star, whose rays have length 1, and the width of a letter beside it."""
 NEUTRAL = "0.75"
 
 
@@ -26,15 +26,15 @@ def inspection_figure(
     attention: Sequence[Sequence[float]],
     layers: Sequence[int],
 ) -> Figure:
-    """Stars of some layers above, a map of attention in all layers below.
+    """Stars of some layers above, a heat map of the attention in all layers below.
 
     Args:
-        title: whose picture it is.
-        nodes: the names of the node itself and k − 1 neighbours.
+        title: of the figure.
+        nodes: names of the node itself and of k − 1 neighbours.
         classes: names of the C classes.
         predictions: {l: [k, C]} probabilities after layer l.
         attention: [L, k], α of layer l in row l − 1.
-        layers: the layers of most interest; at most four of them become stars.
+        layers: the most interesting layers; at most four of them are drawn as stars.
     """
     chosen = _few(layers)
     depth, count = len(attention), len(nodes)
@@ -45,7 +45,7 @@ def inspection_figure(
     used: set[int] = set()
     for place, layer in enumerate(chosen):
         axes = figure.add_subplot(grid[0, place])
-        shares = predictions.get(layer - 1)  # what layer l compares
+        shares = predictions.get(layer - 1)  # layer l compares these
         used |= _star(axes, nodes, shares, attention[layer - 1])
         axes.set_xlim(-reach, reach)
         axes.set_title(f"layer {layer}", fontsize=10)
@@ -78,7 +78,7 @@ def _star(
     shares: Sequence[Sequence[float]] | None,
     weights: Sequence[float],
 ) -> set[int]:
-    """The node in the middle, neighbours around it, lines as thick as the attention to them."""
+    """The node in the centre and its neighbours around it; line width shows attention."""
     around = len(nodes) - 1
     strongest = max([*weights, 1e-9])
     used = set()
@@ -129,12 +129,12 @@ def _best(shares: Sequence[float]) -> int:
 
 
 def _color(c: int) -> str:
-    """The house palette, then its colours again in order: the map names every class besides."""
+    """Colours repeat after the palette; the heat map names every class."""
     return COLORS[c % len(COLORS)]
 
 
 def _reach(nodes: Sequence[str]) -> float:
-    """How far a star and its longest name extend to either side."""
+    """Half the width of a star with its longest name."""
     return 1.3 + UNITS_PER_LETTER * max(len(_short(name)) for name in nodes)
 
 

@@ -1,4 +1,4 @@
-"""Confidence against accuracy: is a prediction that claims 90% right nine times out of ten?"""
+"""Reliability diagram: accuracy against confidence."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from deepgat.figures.style import COLORS, MARKERS, new_axes
 
 
 def reliability_figure(curves: Mapping[str, Reliability], title: str) -> Figure:
-    """A line per name through its bins, the expected calibration error (ECE) in the legend.
+    """A line per name through its bins, with its expected calibration error (ECE) in the legend.
 
-    On the diagonal confidence is accuracy.
+    A calibrated model lies on the diagonal.
     """
     figure, axes = new_axes(5.2, 4.8)
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":", label="what it should be")

@@ -1,4 +1,4 @@
-"""Static figures."""
+"""The common style of all figures, and the depth figure of the demo."""
 
 from __future__ import annotations
 
@@ -11,64 +11,31 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Okabe and Ito's palette: told apart with any colour vision, and in grey by the markers.
+# Okabe and Ito's palette, distinct for any colour vision; markers distinguish lines in grey.
 COLORS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
-FEW = 2
-"""Curves that leave room for a legend and numbers among them."""
 
 
 def depth_figure(
-    curves: Mapping[str, Mapping[int, float]],
-    title: str,
-    chance: float | None = None,
-    half_widths: Mapping[str, Mapping[int, float]] | None = None,
-    published: Mapping[str, Mapping[int, float]] | None = None,
+    curves: Mapping[str, Mapping[int, float]], title: str, chance: float | None = None
 ) -> Figure:
-    """Micro-F1 against the number of layers, a line per model: {model: {L: share}}.
-
-    With the half-widths of intervals as bars, and published numbers as hollow markers.
-    """
+    """Micro-F1 against the number of layers, a line per model: {model: {L: share}}."""
     figure, axes = new_axes()
     for index, (name, curve) in enumerate(curves.items()):
         depths = sorted(curve)
         scores = [100 * curve[depth] for depth in depths]
-        color = COLORS[index % len(COLORS)]
-        axes.plot(
-            depths,
-            scores,
+        color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
+        axes.plot(depths, scores, color=color, marker=marker, linewidth=2, label=name)
+        axes.annotate(
+            f"{scores[-1]:.1f}",
+            (depths[-1], scores[-1]),
+            xytext=(8, 0),
+            textcoords="offset points",
             color=color,
-            marker=MARKERS[index % len(MARKERS)],
-            linewidth=2,
-            label=name,
+            va="center",
+            # hides the line of chance, where a collapsed network ends
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
         )
-        if half_widths is not None:
-            bars = [100 * half_widths[name][depth] for depth in depths]
-            axes.errorbar(depths, scores, yerr=bars, color=color, linewidth=1, capsize=2)
-        if published is not None and published.get(name):
-            axes.plot(
-                list(published[name]),
-                [100 * share for share in published[name].values()],
-                linestyle="",
-                marker=MARKERS[index % len(MARKERS)],
-                markersize=11,
-                markerfacecolor="none",
-                markeredgecolor=color,
-            )
-        if len(curves) <= FEW:
-            axes.annotate(
-                f"{scores[-1]:.1f}",
-                (depths[-1], scores[-1]),
-                xytext=(8, 0),
-                textcoords="offset points",
-                color=color,
-                va="center",
-                # over the line of chance, which a collapsed network meets
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-            )
-    if published is not None and any(published.values()):
-        axes.plot([], [], linestyle="", marker="o", markersize=9, markerfacecolor="none",
-                  markeredgecolor="0.4", label="hollow: published")  # fmt: skip
     if chance is not None:
         axes.axhline(100 * chance, color="0.6", linewidth=1, linestyle=":", label="chance")
     axes.set_xticks(sorted({depth for curve in curves.values() for depth in curve}))
@@ -77,22 +44,20 @@ def depth_figure(
     axes.set_ylabel("test micro-F1 (%)")
     axes.set_title(title, loc="left", fontsize=11)
     axes.margins(x=0.08)
-    if len(curves) <= FEW:
-        axes.legend(frameon=False, loc="center left")
-    else:
-        legend_below(figure)
+    axes.legend(frameon=False, loc="center left")
     return figure
 
 
 def legend_below(figure: Figure) -> None:
-    """One legend for all axes, under them, where it hides nothing."""
+    """One legend for all axes, below them; none without labelled artists."""
     handles: dict[str, Artist] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(list(handles.values()), list(handles), loc="outside lower center",
-                  ncols=min(3 if len(figure.axes) == 1 else 6, len(handles)), frameon=False,
-                  fontsize=9)  # fmt: skip
+    if handles:
+        columns = min(3 if len(figure.axes) == 1 else 6, len(handles))
+        figure.legend(list(handles.values()), list(handles), loc="outside lower center",
+                      ncols=columns, frameon=False, fontsize=9)  # fmt: skip
 
 
 def new_axes(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:
@@ -104,14 +69,14 @@ def new_axes(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:
 
 
 def house_style(axes: Axes) -> None:
-    """No frame above and to the right; faint lines to read values by."""
+    """No frame above and to the right, and faint horizontal grid lines."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.92")
     axes.set_axisbelow(True)
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure under its name only when it is complete; the ending says the format."""
+    """Write a figure atomically; the suffix of the path is the format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as work:
         finished = Path(work) / path.name

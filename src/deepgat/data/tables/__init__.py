@@ -1,4 +1,4 @@
-"""Graphs of one's own: read from files, or taken from NetworkX, pandas and PyTorch Geometric."""
+"""Your own graph, from files or from NetworkX, pandas and PyTorch Geometric."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Edges on disk, by stretches of their targets' numbers, so that one stretch fits into memory.
+"""Edges on disk in buckets of consecutive targets, each small enough for memory.
 
-Edges come in any order, a piece at a time, and go to the file of their target's stretch, and
-reversed to that of their source's. When all are there each file is sorted and merged by itself,
-under the rules of :func:`~deepgat.data.tables.edges.merged`.
+Edges arrive in any order, a piece at a time. Each goes to the bucket of its target and, reversed,
+to the bucket of its source. Then every bucket is sorted and merged by itself, under the rules of
+:func:`~deepgat.data.tables.edges.merged`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class EdgeBuckets:
         folder.mkdir()
 
     def add(self, edges: Given) -> None:
-        """Some more edges."""
+        """Put a piece of the edges into its buckets."""
         self.given += len(edges.source)
         self.self_loops += int((edges.source == edges.target).sum())
         self.weightless += edges.weightless
@@ -79,11 +79,11 @@ class EdgeBuckets:
             cuts = np.flatnonzero(np.diff(bucket)) + 1
             for piece in np.split(records, cuts) if len(records) else []:
                 number = int(piece["target"][0]) // self.stretch
-                with self._file(number, "given").open("ab") as file:
+                with self._given(number).open("ab") as file:
                     piece.tofile(file)
 
     def merge(self) -> Iterator[float]:
-        """Sort and merge one file after the other; the share that is done."""
+        """Sort and merge one bucket after the other; yields the share that is done."""
         starts = range(0, self.nodes, self.stretch)
         for number, begin in enumerate(starts):
             end = min(begin + self.stretch, self.nodes)
@@ -91,7 +91,7 @@ class EdgeBuckets:
             yield (number + 1) / len(starts)
 
     def _merge(self, number: int, begin: int, end: int) -> None:
-        path = self._file(number, "given")
+        path = self._given(number)
         records = (
             np.fromfile(path, self._record()) if path.exists() else np.empty(0, self._record())
         )
@@ -109,46 +109,43 @@ class EdgeBuckets:
         chosen = both if self.undirected else direct
         target, source = np.divmod(chosen.key, max(self.nodes, 1))
         self.degree[begin:end] = np.bincount(target, minlength=end - begin)
-        self._keep(number, "source", source.astype(np.int32))
+        kept: dict[str, Any] = {"source": source.astype(np.int32)}
         if chosen.weight is not None:
-            self._keep(number, "weight", chosen.weight.astype(np.float32))
+            kept["weight"] = chosen.weight.astype(np.float32)
         if chosen.features is not None:
-            self._keep(number, "features", chosen.features.astype(np.float32))
+            kept["features"] = chosen.features.astype(np.float32)
         if not self.undirected:
-            mutual = np.isin(direct.key, reverse_way.key, assume_unique=True)
-            self._keep(number, "mutual", mutual)
+            kept["mutual"] = np.isin(direct.key, reverse_way.key, assume_unique=True)
         target, source = np.divmod(both.key, max(self.nodes, 1))
         proper = target + begin != source
         self.near_degree[begin:end] = np.bincount(target[proper], minlength=end - begin)
-        self._keep(number, "near", source[proper].astype(np.int32))
+        np.savez(self.folder / f"{number}.npz", near=source[proper].astype(np.int32), **kept)
         path.unlink(missing_ok=True)  # a stretch without edges has none
 
     def lists(self) -> Iterator[Lists]:
         """All edges, a stretch of targets at a time."""
         for number, begin in enumerate(range(0, self.nodes, self.stretch)):
             end = min(begin + self.stretch, self.nodes)
-            source = self._kept(number, "source", np.int32)
-            yield Lists(
-                begin,
-                end,
-                _pointers(self.degree[begin:end]),
-                source,
-                self._kept(number, "weight", np.float32) if self.weighted else None,
-                self._kept(number, "features", np.float32).reshape(len(source), -1)
-                if self.feature_names
-                else None,
-                np.ones(len(source), dtype=bool)
-                if self.undirected
-                else self._kept(number, "mutual", bool),
-            )
+            with np.load(self.folder / f"{number}.npz") as kept:
+                source = kept["source"]
+                yield Lists(
+                    begin,
+                    end,
+                    np.concatenate([np.zeros(1, np.int64), np.cumsum(self.degree[begin:end])]),
+                    source,
+                    kept.get("weight"),
+                    kept.get("features"),
+                    kept["mutual"] if "mutual" in kept else np.ones(len(source), dtype=bool),
+                )
 
     def near(self) -> Iterator[np.ndarray]:
-        """The neighbours in either direction [m] int32 of a stretch of nodes after the other."""
+        """The neighbours in either direction [m] int32 of each stretch of nodes."""
         for number in range(-(-self.nodes // self.stretch)):
-            yield self._kept(number, "near", np.int32)
+            with np.load(self.folder / f"{number}.npz") as kept:
+                yield kept["near"]
 
     def summary(self, columns: tuple[str, ...]) -> Edges:
-        """What there is to say about the edges, without them."""
+        """Counts and names of the edges, without the edges themselves."""
         return Edges(
             np.empty((2, 0), dtype=np.int64),
             np.empty(0, dtype=np.float32) if self.weighted else None,
@@ -170,15 +167,5 @@ class EdgeBuckets:
             fields.append(("features", np.float32, (len(self.feature_names),)))
         return np.dtype(fields)
 
-    def _file(self, number: int, what: str) -> Path:
-        return self.folder / f"{number}.{what}"
-
-    def _keep(self, number: int, what: str, items: np.ndarray) -> None:
-        items.tofile(self._file(number, what))
-
-    def _kept(self, number: int, what: str, dtype: Any) -> np.ndarray:
-        return np.fromfile(self._file(number, what), dtype)
-
-
-def _pointers(counts: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    def _given(self, number: int) -> Path:
+        return self.folder / f"{number}.given"

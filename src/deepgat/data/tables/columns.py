@@ -1,4 +1,4 @@
-"""A table in memory, wherever it came from: named columns of numbers or of numbered texts."""
+"""A table in memory: named columns of numbers or of numbered texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Column:
     """int32, −1 for an empty cell."""
     texts: Sequence[str] = ()
     labels: Sequence[str] = ()
-    """A column of labels of which a node may have several: all of them, by name."""
+    """The names of all labels, for a column in which a node may have several."""
 
     def as_texts(self) -> Column:
         """The same column as texts: a label may be a number."""
@@ -34,7 +34,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """A table: what errors call it, its columns in order, and how errors name a row."""
+    """A table: its name in errors, its columns in order, and the name of a row in errors."""
 
     name: str
     rows: int
@@ -42,7 +42,7 @@ class Columns:
     place: Callable[[int], str] = field(default=lambda row: f"row {row + 1}")
 
     def find(self, name: str) -> Column | None:
-        """The column of a name, in any case."""
+        """The column of a name, ignoring case."""
         wanted = name.strip().lower()
         return next((item for item in self.columns if item.name.lower() == wanted), None)
 
@@ -57,7 +57,7 @@ def number_text(value: float) -> str:
 
 
 def check_names(table: str, names: Sequence[str]) -> None:
-    """Refuse columns without a name, and names that come twice."""
+    """Refuse columns without a name and repeated names."""
     seen = set()
     for number, name in enumerate(names, start=1):
         if not name:

@@ -11,11 +11,11 @@ import torch
 from torch_geometric.data import Data
 
 from deepgat.data.tables.columns import Column, Columns, check_names, number_text
-from deepgat.data.tables.delimited import new_names
 from deepgat.data.tables.edges import edges_of, merged
 from deepgat.data.tables.graph import OwnGraph, own_graph
 from deepgat.data.tables.ids import ids_of
 from deepgat.data.tables.options import ReadOptions
+from deepgat.data.tables.vocabulary import Vocabulary
 from deepgat.errors import UserError
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -101,7 +101,7 @@ def graph_from_pandas(nodes: Any, edges: Any, options: ReadOptions) -> OwnGraph:
                     f"{table.name} has no column {column!r} among {found}: rename one, or say "
                     "which it is"
                 )
-    names = new_names()
+    names = Vocabulary()
     ids_of(node_table, options.id, names, new=True)
     ends = [
         ids_of(edge_table, column, names, known=True).codes

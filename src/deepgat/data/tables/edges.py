@@ -1,4 +1,4 @@
-"""Edges as they were given, made into an ``edge_index``: merged, and given both ways."""
+"""From a table's edges to an ``edge_index``: repeated edges merged, reverse edges added."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Edges:
     """[m, k] float32."""
     feature_names: tuple[str, ...]
     given: int
-    """How many there were in the file."""
+    """Number of edges in the file."""
     duplicates: int
-    """How many of these named a pair that was named before."""
+    """Number of those that repeat an earlier pair."""
     self_loops: int
     one_way: int
-    """Pairs u ≠ v of which the file names one direction alone."""
+    """Pairs u ≠ v that the file names in one direction only."""
     weightless: int = 0
-    """Edges of weight 0, which are left out: they change nothing."""
+    """Edges of weight 0, which are left out."""
     columns: tuple[str, ...] = ()
     """The names of all columns of their table, in lower case."""
 
@@ -52,7 +52,7 @@ def edges_of(
 
 
 class Given(NamedTuple):
-    """Edges as a table has them; those of weight 0 are left out."""
+    """The edges of a table without those of weight 0."""
 
     source: np.ndarray
     target: np.ndarray
@@ -125,7 +125,7 @@ def merged(
 
 
 class Pairs(NamedTuple):
-    """Ordered pairs of nodes, target · n + source, with what belongs to each."""
+    """Ordered pairs of nodes, target · n + source, with their weights and features."""
 
     key: np.ndarray
     weight: np.ndarray | None = None

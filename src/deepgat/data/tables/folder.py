@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from deepgat.data.tables.columns import Column, Columns
-from deepgat.data.tables.delimited import Wanted, new_names, read_csv, read_edge_list, read_header
+from deepgat.data.tables.delimited import Kind, Wanted, read_csv, read_edge_list, read_header
 from deepgat.data.tables.edges import edges_of
 from deepgat.data.tables.formats import read_feature_array, read_networkx_file, read_parquet
 from deepgat.data.tables.graph import OwnGraph, own_graph
@@ -19,7 +19,7 @@ from deepgat.data.tables.ids import ids_of
 from deepgat.data.tables.npz import read_npz
 from deepgat.data.tables.opening import kind_of, opened, shown
 from deepgat.data.tables.options import ReadOptions
-from deepgat.data.tables.text import Kind, Names
+from deepgat.data.tables.vocabulary import Vocabulary
 from deepgat.errors import UserError
 
 PathLike = str | os.PathLike[str]
@@ -84,7 +84,7 @@ def _read_folder(folder: Path, options: ReadOptions) -> OwnGraph:
 
 
 def _with_edges(
-    path: Path, nodes: Columns, names: Names, edges_file: Path, options: ReadOptions
+    path: Path, nodes: Columns, names: Vocabulary, edges_file: Path, options: ReadOptions
 ) -> OwnGraph:
     ends = Wanted(Kind.KNOWN_ID, names)
     table = _read_edges(edges_file, ends, options)
@@ -108,12 +108,12 @@ def table_file(folder: Path, stem: str) -> Path:
     return found[0]
 
 
-def _read_nodes(path: Path, options: ReadOptions) -> tuple[Columns, Names]:
-    names = new_names()
+def _read_nodes(path: Path, options: ReadOptions) -> tuple[Columns, Vocabulary]:
+    names = Vocabulary()
     special = _planned_kinds(options) | {
         options.id.lower(): Wanted(Kind.NEW_ID, names),
-        options.label.lower(): Wanted(Kind.TEXT, new_names()),
-        options.part.lower(): Wanted(Kind.TEXT, new_names()),
+        options.label.lower(): Wanted(Kind.TEXT, Vocabulary()),
+        options.part.lower(): Wanted(Kind.TEXT, Vocabulary()),
     }
     if path.suffix.lower() == ".parquet":
         table = read_parquet(path)
@@ -129,7 +129,7 @@ def _planned_kinds(options: ReadOptions) -> dict[str, Wanted]:
     columns = () if options.plan is None else options.plan.columns
     return {
         item.name.lower(): (
-            Wanted(Kind.NUMBER) if item.kind == "number" else Wanted(Kind.TEXT, new_names())
+            Wanted(Kind.NUMBER) if item.kind == "number" else Wanted(Kind.TEXT, Vocabulary())
         )
         for item in columns
         if item.kind != "structure"
@@ -187,7 +187,7 @@ def codes_of(table: Columns, name: str) -> np.ndarray:
 def _read_single_table(path: Path, options: ReadOptions) -> OwnGraph:
     """One file of edges, with or without a header, and perhaps a file of nodes."""
     if not options.nodes:
-        names = new_names()
+        names = Vocabulary()
         table = _edge_table(path, Wanted(Kind.ANY_ID, names), options)
         nodes = Columns(shown(path), len(names))
     else:
@@ -198,13 +198,11 @@ def _read_single_table(path: Path, options: ReadOptions) -> OwnGraph:
     return own_graph(full_name(path), title_of(path), names.texts(), nodes, edges, options)
 
 
-def _nodes_of(path: Path, options: ReadOptions) -> tuple[Columns, Names]:
+def _nodes_of(path: Path, options: ReadOptions) -> tuple[Columns, Vocabulary]:
     if path.suffix.lower() != ".npy":
         return _read_nodes(path, options)
     features = read_feature_array(path)
-    names = new_names()
-    for number in range(len(features)):
-        names.take(str(number).encode())
+    names = Vocabulary([str(number) for number in range(len(features))])
     columns = [Column(f"x{i}", numbers=features[:, i]) for i in range(features.shape[1])]
     return Columns(shown(path), len(features), columns), names
 

@@ -17,14 +17,9 @@ from deepgat.errors import UserError
 
 
 def read_parquet(path: Path) -> Columns:
-    """A table of a Parquet file; needs pyarrow."""
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise UserError(
-            f"{shown(path)} is a Parquet file, which pyarrow reads: install it with pip install "
-            "pyarrow, or save the table as CSV"
-        ) from None
+    """The table in a Parquet file."""
+    from pyarrow import parquet
+
     name = shown(path)
     with opened(path) as file:
         try:

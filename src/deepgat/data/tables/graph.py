@@ -1,4 +1,4 @@
-"""A graph of one's own, put together and checked; then, with a split, a :class:`NodeDataset`."""
+"""Your graph, assembled and checked, and its :class:`NodeDataset` once it has a split."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ PARTS = {
     "train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2,
     "": -1, "none": -1, "unused": -1,
 }  # fmt: skip
-"""What may stand in a column of splits."""
+"""The words allowed in the column of the split."""
 DEFAULT_SPLIT = "fractions:0.6/0.2:0"
 
 
 @dataclass(frozen=True, eq=False)
 class OwnGraph:
-    """All that was read of a graph; n nodes, C classes."""
+    """A graph as it was read, with n nodes and C classes."""
 
     name: str
     """Where it came from, as ``load_graph`` takes it; empty for one made in Python."""
@@ -55,7 +55,7 @@ class OwnGraph:
     edges: Edges
     options: ReadOptions
     notes: tuple[str, ...] = field(default=())
-    """What was done to the graph, a sentence each."""
+    """Changes made to the graph while reading, one sentence each."""
 
     @property
     def multi_label(self) -> bool:

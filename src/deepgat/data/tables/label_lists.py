@@ -1,4 +1,4 @@
-"""Propagated labels z_1 … z_3 of a graph on disk, to the bit as in memory."""
+"""Propagated labels z_1 … z_3 of a graph on disk, bit for bit equal to those in memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ HOPS = 3
 
 
 class LabelLists:
-    """Counts of the training labels in every N_v on disk, and what follows from them.
+    """Counts of the training labels in every N_v, on disk, and the label features from them.
 
     Args:
-        edges: the lists.
+        edges: the graph's edges.
         label: [n], −1 where a node has no label or does not train.
         classes: C.
         path: a new file for the counts.
@@ -58,7 +58,7 @@ class LabelLists:
         return z
 
     def _blocks(self, lists: Lists) -> list[tuple[int, int]]:
-        """Stretches of the lists' nodes whose entries are few enough to hold numbers for each."""
+        """Ranges of the lists' nodes with few enough entries for one block of memory."""
         entries = np.diff(lists.ptr) + 1
         per_block = max(1, BLOCK_BYTES // (8 * 3 * max(1, self.classes)))
         return runs(np.cumsum(entries) // per_block)

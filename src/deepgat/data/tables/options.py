@@ -1,4 +1,4 @@
-"""How a graph of one's own is to be read: every choice by name, checked."""
+"""Options for reading your graph, checked by name and value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHOICES = {"missing": MISSING, "scale": SCALES, "rare": RARE}
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What is what in a user's files, and what is to be done about gaps in them.
+    """The meaning of the columns of a user's files, and how to treat gaps in them.
 
     Names of columns are found in any case; lists are separated by commas.
     """

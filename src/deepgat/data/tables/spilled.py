@@ -1,9 +1,10 @@
-"""Columns of a table of nodes on disk, and the features made of them: one column in memory."""
+"""The columns of a table of nodes and their features on disk; one column at a time in memory."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +14,37 @@ import scipy.sparse as sp
 from deepgat.data.feature_matrix import canonical_rows
 from deepgat.data.tables.column_features import SPARSE_BELOW, column_block
 from deepgat.data.tables.columns import Column, Columns
-from deepgat.data.tables.delimited import Tell, Wanted, new_names, read_csv_pieces, read_header
+from deepgat.data.tables.delimited import Kind, Tell, Wanted, read_csv_pieces, read_header
 from deepgat.data.tables.opening import shown
 from deepgat.data.tables.options import ReadOptions, listed
 from deepgat.data.tables.plan import ColumnPlan, FeaturePlan
-from deepgat.data.tables.text import Kind, Names
+from deepgat.data.tables.vocabulary import Vocabulary
 
 
 class ColumnFile:
-    """k columns of one type, appended some rows at a time; a column is read as a whole."""
+    """Columns of one type in an Arrow file: written some rows at a time, read one at a time."""
 
-    def __init__(self, path: Path, dtype: Any) -> None:
-        self.path, self.dtype = path, np.dtype(dtype)
-        self.sizes: list[int] = []
-        path.touch()
+    def __init__(self, path: Path, names: Sequence[str], dtype: Any) -> None:
+        import pyarrow as pa
 
-    def append(self, columns: Sequence[np.ndarray]) -> None:
-        self.sizes.append(len(columns[0]))
-        with self.path.open("ab") as file:
-            for column in columns:
-                column.astype(self.dtype).tofile(file)
+        self.path = path
+        self.schema = pa.schema([(name, pa.from_numpy_dtype(dtype)) for name in names])
 
-    def column(self, number: int, of: int) -> np.ndarray:
-        """Column ``number`` of ``of``."""
-        pieces, at = [], 0
-        with self.path.open("rb") as file:
-            for size in self.sizes:
-                file.seek((at * of + number * size) * self.dtype.itemsize)
-                pieces.append(np.fromfile(file, self.dtype, size))
-                at += size
-        return np.concatenate(pieces)
+    def write(self, pieces: Iterable[Sequence[np.ndarray]]) -> None:
+        import pyarrow as pa
+
+        with pa.OSFile(str(self.path), "wb") as file, pa.ipc.new_file(file, self.schema) as writer:
+            for columns in pieces:
+                arrays = [pa.array(column) for column in columns]
+                writer.write_batch(pa.record_batch(arrays, schema=self.schema))
+
+    def column(self, name: str) -> np.ndarray:
+        import pyarrow as pa
+
+        with pa.memory_map(str(self.path)) as file:
+            reader = pa.ipc.open_file(file)
+            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            return np.concatenate([batch.column(name).to_numpy() for batch in batches])
 
 
 class NodeTable:
@@ -50,81 +52,82 @@ class NodeTable:
 
     Attributes:
         names: the ids.
-        special: the columns of labels and of the split, as in memory.
-        header: all columns' names.
+        special: the columns of labels and of the split.
+        header: the names of all columns.
     """
 
     def __init__(self, path: Path, options: ReadOptions, scratch: Path, tell: Tell) -> None:
-        self.names: Names = new_names()
+        self.names = Vocabulary()
         self.header = read_header(path).names
         dropped = {name.lower() for name in listed(options.drop)}
         known = {name.lower() for name in (options.id, options.label, options.part)}
-        texts = {name: new_names() for name in known - {options.id.lower()}}
-        wanted = {name: Wanted(Kind.TEXT, items) for name, items in texts.items()}
+        self.texts = {name: Vocabulary() for name in known - {options.id.lower()}}
+        wanted = {name: Wanted(Kind.TEXT, items) for name, items in self.texts.items()}
         wanted |= {name: Wanted(Kind.SKIP) for name in dropped}
         wanted[options.id.lower()] = Wanted(Kind.NEW_ID, self.names)
         self.others = [n for n in self.header if n.lower() not in known | dropped]
-        self.numbers = ColumnFile(scratch / "numbers", np.float64)
-        codes: dict[str, list[np.ndarray]] = {}
-        turned: set[str] = set()
-        begins: list[int] = []
-        places: list[Callable[[int], str]] = []
-        rows = 0
-        for piece in read_csv_pieces(path, wanted, tell):
-            begins.append(rows)
-            places.append(piece.place)
-            rows += piece.rows
-            found = {item.name: item for item in piece.columns}
-            for name in texts.keys() - dropped:
-                column = piece.find(name)
-                if column is not None and column.codes is not None:
-                    codes.setdefault(column.name, []).append(column.codes)
-            turned |= {name for name in self.others if name not in found}
-            if self.others:
-                gaps = np.full(piece.rows, np.nan)
-                self.numbers.append(
-                    [_numbers(found[name]) if name in found else gaps for name in self.others]
-                )
+        self.codes: dict[str, list[np.ndarray]] = {}
+        self.begins: list[int] = []
+        self.pieces: list[Columns] = []
+        self.turned: set[str] = set()
+        self.numbers = ColumnFile(scratch / "numbers", self.others, np.float64)
+        self.numbers.write(self._first_look(read_csv_pieces(path, wanted, tell)))
         self.special = [
-            Column(name, codes=np.concatenate(parts), texts=texts[name.lower()].texts())
-            for name, parts in codes.items()
+            Column(name, codes=np.concatenate(parts), texts=self.texts[name.lower()].texts())
+            for name, parts in self.codes.items()
         ]
-        self.table = Columns(
-            shown(path), rows, (), lambda row: places[at](row - begins[at])
-            if (at := bisect_right(begins, row) - 1) >= 0
-            else f"row {row + 1}",
-        )  # fmt: skip
-        self.turned = [name for name in self.others if name in turned]
-        self.texts = {name: new_names() for name in self.turned}
-        self.codes = ColumnFile(scratch / "codes", np.int32)
-        if self.turned:  # a second look at the file, for the columns that turned out to be text
+        self.table = Columns(shown(path), len(self.names), (), self._place)
+        turned = [name for name in self.others if name in self.turned]
+        self.categories = ColumnFile(scratch / "codes", turned, np.int32)
+        if turned:  # a second look at the file, for the columns that hold texts
             again = {name.lower(): Wanted(Kind.SKIP) for name in self.header}
-            again |= {name.lower(): Wanted(Kind.TEXT, self.texts[name]) for name in self.turned}
-            for piece in read_csv_pieces(path, again, tell):
-                self.codes.append([item.codes for item in piece.columns if item.codes is not None])
+            for name in turned:
+                self.texts[name] = Vocabulary()
+                again[name.lower()] = Wanted(Kind.TEXT, self.texts[name])
+            pieces = read_csv_pieces(path, again, tell)
+            self.categories.write([_values(item) for item in piece.columns] for piece in pieces)
+
+    def _first_look(self, pieces: Iterable[Columns]) -> Iterator[list[np.ndarray]]:
+        """Keeps the codes of labels and parts; yields the numbers of all other columns."""
+        rows = 0
+        for piece in pieces:
+            self.begins.append(rows)
+            self.pieces.append(replace(piece, columns=()))
+            rows += piece.rows
+            found = {item.name: _values(item) for item in piece.columns}
+            for name in found:
+                if name.lower() in self.texts:
+                    self.codes.setdefault(name, []).append(found[name])
+            self.turned |= {name for name in self.others if name not in found}
+            gaps = np.full(piece.rows, np.nan)
+            yield [found.get(name, gaps) for name in self.others]
+
+    def _place(self, row: int) -> str:
+        at = bisect_right(self.begins, row) - 1
+        return self.pieces[at].place(row - self.begins[at])
 
     def column(self, name: str) -> Column:
         """One of the other columns, read from the disk."""
-        if name in self.texts:
-            codes = self.codes.column(self.turned.index(name), len(self.turned))
+        if name in self.turned:
+            codes = self.categories.column(name)
             return Column(name, codes=codes, texts=self.texts[name].texts())
-        numbers = self.numbers.column(self.others.index(name), len(self.others))
-        return Column(name, numbers=numbers)
+        return Column(name, numbers=self.numbers.column(name))
 
 
-def _numbers(column: Column) -> np.ndarray:
-    assert column.numbers is not None
-    return column.numbers
+def _values(column: Column) -> np.ndarray:
+    values = column.codes if column.numbers is None else column.numbers
+    assert values is not None
+    return values
 
 
 class FeatureFile:
-    """x [n, d] on disk, with the values that ``column_features.joined`` gives in memory."""
+    """x [n, d] on disk, with the values of ``column_features.joined``."""
 
     def __init__(self, nodes: NodeTable, options: ReadOptions, path: Path, tell: Tell) -> None:
         self.n = nodes.table.rows
         self.path = path
         self.categories: list[int] = []
-        """Per column of the table: how many categories, 0 for a number."""
+        """Per column of the table: the number of its categories; 0 for a column of numbers."""
         self.notes: list[str] = []
         plans: list[ColumnPlan] = []
         filled = 0

@@ -1,7 +1,7 @@
-"""A graph of one's own that is never in memory as a whole: lists and features come from the disk.
+"""A graph that need not fit into memory: edges and features stay on disk.
 
-What is kept in memory grows with the number of nodes (ids, labels, parts of the split, degrees),
-not with the edges and not with the features.
+Memory grows with the number of nodes (ids, labels, parts of the split, degrees), not with the
+edges or the features.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from deepgat.data.dataset import NodeDataset
 from deepgat.data.tables.arrays import map_npz
 from deepgat.data.tables.buckets import EdgeBuckets
-from deepgat.data.tables.delimited import Wanted, read_csv_pieces, read_header
+from deepgat.data.tables.delimited import Kind, Wanted, read_csv_pieces, read_header
 from deepgat.data.tables.edges import given_edges
 from deepgat.data.tables.folder import codes_of, full_name, require_column, table_file, title_of
 from deepgat.data.tables.graph import own_graph, to_dataset
@@ -24,23 +24,22 @@ from deepgat.data.tables.npz import NpzGraph
 from deepgat.data.tables.opening import kind_of, shown
 from deepgat.data.tables.options import ReadOptions, listed
 from deepgat.data.tables.spilled import FeatureFile, NodeTable
-from deepgat.data.tables.text import Kind
 from deepgat.errors import UserError
 
 Told = Callable[[str, float], None]
-"""Is told what is being done, and the share of it that is done."""
+"""Receives the name of a step and the share of it that is done."""
 EDGES_AT_ONCE = 2**20
 BUCKETS = 256
 STRETCH = 4096
-"""Nodes to a file of edges: a 256th of them, in multiples of this."""
+"""A bucket of edges holds the targets of a 256th of the nodes, in multiples of this."""
 
 
 @dataclass(frozen=True, eq=False)
 class StreamedGraph:
-    """A graph on disk. It lives as long as the folder it was made in."""
+    """A graph on disk, valid as long as its scratch folder exists."""
 
     dataset: NodeDataset
-    """All but features and edges: its only graph has ``y`` and the masks."""
+    """The dataset without features and edges: its only graph has ``y`` and the masks."""
     edges: EdgeBuckets
     rows: Callable[[int, int], Any]
     """x[begin:end] float32: a NumPy array, or a CSR matrix."""
@@ -49,9 +48,9 @@ class StreamedGraph:
 
 
 def can_stream(path: Path, options: ReadOptions) -> bool:
-    """Whether a path is a folder of CSV tables or an .npz file, and nothing asks for all of it.
+    """Whether a path is a folder of CSV tables or an .npz file that can be read in pieces.
 
-    Words and structural features are made of all nodes or edges together.
+    Bags of words and structural features need all nodes or edges in memory.
     """
     if options.text or options.structure:
         return False
@@ -68,7 +67,7 @@ def stream_graph(
     told: Told = lambda what, share: None,
     stretch: int | None = None,
 ) -> StreamedGraph:
-    """Read a graph into files of ``scratch``, an empty folder on a disk with room for it.
+    """Read a graph into files of ``scratch``, an empty folder on a disk with enough room.
 
     Errors are those of :func:`~deepgat.data.tables.read_graph`, and the dataset is the one that
     :func:`~deepgat.data.tables.to_dataset` makes.

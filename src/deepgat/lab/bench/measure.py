@@ -19,25 +19,25 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One way of doing a thing: its fastest time and the memory it took above what was there."""
+    """The fastest time of a step, and its peak memory above what was allocated before it."""
 
     milliseconds: float
     peak_megabytes: float
-    """A replayed step works in the memory it was recorded with: 0 then."""
+    """0 for a CUDA graph, whose memory was allocated when it was recorded."""
 
 
 def measure(
     ways: Mapping[str, Step], device: torch.device, rounds: int = 5
 ) -> dict[str, Measurement]:
-    """Every way in turn, ``rounds`` times; the fastest of each, so that a busy machine hurts least.
+    """Run all ways in turn, ``rounds`` times, and keep the fastest time of each.
 
-    A way that raises ``torch.OutOfMemoryError`` is left out.
+    The result omits ways that raise ``torch.OutOfMemoryError``.
     """
     working: dict[str, Step] = {}
     peaks: dict[str, float] = {}
     for name, step in ways.items():
         try:
-            step()  # compiles, warms up
+            step()  # compiles and warms up
             peaks[name] = peak_megabytes(step, device)
         except torch.OutOfMemoryError:
             _empty(device)
@@ -51,7 +51,7 @@ def measure(
 
 
 def measure_once(step: Step) -> Measurement:
-    """One run on the CPU, for what takes long enough: its time, and its memory in the same run."""
+    """Time and memory of a single run on the CPU, for long steps."""
     device = torch.device("cpu")
     _empty(device)
     with _freed_at_once():
@@ -62,7 +62,7 @@ def measure_once(step: Step) -> Measurement:
 
 
 def peak_megabytes(step: Step, device: torch.device) -> float:
-    """The most memory the step held above what was held before it."""
+    """Peak memory above what was allocated before the step."""
     _empty(device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -71,7 +71,7 @@ def peak_megabytes(step: Step, device: torch.device) -> float:
         torch.cuda.synchronize()
         return (torch.cuda.max_memory_allocated() - held) / 1e6
     with _freed_at_once():
-        step()  # what was there before may lie in old blocks
+        step()  # fills holes in blocks allocated earlier
         _empty(device)
         before = _resident("VmRSS")
         _reset_resident_peak()
@@ -80,11 +80,11 @@ def peak_megabytes(step: Step, device: torch.device) -> float:
 
 
 def memory_comes_back() -> bool:
-    """Whether freed memory leaves this process, which the CPU's peaks are measured by.
+    """Whether freed memory returns to the system, as CPU peak measurements require.
 
-    torch's builds for ARM have an allocator of their own, mimalloc, that keeps it for later unless
-    MIMALLOC_PURGE_DELAY=0 is set before they start; peaks are then too low, down to 0. True where
-    resident memory cannot be read, and no peaks are measured at all.
+    torch's ARM builds use mimalloc, which keeps freed memory unless MIMALLOC_PURGE_DELAY=0 is set
+    at start-up; measured peaks are then too low. True if resident memory cannot be read, because
+    then no peaks are measured.
     """
     with _freed_at_once():
         block = torch.ones(2**24)  # 64 MiB, touched
@@ -95,7 +95,7 @@ def memory_comes_back() -> bool:
 
 
 def replayed(step: Step) -> Step:
-    """The step as a CUDA graph: what it costs without its launches."""
+    """The step as a CUDA graph, without the cost of launching kernels."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):
@@ -109,7 +109,7 @@ def replayed(step: Step) -> Step:
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Hardware and versions."""
     import torch_geometric
 
     found: dict[str, Any] = {
@@ -126,7 +126,7 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 
 def copy_bandwidth(device: torch.device) -> float:
-    """Bytes read and written per second by a plain copy, in GB/s: the bound of a gather."""
+    """Bytes read and written per second by a copy, in GB/s: an upper bound for a gather."""
     x = torch.empty(2**28, device=device)
     y = torch.empty_like(x)
     y.copy_(x)
@@ -154,7 +154,7 @@ def _milliseconds(step: Step, device: torch.device) -> float:
 
 
 def _empty(device: torch.device) -> None:
-    """Give freed memory back, so that it is not taken for memory in use."""
+    """Return freed memory to the system."""
     gc.collect()
     if device.type == "cpu":
         give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
@@ -167,9 +167,9 @@ def _empty(device: torch.device) -> None:
 
 @contextmanager
 def _freed_at_once() -> Iterator[None]:
-    """Blocks of 64 KiB and more go back to the system when they are freed.
+    """Make glibc return blocks of 64 KiB and more when they are freed.
 
-    glibc else keeps the holes between the blocks that stay, and how many those are is chance.
+    It would otherwise keep a varying number of holes between blocks in use.
     """
     options = getattr(ctypes.CDLL(None), "mallopt", None)
     threshold = -3  # M_MMAP_THRESHOLD
@@ -183,7 +183,7 @@ def _freed_at_once() -> Iterator[None]:
 
 
 def _resident(field: str) -> float:
-    """Bytes of resident memory now (VmRSS) or at most since the reset (VmHWM)."""
+    """Resident bytes: now (VmRSS), or the peak since the last reset (VmHWM)."""
     status = Path("/proc/self/status")
     if not status.exists():
         return 0.0

@@ -1,4 +1,4 @@
-"""What is measured: one function per table, each yielding rows as they are done."""
+"""The benchmarks: one function per table, which yields its rows as it measures them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torch.nn import functional as F
 
 from deepgat.data import load_graph
 from deepgat.errors import UserError, unknown_name
-from deepgat.lab.bench import graphs
-from deepgat.lab.bench.files import files as read_files
+from deepgat.lab.bench import random_graphs
+from deepgat.lab.bench.attention_layers import FusedClassAttention, PlainClassAttention
+from deepgat.lab.bench.csv_reading import reading_rows
 from deepgat.lab.bench.measure import Measurement, Step, copy_bandwidth, measure, replayed
-from deepgat.lab.bench.rivals import FusedClassAttention, PlainClassAttention
-from deepgat.nn import DeepGAT
+from deepgat.models import DeepGAT
 from deepgat.nn.checkpoint import chosen, free_memory, recomputed, segment_length
 from deepgat.ops import Neighbors, SparseMatrix, dropout, linear, use_backend
 from deepgat.training.loop import Epoch, fit
@@ -33,13 +33,13 @@ DEEP = 15
 
 @dataclass(frozen=True)
 class Options:
-    """How much to measure."""
+    """What every benchmark needs to know."""
 
     device: torch.device
     quick: bool = False
-    """Smaller graphs and fewer rounds: to see that it works."""
+    """Small graphs and few rounds, to test the benchmark itself."""
     compiled: bool = True
-    """Measure torch.compile of the peers too; it takes minutes to compile."""
+    """Also measure torch.compile of the other implementations, which takes minutes."""
 
     @property
     def rounds(self) -> int:
@@ -47,7 +47,7 @@ class Options:
 
 
 def layer(options: Options) -> Iterator[Row]:
-    """One attention layer, 64 → 8 heads of 8, and back: against PyG and the plain form."""
+    """Forward and backward of one attention layer, 64 → 8 heads of 8, against PyG and plain."""
     for name, near, classes in _layer_graphs(options):
         ways = _layer_ways(near.to(options.device), classes, options)
         found = measure(ways, options.device, options.rounds)
@@ -61,7 +61,7 @@ def layer(options: Options) -> Iterator[Row]:
 
 
 def step(options: Options) -> Iterator[Row]:
-    """A training step of 15 DeepGAT layers, each with its class loss, against the plain form."""
+    """A training step of 15 DeepGAT layers, each with its class loss, against plain PyTorch."""
     for name, near, classes in _layer_graphs(options):
         device = options.device
         near = near.to(device)
@@ -96,10 +96,10 @@ def step(options: Options) -> Iterator[Row]:
 
 
 def epoch(options: Options) -> Iterator[Row]:
-    """An epoch of ``deepgat train`` at 15 layers, validation included, by the plain form too."""
+    """An epoch of ``deepgat train`` at 15 layers with validation, against plain PyTorch."""
     try:
         data = load_graph("csbm" if options.quick else "cs")
-    except UserError:  # not on this machine
+    except UserError:  # not installed
         data = load_graph("csbm")
     on_gpu = options.device.type == "cuda"
     ways = {"plain": ("reference", False), "deepgat": ("auto", False)}
@@ -107,7 +107,9 @@ def epoch(options: Options) -> Iterator[Row]:
         ways["deepgat, replayed"] = ("auto", True)
     count = 40 if on_gpu and not options.quick else 5
     training = {"epochs": count, "device": options.device.type}
-    made = recipe("authors", dataset=data.name, layers=DEEP, training=training)
+    made = recipe(
+        "deepgat", preset="authors", dataset=data.name, training=training, num_layers=DEEP
+    )
     seconds: dict[str, float] = {}
     for way, (backend, recorded) in ways.items():
         times: list[float] = []
@@ -128,11 +130,11 @@ def _tick(times: list[float], _: Epoch) -> None:
 
 
 def words(options: Options) -> Iterator[Row]:
-    """The first projection of a bag of words, X W forward and dW backward, against dense."""
+    """The first projection of a bag of words, X W and the gradient of W, against dense."""
     for name in ("cs", "physics"):
         try:
             graph = load_graph(name).graph
-        except UserError:  # not on this machine
+        except UserError:  # not installed
             continue
         sparse = SparseMatrix.from_torch(graph.x).to(options.device)
         weight = nn.Parameter(torch.randn(WIDTH, sparse.size(1), device=options.device))
@@ -155,15 +157,15 @@ def words(options: Options) -> Iterator[Row]:
 
 
 def growth(options: Options) -> Iterator[Row]:
-    """How one layer grows with the edges and the heads, and a step with the layers."""
+    """How the time of a layer grows with edges and heads, and that of a step with layers."""
     device = options.device
     largest = 10**8 if device.type == "cuda" else 10**7
     for edges in (10**5, 10**6, 10**7, 10**8):
         if edges > (10**6 if options.quick else largest):
             break
-        near = graphs.hub_rich(max(edges // 20, 10), edges // 2, device=device)
+        near = random_graphs.hub_rich(max(edges // 20, 10), edges // 2, device=device)
         yield _growth_row("edges", near, _fused_layer(near, HEADS, CHANNELS, device), device)
-    near = graphs.like_physics().to(device)
+    near = random_graphs.like_physics().to(device)
     for heads in (1, 2, 4, 8, 16):
         ways = _fused_layer(near, heads, WIDTH // heads, device)
         yield _growth_row("heads", near, ways, device) | {"heads": heads}
@@ -176,7 +178,7 @@ def growth(options: Options) -> Iterator[Row]:
 
 
 def depth(options: Options) -> Iterator[Row]:
-    """A training step of up to 1,000 layers on one graph, activations kept or computed again."""
+    """A training step of up to 1,000 layers, with and without activation checkpointing."""
     *_, (name, near, classes) = _layer_graphs(options)
     near = near.to(options.device)
     for layers in (10, 20) if options.quick else (15, 1000):
@@ -192,9 +194,9 @@ def depth(options: Options) -> Iterator[Row]:
 def large(options: Options) -> Iterator[Row]:
     """One training step of 15 layers on 2.4 million nodes and 62 million undirected edges."""
     if options.device.type == "cpu" and not options.quick:
-        return  # minutes a step, and more memory than most have
+        return  # takes minutes and more memory than most machines have
     nodes, pairs = (20_000, 200_000) if options.quick else (2_449_029, 62_500_000)
-    near = graphs.hub_rich(nodes, pairs, device=options.device)
+    near = random_graphs.hub_rich(nodes, pairs, device=options.device)
     found = _step_of_a_model(near, 100, 47, DEEP, "auto", options.device)
     if found is not None:
         yield _row("large", "random, hub-rich", near, "deepgat", found) | {
@@ -206,8 +208,8 @@ def large(options: Options) -> Iterator[Row]:
 def _step_of_a_model(
     near: Neighbors, features: int, classes: int, layers: int, checkpoint: str, device: torch.device
 ) -> Measurement | None:
-    """A DeepGAT's forward pass, loss, backward pass and Adam step; None if memory runs out."""
-    model = DeepGAT(features, classes, layers=layers, hidden=CHANNELS, heads=HEADS).to(device)
+    """Forward, loss, backward and Adam step of a DeepGAT; None if memory runs out."""
+    model = DeepGAT(features, CHANNELS, layers, classes, heads=HEADS).to(device)
     checkpoint = chosen(checkpoint, layers, *model.layer_bytes(near.num_nodes), free_memory(device))
     model.forget_projections(checkpoint == "projections")
     segment = segment_length(checkpoint, layers)
@@ -233,12 +235,12 @@ SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
     "growth": growth,
     "depth": depth,
     "large": large,
-    "files": lambda options: read_files(options.quick),
+    "files": lambda options: reading_rows(options.quick),
 }
 
 
 def run_suites(names: list[str], options: Options) -> Iterator[Row]:
-    """The rows of the named tables, as they are measured."""
+    """The rows of the named benchmarks."""
     for name in names:
         if name not in SUITES:
             raise unknown_name("benchmark", name, SUITES)
@@ -247,20 +249,21 @@ def run_suites(names: list[str], options: Options) -> Iterator[Row]:
 
 
 def _layer_graphs(options: Options) -> Iterator[tuple[str, Neighbors, int]]:
-    """(name, lists, classes): the real graphs where they are, else a random one of that size."""
+    """(name, neighbours, classes) of CS and Physics, or of a random graph if neither is there."""
     found = False
     for name, classes in (("cs", 15), ("physics", 5)):
         if options.quick:
             break
         try:
-            yield name, graphs.catalogue(name), classes
+            graph = load_graph(name).graph
+            yield name, Neighbors.from_edge_index(graph.edge_index, graph.num_nodes), classes
             found = True
-        except UserError:  # not on this machine
+        except UserError:  # not installed
             continue
     if options.quick:
-        yield "random", graphs.hub_rich(3_000, 20_000), 5
+        yield "random", random_graphs.hub_rich(3_000, 20_000), 5
     elif not found:
-        yield "random, as large as physics", graphs.like_physics(), 5
+        yield "random, as large as physics", random_graphs.like_physics(), 5
 
 
 def _layer_ways(near: Neighbors, classes: int, options: Options) -> dict[str, Step]:
@@ -302,7 +305,7 @@ def _layer_ways(near: Neighbors, classes: int, options: Options) -> dict[str, St
 
 
 class _OnGraph(nn.Module):
-    """A layer on one graph: a module of tensors alone, as CUDA graphs want it."""
+    """A layer bound to one graph, so that it takes only tensors, as CUDA graphs require."""
 
     def __init__(self, layer: nn.Module, near: Neighbors) -> None:
         super().__init__()
@@ -315,7 +318,7 @@ class _OnGraph(nn.Module):
 
 
 def _graphed(layer: nn.Module, near: Neighbors, x: Tensor) -> Callable[..., Tensor]:
-    """The layer for a model of one's own: called like any module, its launches recorded once."""
+    """The layer as a CUDA graph that is called like a module."""
     sample = x.detach().clone().requires_grad_()
     recorded: Any = torch.cuda.make_graphed_callables(_OnGraph(layer, near), (sample,))
     return lambda x, _: recorded(x)
@@ -371,7 +374,7 @@ def _growth_row(
 
 
 def _gather_bound(near: Neighbors, classes: int, device: torch.device) -> float | None:
-    """Milliseconds that reading every neighbour's rows once takes at the speed of a plain copy.
+    """Milliseconds to read every neighbour's rows once at the speed of a copy.
 
     Forward: V and ŷ; backward: V, ŷ and the gradient, each E rows. Only on a GPU.
     """

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from deepgat.cli.show import ERR, OUT
+from deepgat.cli.show import ERR, OUT, plain_table
 from deepgat.errors import UserError, unknown_name
-from deepgat.lab.bench import SUITES, machine, memory_comes_back, run_suites
-from deepgat.lab.bench.suites import Options
-from deepgat.lab.report.speed import COLUMNS, TITLES, cell
+from deepgat.lab.bench.measure import machine, memory_comes_back
+from deepgat.lab.bench.suites import SUITES, Options, run_suites
+from deepgat.lab.report.speed import suite_table
+from deepgat.model_folder import to_json, write_whole
 from deepgat.training.loop import choose_device
 
 
 def bench(
     tables: Annotated[
-        list[str] | None, typer.Argument(help=f"Which tables: {', '.join(SUITES)}; all by default.")
+        list[str] | None,
+        typer.Argument(help=f"Tables to measure: {', '.join(SUITES)}. Default: all."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Write the rows to this JSON file.")] = None,
@@ -30,10 +29,10 @@ def bench(
         bool, typer.Option(help="Measure torch.compile of the peers too (minutes to compile).")
     ] = True,
 ) -> None:
-    """Measure speed and memory against PyTorch Geometric and the plain form.
+    """Measure speed and memory against PyTorch Geometric and a plain PyTorch implementation.
 
-    Everything in one table is measured in turn in one run, fastest of several rounds, so that
-    the ratios hold on a busy machine too.
+    The ways of one table are measured in turn, and the fastest of several rounds counts, so that
+    ratios hold on a busy machine too.
     """
     names = tables or list(SUITES)
     for name in names:
@@ -44,8 +43,8 @@ def bench(
     where = choose_device(device)
     if where.type == "cpu" and not memory_comes_back():
         ERR.print(
-            "torch's allocator keeps what is freed, so the peaks of memory below are too low: set "
-            "MIMALLOC_PURGE_DELAY=0 and start again to measure them (the times may then differ)",
+            "torch's allocator keeps freed memory, so the memory peaks below are too low: set "
+            "MIMALLOC_PURGE_DELAY=0 and start again to measure them (times may then differ)",
             markup=False,
         )
     rows: list[dict[str, Any]] = []
@@ -57,28 +56,12 @@ def bench(
             ERR.print(f"{name}: {row['graph']}, {row['way']}: {row['milliseconds']:.2f} ms")
             measured.append(row)
             rows.append(row)
-            if out is not None:  # after every row: some take minutes, and Ctrl-C keeps them
-                _write(out, record)
-        OUT.print(_table(name, measured))
+            if out is not None:  # after every row, so that Ctrl-C keeps what was measured
+                write_whole(out, to_json(record, indent=1))
+        table = suite_table(name, measured)
+        OUT.print(plain_table(table.title, table.columns, table.rows))
     if out is not None:
         OUT.print(f"Rows: {out}", soft_wrap=True)
-
-
-def _table(name: str, rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=TITLES[name], title_justify="left")
-    shown = [key for key in COLUMNS if any(row.get(key) is not None for row in rows)]
-    for key in shown:
-        table.add_column(COLUMNS[key], justify="left" if key in ("graph", "way") else "right")
-    for row in rows:
-        table.add_row(*(cell(row.get(key)) for key in shown))
-    return table
-
-
-def _write(path: Path, record: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(record, indent=1) + "\n")
-    os.replace(part, path)
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,45 +11,33 @@ import typer
 from deepgat.cli.show import ERR, OUT
 from deepgat.data import list_datasets
 from deepgat.errors import UserError
-from deepgat.lab.experiments import Record, Store, read_records
-from deepgat.lab.experiments.store_entry import DamagedEntry, parse_record
+from deepgat.lab.experiments import Store
 from deepgat.lab.paper.experiments import dataset_statistics
 from deepgat.lab.paper.lemma_graphs import check_lemmas
-from deepgat.lab.report.drifts import drifts_beside, read_drifts
+from deepgat.lab.report.attention_drift import drifts_beside, read_drifts
+from deepgat.lab.report.records import read_any_records, with_short_names
+from deepgat.lab.report.report_folder import check_report_folder, write_report
+from deepgat.lab.report.sections import Source, make_report
 
 TITLE = "Deep graph attention: results"
-NEEDED: dict[str, type | tuple[type, ...]] = {
-    "dataset": str,
-    "split": str,
-    "seed": int,
-    "micro_f1": dict,
-    "loss": dict,
-    "best_epoch": int,
-    "epochs": int,
-    "stopped": str,
-    "seconds": (int, float),
-    "model": dict,
-    "training": dict,
-}
-"""What a line of ``deepgat train --json`` has."""
 
 
 def report(
     source: Annotated[
         Path,
         typer.Argument(
-            help="A store of runs, or records as .jsonl or .jsonl.gz: of deepgat store export, "
-            "deepgat reproduce, or deepgat train --json."
+            help="A store of runs, or a .jsonl or .jsonl.gz file of records, written by deepgat "
+            "store export, deepgat reproduce or deepgat train --json."
         ),
     ],
     out: Annotated[
-        Path, typer.Option(help="Folder for the report; an earlier one is replaced.")
+        Path, typer.Option(help="Folder for the report; replaces an earlier report.")
     ] = Path("report"),
     title: Annotated[str, typer.Option(help="The title of the page.")] = TITLE,
     records_only: Annotated[
         bool,
         typer.Option(
-            "--records-only", help="Leave out what no run is needed for: Table 1 and the lemmas."
+            "--records-only", help="Leave out Table 1 and the lemmas, which need no runs."
         ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
@@ -63,26 +49,18 @@ def report(
 
     Example: deepgat report deepgat-runs --out report
     """
-    write_page(source, out, title, records_only, quiet)
+    build_report(source, out, title, records_only, quiet)
 
 
-def check_page(out: Path) -> None:
-    """Refuse a folder that holds something else than an earlier report."""
-    from deepgat.lab.report.writing import check_report_folder  # here: it loads a plotting library
-
-    check_report_folder(out)
-
-
-def write_page(
+def build_report(
     source: Path, out: Path, title: str = TITLE, records_only: bool = False, quiet: bool = False
 ) -> None:
-    """The report of a store or of records, into a folder; it says where."""
-    from deepgat.lab.report import contents, writing
-
-    check_page(out)
+    """Write the report of a store or of a file of records, and print its path."""
+    check_report_folder(out)
     status = ERR.status("reading")
     with nullcontext() if quiet else status:
-        records, failures, store = _read(source)
+        store = Store(source, create=False) if source.is_dir() else None
+        records = with_short_names(store.records() if store else read_any_records(source))
         if not records:
             raise UserError(
                 f"{source} has no finished run to report: make some with deepgat reproduce or "
@@ -93,56 +71,24 @@ def write_page(
         if not records_only:
             status.update("Table 1 and the lemmas")
             here = {listing.key for listing in list_datasets() if listing.at_hand}
-            names = dict.fromkeys(record["dataset"] for record in records)
-            statistics = dataset_statistics(sorted(here.intersection(names)))
+            names = {record["dataset"] for record in records}
+            statistics = dataset_statistics(sorted(here & names))
             lemmas = list(check_lemmas(quick=True))
         status.update("tables and figures")
-        made = contents.make_contents(
-            contents.Source(
+        made = make_report(
+            Source(
                 source.resolve().name,
                 records,
-                failures,
-                None if store is None else store.arrays,
+                with_short_names(store.failures().values()) if store else [],
+                store.arrays if store else None,
                 statistics,
                 lemmas,
-                [] if store is not None else read_drifts(drifts_beside(source)),
+                [] if store else read_drifts(drifts_beside(source)),
             ),
             title,
         )
-        page = writing.write_report(made, out, on_file=status.update)
+        page = write_report(made, out)
     OUT.print(f"{len(records)} runs in {page}", soft_wrap=True)
-
-
-def _read(source: Path) -> tuple[list[Record], list[Record], Store | None]:
-    """(records, failures, the store that has the arrays if it is one)."""
-    if source.is_dir():
-        store = Store(source, create=False)
-        return list(store.records()), list(store.failures().values()), store
-    found = {record["signature"]: record for record in read_records(source, _record)}
-    return list(found.values()), [], None
-
-
-def _record(line: str) -> Record:
-    """A record with a checksum is held against it; one of deepgat train is named by its text."""
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DamagedEntry("it is not JSON") from error
-    if not isinstance(record, dict):
-        raise DamagedEntry("it is not a JSON object")
-    if "checksum" in record:
-        return parse_record(line)
-    for name, kind in NEEDED.items():
-        if not isinstance(record.get(name), kind):
-            raise DamagedEntry(f"it has no {name}" if name not in record else f"its {name} is odd")
-    for name, kind in (("model", str), ("score", str), ("layers", int)):
-        if not isinstance(record["model"].get(name), kind):
-            raise DamagedEntry(f"its model has no {name}")
-    scores = [*record["micro_f1"].values(), *record["loss"].values()]
-    if not all(score is None or isinstance(score, int | float) for score in scores):
-        raise DamagedEntry("its scores are no numbers")
-    signature = hashlib.sha256(line.strip().encode()).hexdigest()[:16]
-    return {"measures": {}, **record, "signature": signature}
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")

@@ -14,11 +14,11 @@ from deepgat.lab.experiments import Outcome, RunSpec, Store, read_specs, run_all
 from deepgat.model_folder import to_json
 
 StoreOption = Annotated[
-    Path, typer.Option("--store", help="Folder of finished runs; made when it is not there.")
+    Path, typer.Option("--store", help="Folder of finished runs; created if missing.")
 ]
 WorkersOption = Annotated[
     int | None,
-    typer.Option(help="Runs at a time; on a GPU they share it. Left out: what suits the device."),
+    typer.Option(help="Parallel runs, which share a GPU. Default: depends on the device."),
 ]
 RayOption = Annotated[
     str | None,
@@ -29,7 +29,7 @@ RayOption = Annotated[
     ),
 ]
 RetryOption = Annotated[
-    bool, typer.Option("--retry-failed", help="Also try the runs that failed before.")
+    bool, typer.Option("--retry-failed", help="Also retry runs that failed before.")
 ]
 STORE = Path("deepgat-runs")
 
@@ -50,14 +50,14 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
 ) -> None:
-    """Make the runs that files describe, unless they are in the store already.
+    """Make the runs that files describe, unless the store has them.
 
     A file has the sections \\[data], \\[model], \\[training] and \\[analysis] of a run; preset =
     "deep", "paper", … supplies what they do not name; \\[sweep] lists values of dotted names,
     as in training.seed = \\[0, 1, 2], for one run per combination. deepgat store show prints any
     run in this form.
 
-    Ctrl-C stops; the same command goes on where it stopped. Exit code 1 if some runs failed.
+    Ctrl-C stops; the same command continues. Exit code 1 if some runs failed.
 
     Example: deepgat run gcnii-cora
     """
@@ -81,7 +81,7 @@ def run_with_view(
     quiet: bool,
     ray: str | None = None,
 ) -> Outcome:
-    """Run what is missing, with a live view; Ctrl-C says what is kept and exits with 130."""
+    """Run what is missing, with a live view; Ctrl-C exits with 130."""
     try:
         with RunsView(quiet) as view:
             return run_all(
@@ -104,7 +104,7 @@ def run_with_view(
 
 
 def tell_failures(specs: list[RunSpec], outcome: Outcome) -> None:
-    """Name what failed, and exit with code 1 if anything did."""
+    """Print failed runs; exit with code 1 if there are any."""
     if not outcome.failed:
         return
     for spec in specs:

@@ -1,4 +1,4 @@
-"""``deepgat store``: look at the finished runs, and move them between machines."""
+"""``deepgat store``: list, show, move and check finished runs."""
 
 from __future__ import annotations
 
@@ -40,18 +40,16 @@ def ls(
     found = [
         record
         for record in found
-        if dataset in (None, record["data"]["dataset"])
-        and model in (None, record["model"]["model"])
+        if dataset in (None, record["data"]["dataset"]) and model in (None, record["system"])
     ]
     if json:
         for record in found:
             typer.echo(to_json(record), nl=False)
     elif failed:
         for record in found:
-            what = record["model"]
             OUT.print(
-                f"{record['signature']}  {record['data']['dataset']} {what['model']} "
-                f"{what['score']} L={what['layers']} seed {record['training']['seed']}: "
+                f"{record['signature']}  {record['data']['dataset']} {record['system']} "
+                f"L={record['settings']['num_layers']} seed {record['training']['seed']}: "
                 f"{record['error']}",
                 soft_wrap=True,
             )
@@ -67,7 +65,7 @@ def show(
     store: StoreOption = STORE,
     json: Annotated[bool, typer.Option("--json", help="Print the whole record.")] = False,
 ) -> None:
-    """Show one run: its description as TOML, and what came of it."""
+    """Show one run: its settings as TOML, and its result."""
     opened = _existing(store)
     found = opened.find(signature)
     record = opened.get(found) or opened.failures().get(found)
@@ -103,7 +101,7 @@ def export(
     signatures: Signatures = None,
     store: StoreOption = STORE,
 ) -> None:
-    """Copy runs out of a store: all of a run into a tar file or folder, or its record alone."""
+    """Copy runs to a tar file or folder, or only their records to a .jsonl file."""
     opened = _existing(store)
     chosen = None if not signatures else [opened.find(beginning) for beginning in signatures]
     count = export_runs(opened, target, chosen)
@@ -117,9 +115,9 @@ def import_(
     ],
     store: StoreOption = STORE,
 ) -> None:
-    """Bring in runs made elsewhere; every one is checked, and none here is ever replaced.
+    """Add runs made elsewhere; checks every run and replaces none.
 
-    Exit code 1 if some were damaged; those are named and left out.
+    Skips and names damaged runs; exit code 1 if there are any.
     """
     opened = Store(store)
     harmed = False
@@ -155,7 +153,7 @@ def _existing(store: Path) -> Store:
 
 
 def _outcome(record: dict[str, Any]) -> list[str]:
-    """What came of a run, line by line."""
+    """The result of a run, line by line."""
     if "error" in record:
         return [f"failed: {record['error']}", *record["traceback"].splitlines()]
     scores = {part: f"{100 * share:.2f}" for part, share in record["micro_f1"].items()}

@@ -1,4 +1,4 @@
-"""A live view of many runs: one bar for all, the time left, what runs now and the latest scores."""
+"""A live view of many runs: a progress bar, the time left, current runs and latest scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deepgat.lab.experiments.pool import Failed, Finished, Planned, PutOff, Star
 from deepgat.training.loop import Epoch
 
 LATEST = 5
-"""Finished runs that stay in view."""
+"""Number of finished runs that stay visible."""
 
 
 class RunsView:
@@ -122,12 +122,10 @@ class RunsView:
 
 
 def describe(spec: RunSpec) -> str:
-    """A run in a few words: what tells it from its neighbours in a table."""
-    model = spec.model
-    return (
-        f"{spec.data.dataset} {spec.data.split}  {model.model} {model.score} L={model.layers}  "
-        f"seed {spec.seed}"
-    )
+    """A run in a few words."""
+    score = spec.settings.to_dict().get("score", "")
+    system = f"{spec.system} {score}".strip()
+    return f"{spec.data.dataset} {spec.data.split}  {system} L={spec.layers}  seed {spec.seed}"
 
 
 def duration(seconds: float) -> str:

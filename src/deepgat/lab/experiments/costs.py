@@ -12,13 +12,14 @@ EDGES_PER_NODE = 10
 """A guess for built-in graphs, whose numbers of edges the catalogue does not say."""
 
 OWN_SIZE = 20_000
-"""A guess for nodes and edges of graphs of one's own; what their runs take is learnt from them."""
+"""A guess for the size of graphs read from files; finished runs correct it."""
 
 
 def work_of(spec: RunSpec) -> float:
     """Roughly in proportion to the time of one epoch."""
-    width = spec.model.hidden * spec.model.heads
-    return _size(spec) * spec.model.layers * (16 + width)
+    settings = spec.settings.to_dict()
+    width = settings["hidden_channels"] * settings.get("heads", 1)
+    return _size(spec) * spec.layers * (16 + width)
 
 
 def in_order(specs: Iterable[RunSpec]) -> list[RunSpec]:

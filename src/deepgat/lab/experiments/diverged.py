@@ -15,7 +15,7 @@ from deepgat.errors import UserError
 from deepgat.files import beside
 from deepgat.lab.experiments.spec import SECTIONS, signature_of
 from deepgat.lab.experiments.store import Store
-from deepgat.lab.experiments.store_entry import Record, spec_of, spec_values
+from deepgat.lab.experiments.store_entry import Record, spec_values
 from deepgat.model_folder import to_json, write_whole
 
 KEPT = ("signature", "error", *SECTIONS, "versions", "hardware")
@@ -43,9 +43,8 @@ def read_diverged(source: Path) -> dict[str, Record]:
         try:
             failure = json.loads(line)
             signature, _ = failure["signature"], failure["error"]
-            if signature not in (signature_of(spec_values(failure)), spec_of(failure).signature):
+            if signature != signature_of(spec_values(failure)):
                 raise ValueError("its signature is not that of its settings")
-            failure["signature"] = signature = spec_of(failure).signature  # as it is called today
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
                 f"{path}, line {number}, is not a run that diverged ({error}): remove the line, or "

@@ -20,7 +20,7 @@ from deepgat.analysis import (
 )
 from deepgat.data import NodeDataset
 from deepgat.errors import UserError
-from deepgat.nn import LayerOutputs
+from deepgat.models import LayerOutputs
 from deepgat.ops import Neighbors
 from deepgat.training.run import Run
 

@@ -1,10 +1,8 @@
-"""A run as one value: which data, which model, how trained, what is measured.
+"""A run as one value: which data, which system, its settings, how trained, what is measured.
 
 A :class:`RunSpec` says all that decides a run's numbers, and nothing else: the device it happens to
 run on is no part of it. Its signature is a hash of the whole of it, so two runs have the same
-signature exactly when they are the same run. (Settings of the class heads' decay that make no
-difference to it are left out for that, ``Recipe.plainest``: a spec that is
-edited to another depth has to name them again.)
+signature exactly when they are the same run.
 """
 
 from __future__ import annotations
@@ -13,9 +11,8 @@ import hashlib
 import itertools
 import json
 import os
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +20,25 @@ from deepgat.data import NodeDataset, ReadOptions, fingerprint, is_path, load_gr
 from deepgat.data.catalogue.entries import find_entry
 from deepgat.errors import UserError, unknown_name
 from deepgat.lab.experiments.measures import MEASURES
-from deepgat.nn import ModelSettings
-from deepgat.training.config_file import read_settings, read_texts
-from deepgat.training.loop import TrainSettings
-from deepgat.training.recipes import Recipe, recipe
-from deepgat.training.values import checked_values, field_types, from_table, to_toml, typed
+from deepgat.models.config import Config
+from deepgat.models.registry import find_system
+from deepgat.training.config_file import PLAIN, ConfigFile, parse_config, read_config, read_texts
+from deepgat.training.recipes import Recipe
+from deepgat.training.settings import TrainSettings
+from deepgat.training.values import from_table, to_toml
 
-RESULTS_VERSION = 1
-"""Raise it when a change of the code changes the numbers of a spec, or when a new setting's default
-is not how things were before it: every run is then another run, and none is taken for done."""
+SCHEMA = 2
+"""Of records and signatures. Raise it when a change of the code changes the numbers of a spec:
+every run is then another run, and none is taken for done."""
 
 SIGNATURE_DIGITS = 16
 KEEP = ("none", "last", "all")
 OF_OWN_GRAPHS = ("read", "content")
-"""Fields of [data] that are written, and signed, for graphs of one's own alone."""
-NOT_PART = {"training": ("device",)}
-"""Fields of the sections that do not belong to the run itself."""
-PRESET, SWEEP, PUBLISHED = "preset", "sweep", "published"
-NO_PRESET = "none"
-"""In a file: settings that are not named have their plain defaults, not those of a recipe."""
+"""Fields of [data] that only a graph read from your own files has."""
+SECTIONS = ("data", "system", "settings", "training", "analysis")
+"""What a spec is made of."""
+SWEPT = ("data", "settings", "training", "analysis")
+"""Sections whose fields a sweep may name."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +50,11 @@ class DataSpec:
     """As :func:`deepgat.data.parse_split` reads it; left empty, the dataset's default."""
     undirected: bool = True
     read: tuple[str, ...] = ()
-    """Of a graph of one's own: the options for reading it, "missing=mean", as in ``--read``. A file
-    may have them as a section, [data.read]."""
+    """For your own graph: the options for reading it, "missing=mean", as in ``--read``. A file may
+    have them as a section, [data.read]."""
     content: str = ""
-    """Of a graph of one's own: a fingerprint of its files, taken when the run is described, since
-    they and not their name decide the numbers."""
+    """For your own graph: a fingerprint of its files, taken when the run is described, since they
+    and not their name decide the numbers."""
 
     def __post_init__(self) -> None:
         if is_path(self.dataset):
@@ -126,50 +123,47 @@ class AnalysisSpec:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run. Made from other values than it should be, it says so in one sentence."""
+    """One run."""
 
     data: DataSpec
-    model: ModelSettings = field(default_factory=ModelSettings)
-    training: TrainSettings = field(default_factory=TrainSettings)
+    system: str
+    settings: Config
+    training: TrainSettings
     analysis: AnalysisSpec = field(default_factory=AnalysisSpec)
 
     def __post_init__(self) -> None:
-        for section, kind in SECTIONS.items():
-            given, hints = getattr(self, section), field_types(kind)
-            values = {
-                item.name: typed(
-                    f"{section}.{item.name}", getattr(given, item.name), hints[item.name]
-                )
-                for item in fields(given)
-            }
-            values |= {name: _default(kind, name) for name in NOT_PART.get(section, ())}
-            object.__setattr__(self, section, kind(**values))
+        find_system(self.system)
         if self.training.seed < 0:
             raise UserError(f"training.seed is {self.training.seed}: expected 0 or more")
-        own = is_path(self.data.dataset)  # of as many nodes as its files have
-        plain = self.recipe.plainest(None if own else find_entry(self.data.dataset).nodes)
-        object.__setattr__(self, "training", plain.training)
+        anywhere = replace(self.training, device=TrainSettings().device)
+        object.__setattr__(self, "training", anywhere)
+
+    @staticmethod
+    def of(data: DataSpec, recipe: Recipe, analysis: AnalysisSpec | None = None) -> RunSpec:
+        return RunSpec(data, *recipe, AnalysisSpec() if analysis is None else analysis)
 
     @property
     def seed(self) -> int:
         return self.training.seed
 
     @property
+    def layers(self) -> int:
+        return int(self.settings.to_dict()["num_layers"])
+
+    @property
     def recipe(self) -> Recipe:
-        return Recipe(self.model, self.training)
+        return Recipe(self.system, self.settings, self.training)
 
     @property
     def signature(self) -> str:
         return signature_of(self.to_dict())
 
-    def to_dict(self) -> dict[str, dict[str, Any]]:
+    def to_dict(self) -> dict[str, Any]:
         """The whole spec as plain values, section by section."""
-        plain = asdict(self) | {"model": self.model.to_dict(), "training": self.training.to_dict()}
-        for section, names in NOT_PART.items():
-            for name in names:
-                del plain[section][name]
+        plain = asdict(self)
+        del plain["training"]["device"]
         for name in OF_OWN_GRAPHS:
-            if not plain["data"][name]:  # as before there were graphs of one's own
+            if not plain["data"][name]:
                 del plain["data"][name]
         if self.data.read:
             plain["data"]["read"] = list(self.data.read)
@@ -177,98 +171,84 @@ class RunSpec:
         return plain
 
     @staticmethod
-    def from_dict(tables: Mapping[str, Any]) -> RunSpec:
+    def from_dict(plain: Mapping[str, Any]) -> RunSpec:
         """The spec of plain values; settings that are not named have their defaults."""
-        _refuse_strangers(tables)
-        parts: dict[str, Any] = {
-            section: from_table(SECTIONS[section], table, section)
-            for section, table in tables.items()
-            if section != "data"
-        }
-        return RunSpec(_data(tables["data"]), **parts)
+        config = find_system(plain["system"]).network.Config
+        return RunSpec(
+            _data(plain["data"]),
+            plain["system"],
+            from_table(config, plain["settings"], "settings"),
+            from_table(TrainSettings, plain["training"], "training"),
+            from_table(AnalysisSpec, plain["analysis"], "analysis"),
+        )
 
     def to_toml(self) -> str:
         """All of the run, as a file for ``deepgat run``; nothing is left to a recipe."""
-        return f'{PRESET} = "{NO_PRESET}"\n\n' + to_toml(self.to_dict())
+        tables = self.to_dict()
+        head = f'system = "{tables.pop("system")}"\npreset = "{PLAIN}"\n\n'
+        return head + to_toml(tables)
 
     @staticmethod
     def from_toml(text: str) -> RunSpec:
         """The one spec in a TOML text."""
-        specs = specs_from_toml(text)
+        specs = specs_of(parse_config(text))
         if len(specs) != 1:
             raise UserError(f"the text describes {len(specs)} runs: expected one")
         return specs[0]
 
 
-SECTIONS: Mapping[str, type] = {
-    "data": DataSpec,
-    "model": ModelSettings,
-    "training": TrainSettings,
-    "analysis": AnalysisSpec,
-}
-
-
-def signature_of(plain: Mapping[str, Any], results_version: int = RESULTS_VERSION) -> str:
+def signature_of(plain: Mapping[str, Any]) -> str:
     """16 hexadecimal digits: a hash of a whole spec and of what its numbers depend on besides."""
-    whole = {"results_version": results_version, "spec": plain}
+    whole = {"schema": SCHEMA, "spec": plain}
     text = json.dumps(whole, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:SIGNATURE_DIGITS]
 
 
 def read_specs(source: str | Path) -> list[RunSpec]:
     """The runs of a TOML file, or of a shipped one by its name; an error names the file."""
-    path, text = read_settings(source)
+    config = read_config(source)
     try:
-        return specs_from_toml(text)
+        return specs_of(config)
     except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{source}: {error}") from error
 
 
-def specs_from_toml(text: str) -> list[RunSpec]:
-    """The runs that a TOML text describes.
-
-    Its sections are those of :class:`RunSpec`; settings that it does not name are those of the
-    recipe for its model and dataset. Two things more may stand in it: ``preset``, whose recipe
-    that is ("none": plain defaults instead), and a section ``[sweep]`` of dotted names with lists
-    of values, as in ``training.seed = [0, 1, 2]``; there is one run for every combination.
-    """
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"not a TOML text ({error}): expected sections such as [data]") from error
-    sweep = tables.pop(SWEEP, {})
-    preset = tables.pop(PRESET, None)
-    tables.pop(PUBLISHED, None)  # others' numbers decide nothing
-    for name in tables:
-        if name not in SECTIONS:
-            raise unknown_name("section", name, (*SECTIONS, PRESET, SWEEP, PUBLISHED))
-        if not isinstance(tables[name], dict):
-            raise UserError(f"{name} is {tables[name]!r}: expected a table of settings, [{name}]")
-    if preset is not None and not isinstance(preset, str):
-        raise UserError(f"{PRESET} is {preset!r}: expected a text, such as 'paper'")
+def specs_of(config: ConfigFile) -> list[RunSpec]:
+    """The runs that a file describes: one for every combination of what its sweep lists."""
+    if "device" in config.training:
+        raise UserError(
+            "training.device is no part of a run, which is the same everywhere: give it as "
+            "--device instead"
+        )
+    analysis = from_table(AnalysisSpec, config.analysis, "analysis")
     found: dict[RunSpec, None] = {}
-    for point in _sweep_points(sweep):
-        whole = {name: dict(table) for name, table in tables.items()}
+    for point in _sweep_points(config):
+        tables: dict[str, dict[str, Any]] = {name: {} for name in SWEPT}
+        reading = list(config.read)
         for (section, name), value in point.items():
             if section == "data" and name.startswith("read."):
-                data = whole.setdefault("data", {})
-                data["read"] = [*read_texts(data.get("read", {})), f"{name[5:]}={value}"]
+                reading.append(f"{name[5:]}={value}")
             else:
-                whole.setdefault(section, {})[name] = value
-        spec = RunSpec.from_dict(whole) if preset == NO_PRESET else _from_recipe(whole, preset)
-        found[spec] = None  # once each, in order
+                tables[section][name] = value
+        data = _data({**config.data, **tables["data"], "read": reading})
+        there = replace(config, dataset=data.dataset)
+        recipe = there.changed(tables["settings"], tables["training"]).recipe()
+        measured = replace(analysis, **tables["analysis"])
+        found[RunSpec.of(data, recipe, measured)] = None  # once each, in order
     return list(found)
 
 
-def _sweep_points(sweep: Any) -> Iterator[dict[tuple[str, str], Any]]:
+def _sweep_points(config: ConfigFile) -> Iterator[dict[tuple[str, str], Any]]:
     """One dictionary (section, name) → value for every combination."""
+    settings = find_system(config.system).network.Config
+    known = [f"data.{x.name}" for x in fields(DataSpec)]
+    known += [f"settings.{name}" for name in settings.kinds()]
+    known += [f"training.{name}" for name in TrainSettings.kinds()]
+    known += [f"analysis.{x.name}" for x in fields(AnalysisSpec)]
     axes: dict[tuple[str, str], list[Any]] = {}
-    if not isinstance(sweep, dict):
-        raise UserError(f"{SWEEP} is {sweep!r}: expected a section, [{SWEEP}]")
-    for dotted, values in _flat(sweep):
+    for dotted, values in _flat(config.sweep):
         section, _, name = dotted.partition(".")
-        if section not in SECTIONS or not name:
-            known = [f"{part}.{x.name}" for part, kind in SECTIONS.items() for x in fields(kind)]
+        if dotted not in known and not dotted.startswith("data.read."):
             raise unknown_name("setting in [sweep]", dotted, known)
         if not isinstance(values, list) or not values:
             raise UserError(
@@ -288,42 +268,9 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
             yield f"{above}{name}", value
 
 
-def _from_recipe(tables: Mapping[str, Any], preset: str | None) -> RunSpec:
-    """The run of a file: what its tables leave out is the recipe's."""
-    _refuse_strangers(tables)
-    data = _data(tables["data"])
-    usual = recipe(
-        **({} if preset is None else {"preset": preset}),
-        dataset=data.dataset,
-        training=checked_values(TrainSettings, tables.get("training", {}), "training"),
-        **checked_values(ModelSettings, tables.get("model", {}), "model"),
-    )
-    analysis = from_table(AnalysisSpec, tables.get("analysis", {}), "analysis")
-    return RunSpec(data, usual.model, usual.training, analysis)
-
-
-def _data(table: Any) -> DataSpec:
+def _data(table: Mapping[str, Any]) -> DataSpec:
     """[data], whose options for reading may be a table of their own."""
-    if isinstance(table, Mapping) and "read" in table:
-        table = {**table, "read": read_texts(table["read"])}
+    table = {name: value for name, value in table.items() if name != "read" or value}
+    if "read" in table:
+        table["read"] = read_texts(table["read"])
     return from_table(DataSpec, table, "data")
-
-
-def _refuse_strangers(tables: Mapping[str, Any]) -> None:
-    """Refuse unknown sections, a missing dataset, and what is no part of a run."""
-    for section in tables:
-        if section not in SECTIONS:
-            raise unknown_name("section", section, SECTIONS)
-    if "data" not in tables:
-        raise UserError("the section [data] is missing: it names the dataset of the run")
-    for section, names in NOT_PART.items():
-        for name in names:
-            if name in (tables.get(section) or {}):
-                raise UserError(
-                    f"{section}.{name} is no part of a run, which is the same everywhere: "
-                    f"give it as --{name} instead"
-                )
-
-
-def _default(kind: type, name: str) -> Any:
-    return next(item.default for item in fields(kind) if item.name == name)

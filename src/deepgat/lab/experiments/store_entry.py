@@ -19,12 +19,18 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from deepgat.errors import UserError
-from deepgat.lab.experiments.spec import NOT_PART, SECTIONS, SIGNATURE_DIGITS, RunSpec, signature_of
+from deepgat.lab.experiments.spec import (
+    SCHEMA,
+    SECTIONS,
+    SIGNATURE_DIGITS,
+    RunSpec,
+    signature_of,
+)
 from deepgat.model_folder import to_json, write_through
 
 Record: TypeAlias = dict[str, Any]
 
-FORMAT = 1
+FORMAT = 2
 RECORD, ARRAYS = "run.json", "arrays.safetensors"
 SIGNATURE = re.compile(f"[0-9a-f]{{{SIGNATURE_DIGITS}}}")
 
@@ -78,17 +84,16 @@ def parse_record(text: str) -> Record:
         seal = record.pop("checksum")
         if seal != _checksum(record):
             raise DamagedEntry(f"{RECORD} was changed after it was written")
-        spec = spec_values(record)
-        if record["signature"] != signature_of(spec, record["results_version"]):
+        if record["schema"] != SCHEMA:
+            raise UserError(
+                f"the run {record['signature']} is of schema {record['schema']}, but this deepgat "
+                f"reads schema {SCHEMA}: make the run again"
+            )
+        if record["signature"] != signature_of(spec_values(record)):
             raise DamagedEntry("its signature is not that of its settings")
         int(record["arrays"]["bytes"]), record["arrays"]["sha256"]
     except (json.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedEntry(f"{RECORD} is not the JSON that was written") from error
-    if record["format"] != FORMAT:
-        raise UserError(
-            f"the run {record['signature']} is in format {record['format']}, but this deepgat "
-            f"reads format {FORMAT}: upgrade deepgat"
-        )
     return {**record, "checksum": seal}
 
 
@@ -106,17 +111,15 @@ def read_arrays(folder: Path, record: Mapping[str, Any]) -> dict[str, Tensor]:
         raise DamagedEntry(f"{ARRAYS} is not a safetensors file") from error
 
 
-def spec_values(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def spec_values(record: Mapping[str, Any]) -> dict[str, Any]:
     """The spec of a record as plain values, exactly as it was signed."""
-    values = {section: dict(record[section]) for section in SECTIONS}
-    for section, names in NOT_PART.items():
-        for name in names:
-            values[section].pop(name, None)
+    values = {section: record[section] for section in SECTIONS}
+    values["training"] = {k: v for k, v in record["training"].items() if k != "device"}
     return values
 
 
 def spec_of(record: Mapping[str, Any]) -> RunSpec:
-    """The spec of a record; settings younger than it have their defaults."""
+    """The spec of a record."""
     return RunSpec.from_dict(spec_values(record))
 
 

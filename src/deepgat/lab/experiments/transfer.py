@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deepgat.errors import UserError
-from deepgat.lab.experiments.spec import RESULTS_VERSION
 from deepgat.lab.experiments.store import KIND, MARKER, Store
 from deepgat.lab.experiments.store_entry import (
     ARRAYS,
@@ -31,8 +30,6 @@ from deepgat.lab.experiments.store_entry import (
     parse_record,
     read_arrays,
     read_record,
-    spec_of,
-    write_entry,
 )
 from deepgat.model_folder import to_json, write_whole
 
@@ -170,49 +167,14 @@ def _import(store: Store, source: _Source, signatures: Sequence[str]) -> Importe
             work = store.work_folder(mine)
             try:
                 source.copy(offered, work)
-                record = read_record(work, offered)
-                arrays = read_arrays(work, record)
+                read_arrays(work, read_record(work, offered))
             except DamagedEntry as error:
                 result.damaged[offered] = str(error)
                 shutil.rmtree(work)
                 continue
-            signature = _signature_today(record)
-            if signature == offered:
-                store.publish(mine, work)
-                result.added.append(offered)
-                continue
-            shutil.rmtree(work)
-        _add_signed_anew(store, record, arrays, signature, result)
+            store.publish(mine, work)
+            result.added.append(offered)
     return result
-
-
-def _signature_today(record: Record) -> str:
-    """What the run is called by this version of the code; its own name where it has none."""
-    if record["results_version"] != RESULTS_VERSION:
-        return str(record["signature"])
-    try:
-        return spec_of(record).signature
-    except UserError:  # settings that are no more
-        return str(record["signature"])
-
-
-def _add_signed_anew(
-    store: Store, record: Record, arrays: dict, signature: str, result: Imported
-) -> None:
-    mine = store.claim(signature)
-    if mine is None:
-        result.busy.append(signature)
-        return
-    with mine:
-        if store.finished(mine) is not None:
-            result.present.append(signature)
-            return
-        whole = {**record, **spec_of(record).to_dict(), "signature": signature}
-        whole["training"]["device"] = record["training"].get("device", "auto")
-        work = store.work_folder(mine)
-        write_entry(work, whole, arrays)
-        store.publish(mine, work)
-        result.added.append(signature)
 
 
 class _FolderSource:

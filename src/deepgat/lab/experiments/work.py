@@ -16,8 +16,8 @@ from torch import Tensor
 
 from deepgat.data import NodeDataset
 from deepgat.lab.experiments.measures import MEASURES, Trained
-from deepgat.lab.experiments.spec import RESULTS_VERSION, AnalysisSpec, DataSpec, RunSpec
-from deepgat.nn import LayerOutputs
+from deepgat.lab.experiments.spec import SCHEMA, AnalysisSpec, DataSpec, RunSpec
+from deepgat.models import LayerOutputs
 from deepgat.training.loop import Epoch, choose_device, prepare
 from deepgat.training.run import Run, train_once
 
@@ -57,7 +57,7 @@ def make_run(
     plain = spec.to_dict()
     record = {
         "signature": spec.signature,
-        "results_version": RESULTS_VERSION,
+        "schema": SCHEMA,
         **run.record(),
         "data": plain["data"],
         "analysis": plain["analysis"],

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from deepgat.data.catalogue.entries import STORED_SPLITS, find_entry
 from deepgat.errors import UserError, unknown_name
 from deepgat.lab.experiments.spec import DataSpec, RunSpec
-from deepgat.training.config_file import Config
+from deepgat.training.config_file import ConfigFile
 
 DATASETS = ("cora", "citeseer", "pubmed", "cs", "physics")
 DEPTHS = (2, 4, 8, 16, 32, 64, 128)
@@ -17,17 +17,13 @@ QUICK_DATASETS, QUICK_DEPTHS, QUICK_EPOCHS = ("csbm",), (2, 8), 30
 
 
 class Change(NamedTuple):
-    """What is set otherwise, of the model and of its training."""
+    """What is set otherwise, of the system and of its training."""
 
-    model: Mapping[str, Any] = {}
+    settings: Mapping[str, Any] = {}
     training: Mapping[str, Any] = {}
 
-    def of(self, config: Config) -> Config:
-        return replace(
-            config,
-            model={**config.model, **self.model},
-            training={**config.training, **self.training},
-        )
+    def of(self, config: ConfigFile) -> ConfigFile:
+        return config.changed(self.settings, self.training)
 
 
 class Repeats(NamedTuple):
@@ -48,10 +44,10 @@ AS_IT_IS = (Change(),)
 
 
 def depth_specs(
-    configs: Mapping[str, Config],
+    configs: Mapping[str, ConfigFile],
     candidates: Mapping[str, Sequence[Change]] | None = None,
     repeats: Repeats = FEW,
-    elsewhere: Mapping[tuple[str, str], Config] | None = None,
+    elsewhere: Mapping[tuple[str, str], ConfigFile] | None = None,
     *,
     quick: bool = False,
     datasets: Sequence[str] | None = None,
@@ -102,7 +98,7 @@ def depth_specs(
     }
 
 
-def _label(name: str, labels: Mapping[str, Config]) -> str:
+def _label(name: str, labels: Mapping[str, ConfigFile]) -> str:
     """The system of a name that may be typed without capitals and superscripts."""
     known = {label.lower().replace("²", "2"): label for label in labels}
     typed = name.strip().lower().replace("²", "2")
@@ -112,10 +108,10 @@ def _label(name: str, labels: Mapping[str, Config]) -> str:
 
 
 def _spec(
-    config: Config, dataset: str, split: str, layers: int, training: Mapping[str, Any]
+    config: ConfigFile, dataset: str, split: str, layers: int, training: Mapping[str, Any]
 ) -> RunSpec:
-    there = Change({"layers": layers}, training).of(replace(config, dataset=dataset))
-    return RunSpec(DataSpec(dataset, split), *there.recipe())
+    there = Change({"num_layers": layers}, training).of(replace(config, dataset=dataset))
+    return RunSpec.of(DataSpec(dataset, split), there.recipe())
 
 
 def _repeats(

@@ -188,26 +188,24 @@ def _specs(
     """The runs of a system; None measures what the grid measures."""
     preset = "authors" if plan.protocol == "authors" else "paper"
     keeping = set(plan.repeats(dataset)[:ATTENTION_REPEATS])
+    model, score = system
     for layers in depths:
         for rate in plan.rates:
             training: dict[str, Any] = {} if rate is None else {"lr": rate}
-            choices: dict[str, Any] = {"layers": layers}
+            choices: dict[str, Any] = {"num_layers": layers, "score": score}
             if plan.quick:
                 training |= QUICK_TRAINING
                 choices |= QUICK_MODEL
             if plan.epochs is not None:
                 training["epochs"] = plan.epochs
-            model, score = system
-            usual = recipe(
-                preset, model, score=score, dataset=dataset, training=training, **choices
-            )
+            usual = recipe(model, preset=preset, dataset=dataset, training=training, **choices)
             for split, seed in repeats:
                 compared = layers in _ends(plan.depths(dataset)) and (split, seed) in keeping
                 of_grid = AnalysisSpec(
                     MEASURES, attention="all" if compared and system != ORACLE else "none"
                 )
-                schedule = replace(usual.training, seed=seed)
-                yield RunSpec(DataSpec(dataset, split), usual.model, schedule, analysis or of_grid)
+                seeded = usual._replace(training=replace(usual.training, seed=seed))
+                yield RunSpec.of(DataSpec(dataset, split), seeded, analysis or of_grid)
 
 
 def _measured(

@@ -1,7 +1,9 @@
-"""The figures of the page as plain values, which its script draws: see ``page/charts.js``.
+"""Every figure of a report as plain values.
 
-A point of a line is ``[x, y, low, high, text, runs]``: the band's ends (null without one), what the
-tooltip says, and the signatures of the runs behind it, a tuple.
+``page/charts.js`` draws them on the page and :mod:`deepgat.lab.report.figures` in files.
+
+A point of a line is ``[x, y, low, high, text, runs]``: the ends of its band (None without one), the
+text of its tooltip, and a tuple with the signatures of its runs.
 """
 
 from __future__ import annotations
@@ -10,13 +12,13 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from deepgat.lab.paper.lemma_graphs import Checked
 from deepgat.lab.paper.lemmas import LemmaCheck
 from deepgat.lab.paper.published import DEEPGAT_PAPER
-from deepgat.lab.report.drifts import Drift
-from deepgat.lab.report.lemmas import Checked, extreme_nodes
+from deepgat.lab.report.attention_drift import Drift
+from deepgat.lab.report.over_smoothing import PANELS, UNIFORM, Panel, Profile
 from deepgat.lab.report.paper_tables import degradations, nearest_score
 from deepgat.lab.report.scores import Record, Score, curves, score_on_test, system_name
-from deepgat.lab.report.smoothing import PANELS, UNIFORM, Panel, Profile
 
 Chart = dict[str, Any]
 DEPTH_AXIS = "number of layers L"
@@ -81,41 +83,36 @@ def degradation_chart(records: Sequence[Record], protocol: str) -> list[Chart]:
     ]
 
 
-def nearest_charts(records: Iterable[Record]) -> list[Chart]:
-    """e_N against L; the bands reach down to the lower bound of the Bayes error."""
+def nearest_charts(records: Iterable[Record], prototypes: str) -> dict[str, Chart]:
+    """Dataset → e_N against L; the bands reach down to the lower bound of the Bayes error."""
     found = curves(r for r in records if r["measures"].get("nearest-neighbor"))
-    charts = []
+    charts = {}
     for dataset in dict.fromkeys(key[0] for key in found):
-        for prototypes in ("train", "train+val"):
-            series = []
-            for (_, model, score), curve in _of_dataset(found, dataset):
-                points = []
-                for layers in curve:
-                    error = nearest_score(curve, layers, prototypes, "error")
-                    lower = nearest_score(curve, layers, prototypes, "bayes_lower")
-                    if error is None:
-                        continue
-                    text = _text(error)
-                    if lower is not None:
-                        text += f"; Bayes error {lower.mean:.1f} to {error.mean:.1f}"
-                    low = None if lower is None else lower.mean
-                    points.append(
-                        [layers, _number(error.mean), _number(low), _number(error.mean), text,
-                         error.runs]
-                    )  # fmt: skip
-                series.append(_line(system_name(model, score), points, dash=model == "oracle"))
-            charts.append(
-                {
-                    "kind": "lines",
-                    "name": f"nearest-neighbor-{dataset}-{prototypes.replace('+', '-')}",
-                    "title": f"e_N on h^L, {dataset}, prototypes {prototypes}",
-                    "x": DEPTH_AXIS,
-                    "y": "error of the nearest prototype (%)",
-                    "floor": 0,
-                    "series": series,
-                    "note": "Bands: where the Bayes error lies.",
-                }
-            )
+        series = []
+        for (_, model, score), curve in _of_dataset(found, dataset):
+            points = []
+            for layers in curve:
+                error = nearest_score(curve, layers, prototypes, "error")
+                lower = nearest_score(curve, layers, prototypes, "bayes_lower")
+                if error is None:
+                    continue
+                text = _text(error)
+                if lower is not None:
+                    text += f"; Bayes error {lower.mean:.1f} to {error.mean:.1f}"
+                low = None if lower is None else lower.mean
+                mean = _number(error.mean)
+                points.append([layers, mean, _number(low), mean, text, error.runs])
+            series.append(_line(system_name(model, score), points, dash=model == "oracle"))
+        charts[dataset] = {
+            "kind": "lines",
+            "name": f"nearest-neighbor-{dataset}-{prototypes.replace('+', '-')}",
+            "title": f"e_N on h^L, {dataset}, prototypes {prototypes}",
+            "x": DEPTH_AXIS,
+            "y": "error of the nearest prototype (%)",
+            "floor": 0,
+            "series": series,
+            "note": "Bands: where the Bayes error lies.",
+        }
     return charts
 
 
@@ -149,7 +146,7 @@ def lemma_charts(checks: Sequence[Checked]) -> list[Chart]:
     for number, item in enumerate(checks, start=1):
         check = item.check
         series = []
-        for color, (words, node) in enumerate(extreme_nodes(check).items()):
+        for color, (words, node) in enumerate(_extreme_nodes(check).items()):
             series += _lemma_lines(check, node, words, color)
         charts.append(
             {
@@ -165,6 +162,16 @@ def lemma_charts(checks: Sequence[Checked]) -> list[Chart]:
             }
         )
     return charts
+
+
+def _extreme_nodes(check: LemmaCheck) -> dict[str, int]:
+    """The indices of the nodes with the fewest and with the most neighbours."""
+    alone = check.degree <= 1  # its covariance never changes
+    fewest = check.degree.masked_fill(alone, int(check.degree.max()) + 1).argmin()
+    most = check.degree.argmax()
+    if check.degree[fewest] == check.degree[most]:
+        return {"every node": int(most)}
+    return {"fewest neighbours": int(fewest), "most neighbours": int(most)}
 
 
 def _lemma_lines(check: LemmaCheck, node: int, words: str, color: int) -> list[dict[str, Any]]:

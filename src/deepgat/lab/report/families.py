@@ -1,14 +1,13 @@
-"""Which runs belong on one page: those by the same preset with the same changes to it.
+"""Groups runs into families: the same preset with the same changes to it.
 
-Hyper-parameters differ between systems and datasets within a preset, so runs are compared with the
-preset's own recipe. The learning rate is no change: of several the best on validation counts, as
-everywhere in the reports.
+A preset's hyper-parameters depend on the system and the dataset, so a run is compared with the
+preset's recipe for both. The learning rate is not a change, because a report uses the rate with the
+best validation score.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,23 +15,26 @@ from deepgat.data import parse_split
 from deepgat.data.catalogue.entries import find_entry
 from deepgat.errors import UserError
 from deepgat.lab.report.scores import Record
-from deepgat.training.recipes import PRESET_NAMES, recipe
+from deepgat.models.registry import SYSTEMS, find_system
+from deepgat.training.recipes import recipe
 
-FREE = {"model": ("model", "score", "layers"), "training": ("seed", "device", "lr")}
-"""Settings in which the runs of a family differ."""
+FREE = {"settings": ("score", "num_layers"), "training": ("seed", "device", "lr")}
+"""Settings that may differ within a family."""
+NAMES = ("paper", "authors", "published", *SYSTEMS)
+"""What families are named after: presets of systems that have several, else the system."""
 MANY = 4
-"""Changes that a name tells one by one."""
+"""A name lists this many changes and counts the rest."""
 
 
 class Family(NamedTuple):
-    """A preset, and what was changed in it."""
+    """A preset and the settings that differ from it."""
 
     preset: str
     changes: tuple[str, ...]
 
     @property
     def protocol(self) -> str:
-        """By whose rules its numbers are chosen."""
+        """How its best depths and learning rates are selected."""
         return "authors" if self.preset == "authors" else "honest"
 
     @property
@@ -43,7 +45,7 @@ class Family(NamedTuple):
 
 
 def families(records: Iterable[Record]) -> dict[Family, list[Record]]:
-    """Family → its runs; the one with the most runs first."""
+    """Family → its runs, the largest family first."""
     found: dict[Family, list[Record]] = {}
     for record in records:
         found.setdefault(family_of(record), []).append(record)
@@ -51,20 +53,22 @@ def families(records: Iterable[Record]) -> dict[Family, list[Record]]:
 
     def order(item: tuple[Family, Sequence[Record]]) -> tuple[Any, ...]:
         family, runs = item
-        return (-len(runs), PRESET_NAMES.index(family.preset), family.changes)
+        return (-len(runs), NAMES.index(family.preset), family.changes)
 
     return dict(sorted(found.items(), key=order))
 
 
 def family_of(record: Record) -> Family:
-    """The preset that a run is nearest to; of equally near ones the first."""
-    ways = [(preset, _changes(record, preset)) for preset in PRESET_NAMES]
-    preset, changes = min(ways, key=lambda way: len(way[1]))
-    return Family(preset, tuple(changes))
+    """The preset with the fewest changes to it; the first of equals."""
+    system = find_system(record["system"])
+    if not system.presets:
+        return Family(system.name, tuple(changes(record, None)))
+    ways = [Family(preset, tuple(changes(record, preset))) for preset in system.presets]
+    return min(ways, key=lambda family: len(family.changes))
 
 
 def _by_splits(family: Family, runs: Sequence[Record]) -> dict[Family, list[Record]]:
-    """Runs on different kinds of splits of one dataset are no repetitions of each other."""
+    """Divide runs on different kinds of splits, which are not repetitions of each other."""
     kinds: dict[str, set[str]] = {}
     for record in runs:
         kinds.setdefault(record["dataset"], set()).add(_kind(record["split"]))
@@ -79,49 +83,38 @@ def _by_splits(family: Family, runs: Sequence[Record]) -> dict[Family, list[Reco
     return parts
 
 
-def _changes(record: Record, preset: str) -> list[str]:
-    settings = record["model"]
+def changes(record: Record, preset: str | None, rate: bool = False) -> list[str]:
+    """The settings of a run that differ from its preset; ``rate``: including the learning rate."""
+    settings = record["settings"]
     usual = _usual(
-        preset, settings["model"], settings["score"], record["dataset"], settings["layers"]
+        record["system"],
+        preset,
+        settings.get("score"),
+        record["dataset"],
+        settings["num_layers"],
     )
     found = []
     for section, expected in usual.items():
-        values = record[section]
-        # a setting that the record does not name had its default when the run was made
+        free = set(FREE[section]).difference(["lr"] if rate else [])
         found += [
-            f"{name}={values[name]}"
+            f"{name}={record[section][name]}"
             for name in expected
-            if name not in FREE[section] and name in values and values[name] != expected[name]
+            if name not in free and record[section].get(name, expected[name]) != expected[name]
         ]
-    return found + _decay_of_heads(record["training"], usual["training"])
-
-
-def _decay_of_heads(values: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """What the preset has of it and the run has not: a spec leaves out what makes no difference."""
-    return [
-        f"{name}={default}"
-        for name, default in (("weight_decay_heads", None), ("decay_nodes_heads", 0))
-        if name not in values and expected[name] != default
-    ]
+    return found
 
 
 @cache
 def _usual(
-    preset: str, model: str, score: str, dataset: str, layers: int
+    system: str, preset: str | None, score: str | None, dataset: str, layers: int
 ) -> Mapping[str, Mapping[str, Any]]:
-    try:
-        made = recipe(preset, model, score=score, dataset=dataset, layers=layers)
-    except UserError:  # a system or a score that is no more
-        made = recipe(preset)
-    try:
-        made = made.plainest(find_entry(dataset).nodes)
-    except UserError:  # a graph of one's own
-        made = made.plainest(None)
-    return {"model": asdict(made.model), "training": asdict(made.training)}
+    chosen: dict[str, Any] = {} if score is None else {"score": score}
+    made = recipe(system, preset=preset, dataset=dataset, num_layers=layers, **chosen)
+    return {"settings": made.settings.to_dict(), "training": made.training.to_dict()}
 
 
 def _kind(split: str) -> str:
-    """A split without its number: "random:3:20/30" → "random:20/30"."""
+    """A split without its index: "random:3:20/30" → "random:20/30"."""
     name, *rest = str(split).split(":")
     return ":".join([name, *rest[1:]])
 
@@ -130,5 +123,5 @@ def _kind(split: str) -> str:
 def _default_split(dataset: str) -> str:
     try:
         return str(parse_split(find_entry(dataset).default_split))
-    except UserError:  # a graph of one's own
+    except UserError:  # a user's graph
         return ""

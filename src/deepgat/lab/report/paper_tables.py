@@ -1,12 +1,12 @@
-"""The paper's tables from records, the published numbers beside ours, with the difference."""
+"""The tables of the paper: ours, the published numbers, and the difference."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from deepgat.lab.paper.lemma_graphs import Checked
 from deepgat.lab.paper.published import DEEPGAT_PAPER, TABLE1, PublishedGraph, published_score
-from deepgat.lab.report.layout import Sourced, Table
 from deepgat.lab.report.scores import (
     Curve,
     Record,
@@ -20,8 +20,10 @@ from deepgat.lab.report.scores import (
     signed,
     system_name,
 )
+from deepgat.lab.report.table import Sourced, Table
 
 NONE = "–"
+PROTOTYPES = ("train", "train+val")
 CHOSEN = {
     "authors": "Best depth: the one with the best mean test score, as in the paper; so it is "
     "optimistic.",
@@ -33,7 +35,7 @@ INTERVAL = (
 
 
 def table1(rows: Sequence[dict[str, Any]]) -> Table:
-    """Dataset statistics: as printed, ours by the same formulas, the difference, and the truth."""
+    """Dataset statistics: published, ours by the same formulas, the difference, the true ones."""
     lines = []
     for row in rows:
         printed = TABLE1.get(row["dataset"])
@@ -145,7 +147,7 @@ def degradation_table(records: Iterable[Record], protocol: str) -> Table:
 
 
 def degradations(records: Iterable[Record], protocol: str) -> dict[str, dict[str, float]]:
-    """System → dataset → points lost, ours and published; for the figure."""
+    """System → dataset → points lost, ours and published."""
     found: dict[str, dict[str, float]] = {}
     for (dataset, model, score), curve in curves(records).items():
         if model != "gat":
@@ -164,7 +166,7 @@ def nearest_tables(records: Iterable[Record]) -> list[Table]:
     found = curves(r for r in records if r["measures"].get("nearest-neighbor"))
     for dataset in dict.fromkeys(key[0] for key in found):
         own = {key[1:]: curve for key, curve in found.items() if key[0] == dataset}
-        for prototypes in ("train", "train+val"):
+        for prototypes in PROTOTYPES:
             rows = []
             for layers in sorted({layers for curve in own.values() for layers in curve}):
                 row = [str(layers)]
@@ -191,12 +193,42 @@ def nearest_tables(records: Iterable[Record]) -> list[Table]:
 
 
 def nearest_score(curve: Curve, layers: int, prototypes: str, what: str) -> Score | None:
-    """The mean of a number of the nearest-neighbour measure, in %; None where some have none."""
+    """The mean of a nearest-neighbour measure in %, or None if a run lacks it."""
     records = curve.get(layers, [])
     values = [(r["split"], r["measures"]["nearest-neighbor"][prototypes][what]) for r in records]
     if not values or any(value is None for _, value in values):
         return None
     return mean_score([(split, 100 * value) for split, value in values], runs=signatures(records))
+
+
+def lemma_table(checks: Sequence[Checked]) -> Table:
+    """The share of empirical means and covariances inside the band of each form."""
+    rows = []
+    for item in checks:
+        shares = item.check.shares_inside()
+        rows.append(
+            [
+                item.lemma,
+                item.graph,
+                *(
+                    f"{100 * shares[f'{form}_{what}']:.1f}"
+                    for form in ("exact", "path_count")
+                    for what in ("mean", "covariance")
+                ),
+                "yes" if item.check.exact_holds else "no",
+                "yes" if item.check.path_count_holds else "no",
+            ]
+        )
+    columns = ["lemma", "graph", "mean %", "cov. %", "mean % (paths)", "cov. % (paths)",
+               "holds", "holds (paths)"]  # fmt: skip
+    first = checks[0].check
+    notes = [
+        f"Share of the empirical means and covariances of h^l, l = 1 … {len(first.concentration)}, "
+        f"of {len(first.nodes)} nodes, inside the band where {first.draws:,} draws must lie, all "
+        f"together with probability {first.level:.0%}, if the formula is right. “(paths)”: the "
+        "path-count form that the paper writes, which is exact only on regular graphs."
+    ]
+    return Table("lemmas", "The lemmas against draws", columns, rows, notes)
 
 
 def _score_at(curve: Curve, layers: int) -> Score | None:
@@ -249,7 +281,7 @@ _STATISTICS = {
     "density": ("density %", 2),
     "clustering": ("clustering %", 2),
 }
-"""Field of a row of Table 1 → its name and the digits that the paper prints."""
+"""Field of Table 1 → its label and the number of printed digits."""
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -257,7 +289,7 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _difference(mine: float, theirs: float | None, digits: int) -> str:
-    """Between the numbers as printed, so that equal prints differ by 0."""
+    """The difference of the rounded numbers, so that equal prints differ by 0."""
     if theirs is None:
         return NONE
     difference = round(round(mine, digits) - theirs, digits)

@@ -1,9 +1,8 @@
-"""Records into scores: repetitions grouped, what was to be chosen chosen, means with intervals.
+"""Scores from records: repetitions grouped, candidates selected, means with 95% intervals.
 
-Two protocols. Under ``authors`` nothing is chosen in a repetition, and the best depth is the one
-with the best mean *test* score, as in the paper. Under ``honest`` the best of several candidates
-(learning rates, and depths where the best depth is asked for) is chosen in every repetition by
-itself, on validation nodes; test scores are only ever averaged.
+There are two protocols. ``authors`` follows the paper: the best depth is the one with the best mean
+*test* score. ``honest`` selects the learning rate, and the depth where the best depth is asked for,
+in every repetition on its validation nodes; it only averages test scores.
 """
 
 from __future__ import annotations
@@ -19,29 +18,16 @@ from deepgat.analysis import confidence_interval, paired_p_value
 Record = Mapping[str, Any]
 
 
-class Cell(NamedTuple):
-    """One system on one dataset at one depth."""
-
-    dataset: str
-    model: str
-    score: str
-    layers: int
-
-    @property
-    def system(self) -> tuple[str, str]:
-        return (self.model, self.score)
-
-
 class Score(NamedTuple):
-    """A mean over repetitions in %, with the half-width of its 95% interval (NaN of one)."""
+    """A mean over repetitions in %, with the half-width of its 95% interval (NaN for one)."""
 
     mean: float
     half_width: float
     repeats: int
     layers: str = ""
-    """The depth or depths it is of, where depths were chosen."""
+    """The selected depths, if depths were selected."""
     runs: tuple[str, ...] = ()
-    """Signatures of the runs it is the mean of."""
+    """Signatures of its runs."""
 
     def __str__(self) -> str:
         return f"{self.mean:.1f}" + (
@@ -50,57 +36,59 @@ class Score(NamedTuple):
 
 
 Curve = dict[int, list[Record]]
-"""Depth → its repetitions, one record each."""
+"""Depth → one record per repetition."""
 
 
 def signed(difference: float) -> str:
-    """A difference of scores with its sign; what rounds to zero is no loss."""
+    """A difference of scores with its sign; no minus sign before 0.0."""
     return f"{round(difference, 1) + 0.0:+.1f}"
 
 
 def system_name(model: str, score: str) -> str:
     names = {"deepgat": "DeepGAT", "gat": "GAT", "gcn": "GCN", "oracle": "oracle"}
-    return f"{names.get(model, model)} {score.upper() if len(score) == 2 else score}"
+    return f"{names.get(model, model)} {score.upper() if len(score) == 2 else score}".strip()
+
+
+def depth_of(record: Record) -> int:
+    return int(record["settings"]["num_layers"])
+
+
+def system_of(record: Record) -> tuple[str, str]:
+    """(system, score), the score empty where the system has none."""
+    return record["system"], record["settings"].get("score", "")
 
 
 def curves(records: Iterable[Record]) -> dict[tuple[str, str, str], Curve]:
-    """(dataset, model, score) → curve; of several candidates the best on validation."""
-    candidates: dict[Cell, dict[tuple[str, int], list[Record]]] = {}
+    """(dataset, model, score) → curve of the best candidates on validation nodes."""
+    candidates: dict[tuple[str, str, str, int], dict[tuple[str, int], list[Record]]] = {}
     for record in records:
-        settings = record["model"]
-        cell = Cell(record["dataset"], settings["model"], settings["score"], settings["layers"])
+        cell = (record["dataset"], *system_of(record), depth_of(record))
         repeat = (record["split"], record["seed"])
         candidates.setdefault(cell, {}).setdefault(repeat, []).append(record)
     found: dict[tuple[str, str, str], Curve] = {}
-    for cell in sorted(candidates):
-        repeats = candidates[cell]
-        curve = found.setdefault((cell.dataset, *cell.system), {})
-        curve[cell.layers] = [best_on_validation(repeats[key]) for key in sorted(repeats)]
+    for (*system, layers), repeats in sorted(candidates.items()):
+        dataset, model, score = system
+        curve = found.setdefault((dataset, model, score), {})
+        curve[layers] = [best_on_validation(repeats[key]) for key in sorted(repeats)]
     return found
 
 
 def best_on_validation(candidates: Sequence[Record]) -> Record:
-    """Of the highest validation micro-F1; of equals the lowest loss there, then the shallowest."""
+    """The highest validation micro-F1; ties go to the lower loss, then to fewer layers."""
     return min(
         candidates,
-        key=lambda r: (-r["micro_f1"]["val"], _or_inf(r["loss"]["val"]), r["model"]["layers"]),
+        key=lambda r: (-r["micro_f1"]["val"], _or_inf(r["loss"]["val"]), depth_of(r)),
     )
 
 
 def mean_score(
     values: Sequence[tuple[str, float]], layers: str = "", runs: Sequence[str] = ()
 ) -> Score:
-    """The mean of (split, value), values in %.
-
-    Seeds of one split are not independent draws of the data: with several splits the interval is
-    over the means of the splits, with one split over its seeds.
-    """
+    """The mean of pairs (split, value in %), with its interval over :func:`_independent` units."""
     by_split: dict[str, list[float]] = {}
     for split, value in values:
         by_split.setdefault(split, []).append(value)
-    means = [fmean(group) for group in by_split.values()]
-    units = means if len(means) > 1 else next(iter(by_split.values()))
-    mean, half = confidence_interval(units)
+    mean, half = confidence_interval(_independent(by_split))
     return Score(mean, half, len(values), layers, tuple(runs))
 
 
@@ -114,7 +102,7 @@ def score_on_test(records: Sequence[Record], layers: str = "") -> Score:
 
 
 class Paired(NamedTuple):
-    """A mean difference of test scores in points, and p of the paired t-test (NaN of one pair)."""
+    """A mean difference of test scores in points, and p of the paired t-test (NaN for one pair)."""
 
     difference: float
     p_value: float
@@ -125,10 +113,7 @@ class Paired(NamedTuple):
 
 
 def paired(records: Sequence[Record], others: Sequence[Record]) -> Paired | None:
-    """How far the first are above the others, on the repetitions that both have; None: none.
-
-    As for the intervals, the pairs are the means of the splits, or the seeds of a single one.
-    """
+    """The mean difference on the repetitions that both have; None if they share none."""
     own = {(r["split"], r["seed"]): 100 * r["micro_f1"]["test"] for r in records}
     by_split: dict[str, list[float]] = {}
     for other in others:
@@ -138,9 +123,18 @@ def paired(records: Sequence[Record], others: Sequence[Record]) -> Paired | None
             by_split.setdefault(other["split"], []).append(difference)
     if not by_split:
         return None
-    means = [fmean(group) for group in by_split.values()]
-    units = means if len(means) > 1 else next(iter(by_split.values()))
+    units = _independent(by_split)
     return Paired(fmean(units), paired_p_value(units))
+
+
+def _independent(by_split: Mapping[str, list[float]]) -> list[float]:
+    """The means of the splits, or the values of the only split.
+
+    Seeds of one split are not independent draws of the data.
+    """
+    if len(by_split) == 1:
+        return next(iter(by_split.values()))
+    return [fmean(group) for group in by_split.values()]
 
 
 def _p(value: float) -> str:
@@ -152,7 +146,7 @@ def signatures(records: Iterable[Record]) -> tuple[str, ...]:
 
 
 def best_depth(curve: Curve, protocol: str) -> Score:
-    """The score at the best depth, chosen by the rules of the protocol."""
+    """The score at the best depth, selected as the protocol says."""
     if protocol == "authors":
         scores = {layers: score_on_test(records, str(layers)) for layers, records in curve.items()}
         return max(scores.values(), key=lambda score: score.mean)
@@ -161,7 +155,7 @@ def best_depth(curve: Curve, protocol: str) -> Score:
         for record in records:
             repeats.setdefault((record["split"], record["seed"]), []).append(record)
     chosen = [best_on_validation(group) for group in repeats.values()]
-    depths = Counter(record["model"]["layers"] for record in chosen)
+    depths = Counter(depth_of(record) for record in chosen)
     return score_on_test(chosen, ",".join(str(layers) for layers in sorted(depths)))
 
 

@@ -1,4 +1,4 @@
-"""Tables and a figure from the rows of ``deepgat bench``.
+"""Tables and a figure of the rows that ``deepgat bench`` measured.
 
 ``python -m deepgat.lab.report.speed FILE.json … [FIGURE.png]`` prints the tables as Markdown and
 draws the figure.
@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from deepgat.figures.style import COLORS, save_figure
-from deepgat.lab.report.layout import Table
+from deepgat.lab.report.table import Table
 
 Row = dict[str, Any]
 TITLES = {
@@ -40,22 +40,25 @@ OURS, THEIRS = COLORS[1], "0.72"
 
 
 def machine_name(record: Row) -> str:
-    """What the rows of one file were measured on."""
+    """The GPU, or the processor and its threads."""
     machine = record["machine"]
     return str(machine.get("gpu") or f"{machine['threads']} cores, {machine['processor']}")
 
 
 def speed_tables(record: Row) -> list[Table]:
     """A table per suite of one file of rows."""
-    tables = []
-    for suite, title in TITLES.items():
-        rows = [row for row in record["rows"] if row["suite"] == suite]
-        if rows:
-            shown = [key for key in COLUMNS if any(row.get(key) is not None for row in rows)]
-            cells = [[cell(row.get(key)) for key in shown] for row in rows]
-            name = f"{title} ({machine_name(record)})"
-            tables.append(Table(suite, name, [COLUMNS[key] for key in shown], cells))
-    return tables
+    return [
+        suite_table(suite, rows, f" ({machine_name(record)})")
+        for suite in TITLES
+        if (rows := [row for row in record["rows"] if row["suite"] == suite])
+    ]
+
+
+def suite_table(suite: str, rows: list[Row], where: str = "") -> Table:
+    """The columns that any row has."""
+    shown = [key for key in COLUMNS if any(row.get(key) is not None for row in rows)]
+    cells = [[_cell(row.get(key)) for key in shown] for row in rows]
+    return Table(suite, TITLES[suite] + where, [COLUMNS[key] for key in shown], cells)
 
 
 def speed_figure(records: list[Row]) -> Figure:
@@ -81,7 +84,7 @@ def _bars(axes: Axes, rows: list[Row], key: str, unit: str) -> None:
     shown.sort(key=lambda row: row[key])
     colors = [OURS if row["way"].startswith("deepgat") else THEIRS for row in shown]
     bars = axes.barh([row["way"] for row in shown], [row[key] for row in shown], color=colors)
-    axes.bar_label(bars, [f"{cell(float(row[key]))} {unit}" for row in shown], padding=3, size=8)
+    axes.bar_label(bars, [f"{_cell(float(row[key]))} {unit}" for row in shown], padding=3, size=8)
     axes.invert_yaxis()
     axes.margins(x=0.22)
     axes.tick_params(labelsize=8, left=False)
@@ -89,7 +92,7 @@ def _bars(axes: Axes, rows: list[Row], key: str, unit: str) -> None:
     axes.spines[["top", "right", "bottom"]].set_visible(False)
 
 
-def cell(value: Any) -> str:
+def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):

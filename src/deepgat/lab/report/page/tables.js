@@ -89,7 +89,8 @@ function toml(run) {
   const spec = DATA.specs[run.spec];
   const sections = {
     data: { ...spec.data, split: run.split },
-    model: spec.model,
+    system: spec.system,
+    settings: spec.settings,
     training: { ...spec.training, seed: run.seed },
     analysis: spec.analysis,
   };

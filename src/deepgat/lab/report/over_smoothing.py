@@ -1,25 +1,28 @@
-"""Over-smoothing, layer by layer: what each layer of a network still knows and tells apart."""
+"""Over-smoothing: what each layer of a network predicts, and how far its nodes still differ."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
-from deepgat.figures.style import COLORS, MARKERS, house_style, legend_below
-from deepgat.lab.report.layout import Sourced, Table
-from deepgat.lab.report.scores import Record, Score, curves, mean_score, signatures, system_name
+from deepgat.lab.report.scores import (
+    Record,
+    Score,
+    curves,
+    depth_of,
+    mean_score,
+    signatures,
+    system_name,
+)
+from deepgat.lab.report.table import Sourced, Table
 
 PROFILE, LAYER_SCORES = "over-smoothing", "layer-scores"
 ACCURACY = "micro_f1"
 
 
 class Panel(NamedTuple):
-    """One measure as it is shown."""
+    """How one measure is plotted."""
 
     measure: str
     title: str
@@ -39,7 +42,7 @@ PANELS = (
     Panel("effective_rank", "Effective rank", "rank of hˡ", digits=1),
     Panel("same_class_attention", "Attention to one's own class", "share of attention", floor=None),
 )  # fmt: skip
-"""Of :class:`deepgat.analysis.LayerMeasures`, those that are shown."""
+"""The fields of :class:`deepgat.analysis.LayerMeasures` that a report shows."""
 UNIFORM = "uniform_same_class_attention"
 COLUMNS = ("system", "layer", "own micro-F1 %", "energy", "relative energy", "MAD neighbours",
            "effective rank", "same-class attention", "if uniform")  # fmt: skip
@@ -64,7 +67,7 @@ class Profile(NamedTuple):
 
 
 def profiles(records: Iterable[Record]) -> list[Profile]:
-    """Of every system and depth whose layers were measured; their predictions at least."""
+    """One profile per system and depth with measured layers, or at least scored ones."""
     records = list(records)
     profiled = curves(r for r in records if r["measures"].get(PROFILE))
     depths: dict[str, set[int]] = {}
@@ -73,7 +76,7 @@ def profiles(records: Iterable[Record]) -> list[Profile]:
     found = []
     for (dataset, model, score), curve in curves(records).items():
         measured = profiled.get((dataset, model, score), {})
-        # where some depths of a dataset were measured in full, the others would be empty panels
+        # the other depths of a dataset with full measures would leave empty panels
         for layers in sorted(depths.get(dataset, set(curve)).intersection(curve)):
             values = {ACCURACY: _means(curve[layers], ACCURACY)}
             for measure in (*(panel.measure for panel in PANELS[1:]), UNIFORM):
@@ -98,11 +101,11 @@ def _means(records: Sequence[Record], measure: str) -> LayerScores:
 
 
 def layer_values(record: Record, measure: str) -> dict[int, float]:
-    """Layer → the number of one run; of several graphs their mean."""
+    """Layer → the measure in one run, averaged over its graphs."""
     if measure == ACCURACY:
         own = (record["measures"].get(LAYER_SCORES) or {}).get("test")
-        if own is None:  # its layers predict nothing: only the network does
-            return {record["model"]["layers"]: 100 * record["micro_f1"]["test"]}
+        if own is None:  # only the last layer makes a prediction
+            return {depth_of(record): 100 * record["micro_f1"]["test"]}
         return {int(layer): 100 * share for layer, share in own.items()}
     found: dict[int, list[float]] = {}
     for graph in record["measures"].get(PROFILE) or []:
@@ -154,48 +157,3 @@ def _cell(score: Score | None, digits: int) -> str:
     else:
         text = f"{score.mean:,.{digits if abs(score.mean) < 1000 else 0}f}"
     return Sourced(text, score.runs)
-
-
-# ------------------------------------------------------------------------------- figures
-
-
-def smoothing_figures(found: Sequence[Profile]) -> dict[str, Figure]:
-    """A figure per dataset and depth, a panel per measure that any system has."""
-    figures = {}
-    for dataset, layers in dict.fromkeys((p.dataset, p.layers) for p in found):
-        own = [p for p in found if (p.dataset, p.layers) == (dataset, layers)]
-        shown = [panel for panel in PANELS if any(p.values[panel.measure] for p in own)]
-        columns = min(3, len(shown))
-        rows = math.ceil(len(shown) / columns)
-        figure = Figure(figsize=(3.4 * columns + 0.4, 2.9 * rows + 0.4), dpi=150,
-                        layout="constrained")  # fmt: skip
-        panels = figure.subplots(rows, columns, squeeze=False).ravel()
-        for axes in panels[len(shown) :]:
-            axes.set_visible(False)
-        for axes, panel in zip(panels, shown, strict=False):
-            for index, profile in enumerate(own):
-                means = profile.values[panel.measure]
-                color = COLORS[index % len(COLORS)]
-                axes.plot(list(means), [score.mean for score in means.values()], color=color,
-                          marker=MARKERS[index % len(MARKERS)], markersize=4,
-                          label=profile.name)  # fmt: skip
-            if panel.measure == "same_class_attention" and own[0].values[UNIFORM]:
-                even = own[0].values[UNIFORM]
-                axes.plot(list(even), [score.mean for score in even.values()], color="0.5",
-                          linestyle="--", label="uniform")  # fmt: skip
-            if panel.log and all(
-                score.mean > 0 for p in own for score in p.values[panel.measure].values()
-            ):
-                axes.set_yscale("log")
-            elif panel.floor is not None:
-                axes.set_ylim(panel.floor, None)
-            axes.set_title(panel.title, loc="left", fontsize=9)
-            axes.set_xlabel("layer l", fontsize=8)
-            axes.set_ylabel(panel.label, fontsize=8)
-            axes.tick_params(which="both", labelsize=7)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            house_style(axes)
-        legend_below(figure)
-        figure.suptitle(f"Over-smoothing, {dataset}, L = {layers}", fontsize=10)
-        figures[f"over-smoothing-{dataset}-{layers}"] = figure
-    return figures

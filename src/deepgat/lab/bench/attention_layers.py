@@ -1,4 +1,4 @@
-"""One attention layer, width F → H heads of D, done in the ways users have today."""
+"""DeepGAT's attention layer, in plain PyTorch and by this library."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from deepgat.ops import Neighbors
 
 
 class PlainClassAttention(nn.Module):
-    """DeepGAT's layer by gather and scatter: everything of size E×H×C and E×H×D is stored.
+    """Gather and scatter, which store tensors of size E×H×C and E×H×D.
 
-    ``per_edge_softmax`` is how the authors' code does it: the class softmax at both ends of every
-    edge instead of once per node.
+    ``per_edge_softmax`` computes the class softmax at both ends of every edge instead of once per
+    node, as the authors' code does.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class PlainClassAttention(nn.Module):
 
 
 class FusedClassAttention(nn.Module):
-    """The same layer by this library."""
+    """The same layer with this library's fused kernels."""
 
     def __init__(self, width: int, channels: int, heads: int, num_classes: int) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
-"""A graph of one's own: what is read from every kind of file, and what is made of it."""
+"""Your own graph: reading every kind of file, and building a dataset from it."""
 
 import csv
 import json
-import sys
 from pathlib import Path
 
 import networkx as nx
@@ -13,6 +12,7 @@ from torch_geometric.data import Data
 
 import deepgat
 from deepgat.data import ReadOptions, load_graph, read_graph
+from deepgat.data.tables import delimited
 from deepgat.data.tables.structure_features import STRUCTURES, undirected_matrix
 from deepgat.errors import UserError
 
@@ -358,14 +358,6 @@ def test_parquet_reads_as_csv_does(club, tmp_path):
         torch.testing.assert_close(read.graph[key], files.graph[key])
 
 
-def test_parquet_without_pyarrow_says_how_to_get_it(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    (tmp_path / "nodes.parquet").write_bytes(b"PAR1")
-    (tmp_path / "edges.parquet").write_bytes(b"PAR1")
-    with pytest.raises(UserError, match="pip install pyarrow"):
-        load_graph(tmp_path)
-
-
 def test_names_and_paths_are_told_apart(tmp_path, monkeypatch):
     monkeypatch.chdir(folder(tmp_path / "digits").parent)
     assert load_graph("digits").title == "Digits"  # the catalogue comes first
@@ -381,16 +373,15 @@ def test_names_and_paths_are_told_apart(tmp_path, monkeypatch):
         load_graph("./digits", mising="mean")
 
 
-def test_reading_in_small_buffers_and_without_the_kernel(club, monkeypatch):
-    from deepgat.data.tables import delimited, native
-
+def test_reading_in_small_blocks_and_without_arrow(club, monkeypatch):
     expected = load_graph(club).graph
     monkeypatch.setattr(delimited, "BUFFER", 64)
+    monkeypatch.setattr(delimited, "BYTES_PER_NAME", 0)
     for _ in range(2):
         found = load_graph(club).graph
         for key in ("x", "y", "edge_index", "edge_weight", "edge_attr"):
             assert torch.equal(found[key], expected[key])
-        monkeypatch.setattr(native, "functions", lambda: None)
+        monkeypatch.setattr(delimited, "_for_arrow", lambda *_: None)
 
 
 def test_weights_and_features_reach_the_model_and_names_the_predictions(club, tmp_path):

@@ -1,4 +1,4 @@
-"""Reading a graph from CSV files: against pandas with NetworkX and PyG, and pandas alone."""
+"""Reading a graph from CSV files, against pandas with and without NetworkX."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deepgat.nn.checkpoint import free_memory
 
 FEATURES, CLASSES, BLOCK = 8, 10, 1_000_000
 NETWORKX_BYTES = 1_000
-"""What NetworkX and PyG's conversion hold per edge, rounded up; 700 were measured."""
+"""Memory per edge of NetworkX and PyG's conversion; 700 were measured."""
 NETWORKX = "pandas, NetworkX, PyG"
 
 
@@ -44,7 +44,7 @@ def write_tables(folder: Path, nodes: int, edges: int, prefix: str, seed: int = 
 
 
 def through_networkx(folder: Path) -> Any:
-    """What tutorials do: pandas reads, NetworkX builds the graph, PyG converts it."""
+    """As in tutorials: pandas reads, NetworkX builds the graph, PyG converts it."""
     import networkx as nx
     import pandas as pd  # type: ignore[import-untyped]
     from torch_geometric.utils import from_networkx
@@ -57,7 +57,7 @@ def through_networkx(folder: Path) -> Any:
 
 
 def through_pandas(folder: Path) -> Any:
-    """By hand, without a graph library: ids looked up by pandas, edges made undirected by PyG."""
+    """Without a graph library: pandas looks up the ids, PyG makes the edges undirected."""
     import pandas as pd
     from torch_geometric.data import Data
     from torch_geometric.utils import to_undirected
@@ -70,11 +70,10 @@ def through_pandas(folder: Path) -> Any:
     return Data(x=x, y=y, edge_index=to_undirected(torch.from_numpy(pairs), num_nodes=len(nodes)))
 
 
-def files(quick: bool) -> Iterator[dict[str, Any]]:
-    """A row per size, kind of id and way; NetworkX where its memory is there.
+def reading_rows(quick: bool) -> Iterator[dict[str, Any]]:
+    """A row per size, kind of id and way.
 
-    Where it does not fit at the largest size, it is measured at two smaller ones; nothing is ever
-    extrapolated.
+    If NetworkX does not fit into memory at the largest size, it is measured at two smaller sizes.
     """
     sizes = [(2_000, 20_000)] if quick else [(100_000, 1_000_000), (1_000_000, 10_000_000)]
     if not quick and not networkx_fits(sizes[-1][1]):
@@ -99,12 +98,12 @@ def files(quick: bool) -> Iterator[dict[str, Any]]:
 
 
 def networkx_fits(edges: int) -> bool:
-    """Whether the memory for a graph of so many edges in NetworkX is free."""
+    """Whether NetworkX can hold a graph of this many edges in the free memory."""
     return edges * NETWORKX_BYTES < free_memory(torch.device("cpu"))
 
 
 def _rivals(folder: Path, edges: int) -> dict[str, Callable[[], object]]:
-    """Those whose libraries are here, and that fit."""
+    """The ways whose libraries are installed and whose memory suffices."""
     ways: dict[str, Callable[[], object]] = {}
     try:
         import pandas  # noqa: F401

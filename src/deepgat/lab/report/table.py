@@ -1,4 +1,4 @@
-"""A table as a value, and the texts it becomes."""
+"""A table of text cells, as Markdown and as CSV."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 
 class Sourced(str):
-    """The text of a cell that knows the runs behind it, by their signatures."""
+    """A cell's text with the signatures of the runs it was computed from."""
 
     __slots__ = ("runs",)
     runs: tuple[str, ...]
@@ -22,10 +22,10 @@ class Sourced(str):
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text under column names; rows as long as the columns."""
+    """Rows of text cells; every row has a cell for each column."""
 
     name: str
-    """For a file: "table2"."""
+    """Used as the file name, such as "table2"."""
     title: str
     columns: list[str]
     rows: list[list[str]]

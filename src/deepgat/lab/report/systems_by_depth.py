@@ -1,4 +1,4 @@
-"""The other systems' tables and figures: beside their publications, and side by side in depth."""
+"""Tables and figures that compare systems: with their publications, and at several depths."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from deepgat.figures.style import COLORS, MARKERS, house_style, legend_below, new_axes
-from deepgat.lab.report.layout import Sourced, Table
 from deepgat.lab.report.scores import (
     Curve,
     Record,
     curves,
+    depth_of,
     paired,
     score_on,
     score_on_test,
     signatures,
     signed,
 )
+from deepgat.lab.report.table import Sourced, Table
 
 NONE, LOST = "–", "diverged"
 PARTS = {"test": "Test", "val": "Validation"}
 OWN = "DeepGAT"
-"""How the names of our own systems begin; their lines are drawn on top, and thicker."""
+"""Prefix of our own systems, whose lines are drawn thicker and on top."""
 MANY_TICKS = 7
-"""With more depths than these their numbers are written small, to stay apart."""
+"""Tick labels are small if there are more depths than this."""
 
 _HOW = (
     "Mean ± half-width of the 95% interval, over splits where there are several, else over seeds. "
@@ -40,7 +41,7 @@ _HOW = (
 
 
 class Printed(NamedTuple):
-    """A setting, its runs, and what its authors printed (%)."""
+    """A setting, its runs, and the score its authors published (%)."""
 
     name: str
     score: float
@@ -50,7 +51,7 @@ class Printed(NamedTuple):
 
 
 def publication_table(rows: Sequence[Printed]) -> Table:
-    """Mean and standard deviation of ours, as publications print theirs."""
+    """Our mean ± standard deviation beside the published one."""
     cells = []
     for row in rows:
         scores = [100 * record["micro_f1"]["test"] for record in row.records]
@@ -65,7 +66,7 @@ def publication_table(rows: Sequence[Printed]) -> Table:
             [
                 row.name,
                 first["dataset"],
-                str(first["model"]["layers"]),
+                str(depth_of(first)),
                 str(len(scores)),
                 Sourced(f"{mean:.1f}{spread}", signatures(row.records)),
                 printed,
@@ -83,7 +84,7 @@ def publication_table(rows: Sequence[Printed]) -> Table:
 
 
 def peer_curves(labelled: Mapping[str, Sequence[Record]]) -> dict[str, dict[str, Curve]]:
-    """Dataset → system → depth → its repetitions; of several candidates the best on validation."""
+    """Dataset → system → curve of the best candidates on validation nodes."""
     found: dict[str, dict[str, Curve]] = {}
     for label, records in labelled.items():
         for (dataset, _, _), curve in curves(records).items():
@@ -92,7 +93,7 @@ def peer_curves(labelled: Mapping[str, Sequence[Record]]) -> dict[str, dict[str,
 
 
 Lost = Mapping[str, Collection[tuple[str, int]]]
-"""System → the (dataset, depth) at which all its runs diverged."""
+"""System → pairs of dataset and depth at which all its runs diverged."""
 NOTHING_LOST: Lost = {}
 
 
@@ -102,7 +103,7 @@ def system_tables(
     part: str = "test",
     lost: Lost = NOTHING_LOST,
 ) -> list[Table]:
-    """A table per dataset: systems by depths, scored on one part of the nodes."""
+    """A table per dataset: systems by depth, scored on the test or validation nodes."""
     tables = []
     for dataset, systems in _tried(labelled, lost).items():
         depths = sorted({depth for curve in systems.values() for depth in curve})
@@ -126,7 +127,7 @@ def system_tables(
 def _tried(
     labelled: Mapping[str, Sequence[Record]], lost: Lost
 ) -> dict[str, dict[str, Mapping[int, Sequence[Record]]]]:
-    """As :func:`peer_curves`, with no records at the depths where all runs diverged."""
+    """Like :func:`peer_curves`, with empty lists where all runs diverged."""
     found = peer_curves(labelled)
     for label, places in lost.items():
         for dataset, depth in places:
@@ -138,7 +139,7 @@ def _tried(
 
 
 def _cell(part: str, records: Sequence[Record] | None, most: int) -> str:
-    """The score of a system's repetitions, and how many they are where others have more."""
+    """A score, with the number of repetitions if other systems have more."""
     if not records:
         return NONE if records is None else LOST
     score = score_on(part, records)
@@ -152,7 +153,7 @@ def overview_tables(
     part: str = "test",
     lost: Lost = NOTHING_LOST,
 ) -> list[Table]:
-    """A table per depth, where there are several datasets: systems by datasets, and their mean."""
+    """A table per depth: systems by dataset, and their mean; none for a single dataset."""
     found = _tried(labelled, lost)
     if len(found) < 2:
         return []
@@ -183,7 +184,7 @@ def overview_tables(
 
 
 def pair_tables(labelled: Mapping[str, Sequence[Record]], target: str, base: str) -> list[Table]:
-    """A table per dataset: what each system has more than ``base`` on the same repetitions."""
+    """A table per dataset: paired differences of each system to ``base``."""
     tables = []
     for dataset, systems in peer_curves(labelled).items():
         if base not in systems:
@@ -198,7 +199,7 @@ def pair_tables(labelled: Mapping[str, Sequence[Record]], target: str, base: str
                 pair = paired(curve.get(depth, []), systems[base][depth])
                 cells.append(NONE if pair is None else str(pair))
             rows.append([label, *cells])
-        if not rows:  # nothing beside it
+        if not rows:  # only the base
             continue
         tables.append(
             Table(
@@ -216,9 +217,9 @@ def pair_tables(labelled: Mapping[str, Sequence[Record]], target: str, base: str
 
 
 def system_figures(labelled: Mapping[str, Sequence[Record]], target: str) -> dict[str, Figure]:
-    """A figure per dataset, depth on a logarithmic axis, names at the right ends of the lines.
+    """A figure per dataset: score against depth, with labels at the ends of the lines.
 
-    None where there is one depth alone.
+    Datasets with a single depth have none.
     """
     figures = {}
     for dataset, systems in peer_curves(labelled).items():
@@ -253,9 +254,9 @@ def system_figures(labelled: Mapping[str, Sequence[Record]], target: str) -> dic
 
 
 def overview_figure(labelled: Mapping[str, Sequence[Record]], target: str) -> dict[str, Figure]:
-    """All datasets that have several depths, side by side; none where there is one alone.
+    """The datasets with several depths, side by side; none if there is only one.
 
-    Bars: the 95% interval of our own systems.
+    Our own systems have 95% intervals.
     """
     found = {
         dataset: systems
@@ -279,10 +280,10 @@ def overview_figure(labelled: Mapping[str, Sequence[Record]], target: str) -> di
 def _draw_lines(
     axes: Axes, systems: Mapping[str, Curve], order: Sequence[str], intervals: bool = False
 ) -> dict[str, tuple[int, float, str]]:
-    """A line per system; ours thicker and on top, with bars where intervals are asked for.
+    """Draw a line per system, ours thicker and on top, optionally with their intervals.
 
-    A system's colour and marker follow from its place in ``order``: the same on every dataset. A
-    line has a gap where there is no run. Returns where each line ends, and its colour.
+    The index in ``order`` determines colour and marker, so that a system looks the same on every
+    dataset. A line has a gap where there is no run. Returns the end and colour of each line.
     """
     ends = {}
     ticks = sorted({depth for curve in systems.values() for depth in curve})
@@ -307,7 +308,7 @@ def _draw_lines(
             axes.errorbar(depths, means, bars, color=color, fmt="none", linewidth=1, capsize=2)
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, [str(depth) for depth in ticks])
-    if len(ticks) > MANY_TICKS:  # they would run into each other
+    if len(ticks) > MANY_TICKS:  # they would overlap
         axes.tick_params(axis="x", labelsize="x-small")
     axes.minorticks_off()
     axes.set_xlabel("number of layers L")
@@ -317,7 +318,7 @@ def _draw_lines(
 def spread_out(
     values: Sequence[float], gap: float, low: float = -math.inf, high: float = math.inf
 ) -> list[float]:
-    """Places near the values, in their order, at least a gap apart and, if they fit, in between."""
+    """Positions near the values, in the same order, at least ``gap`` apart, within the limits."""
     order = sorted(range(len(values)), key=lambda i: values[i])
     places = [0.0] * len(values)
     before = low - gap
