@@ -55,10 +55,8 @@ def write_tu(folder, data, name="SHAPES"):
 def test_a_batch_gives_what_each_graph_gives_by_itself(kind, pool):
     data = rings_and_stars(5)
     torch.manual_seed(0)
-    if kind == "gin":
-        body = GIN(2, 2, layers=3, hidden=8)
-    else:
-        body = DeepGAT(2, 8, 3, 2, label_hops=0)
+    gin = kind == "gin"
+    body = GIN(2, 2, layers=3, hidden=8) if gin else DeepGAT(2, 8, 3, 2, label_hops=0)
     model = GraphClassifier(body, pool).eval()
     together = as_batch(data.graphs, CPU).run(model)
     assert max(together.layer_logits) == 3
@@ -116,14 +114,14 @@ def test_gin_tells_rings_from_stars():
     settings = {"num_layers": 2, "hidden_channels": 8, "dropout": 0.0}
     training = TrainSettings(lr=0.02, weight_decay=5e-4, epochs=40, device="cpu")
 
-    def run():
+    def validate():
         data = rings_and_stars(48)
         return list(cross_validate(data, "gin", training, settings=settings, count=3, batch=8))
 
-    found = run()
+    found = validate()
     assert [fold.number for fold in found] == [1, 2, 3]
     assert sum(fold.test for fold in found) / 3 > 0.9
-    again = run()
+    again = validate()
     assert [fold.test for fold in again] == [fold.test for fold in found]
     assert [fold.best_epoch for fold in again] == [fold.best_epoch for fold in found]
 

@@ -181,7 +181,7 @@ def _read_description(folder: Path) -> tuple[ModelCard, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{folder} is not a model folder: it has no readable {DESCRIPTION}; "
-            "make one with deepgat train DATASET --out DIR"
+            "save one with Model.save or deepgat train"
         ) from error
     try:
         found = json.loads(text)

@@ -182,6 +182,9 @@ def train(
         plan = suited(plan_of(name, {**(DROPOUT if drop else NONE), **no_labels}), data)
         torch.manual_seed(0)
         model = network_of(plan, data).double()
+        if name.startswith("pairnorm"):  # biases before it have no gradient, as with batch norm
+            for conv in model.convs[:-1]:
+                conv.bias.requires_grad_(False)
         own = plan.training
         monitor = own.monitor if own.self_training else "train-loss"
         training = replace(own, epochs=5, monitor=monitor, device="cpu", checkpoint=checkpoint)

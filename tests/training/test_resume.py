@@ -110,7 +110,7 @@ def test_files_of_others_and_damaged_ones_are_refused(tmp_path):
     data, plan = tiny_dataset(), PLANS["deep"]
     torch.manual_seed(0)
     model = build_network(plan.system, plan.settings, data.num_features, data.num_classes)
-    with pytest.raises(UserError, match="of another training"):
+    with pytest.raises(UserError, match="belongs to another training run"):
         fit(model, data, plan.training, progress=Progress(path, 3, key="other", resume=True))
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(UserError, match="is damaged"):
@@ -130,5 +130,5 @@ def test_a_run_knows_its_own_file(tmp_path):
     first = train_once(data, plan, 0, progress=progress)
     again = train_once(data, plan, 0, progress=progress)
     assert first.fitted.history == again.fitted.history
-    with pytest.raises(UserError, match="of another training"):
+    with pytest.raises(UserError, match="belongs to another training run"):
         train_once(data, plan, 1, progress=progress)

@@ -40,7 +40,7 @@ def out_of_memory(error: Exception) -> str:
     size = f" ({wanted[1]} more were asked for)" if wanted else ""
     return (
         f"the memory of the GPU is full{size}: let fewer programs or workers share it, train in "
-        "batches (--train batches=clusters), or use the CPU (--device cpu)"
+        "batches (batches=clusters), or use the CPU (device=cpu)"
     )
 
 

@@ -120,8 +120,8 @@ class Progress:
             raise UserError(f"{self.path} is damaged: remove it to train from the start") from error
         if description.get("format") != FORMAT or written_for != self.key:
             raise UserError(
-                f"{self.path} is of another training, by its data or settings: remove it, or "
-                "choose another --out"
+                f"{self.path} belongs to another training run, with other data or settings: remove "
+                "it, or save this run elsewhere"
             )
         _restore(model.state_dict(), under("model.", tensors))
         _restore(best, under("best.", tensors))

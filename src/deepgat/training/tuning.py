@@ -262,7 +262,7 @@ def _found(study: Any, what: Search) -> Found:
     done = [trial for trial in study.trials if trial.state.is_finished()]
     complete = [trial for trial in done if trial.state.name == "COMPLETE"]
     if not complete:
-        raise UserError("no trial came to its end: allow more --trials")
+        raise UserError("no trial finished: allow more trials")
     best = max(complete, key=lambda trial: (trial.value, -trial.number))
     plan = _changed(what.plan, best.params)
     return Found(plan, best.value, best.number, [_trial(t) for t in done], dict(best.params))
