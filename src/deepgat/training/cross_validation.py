@@ -93,7 +93,7 @@ class GraphBatches:
 
     def training(self) -> Iterator[GraphInputs]:
         order = torch.randperm(len(self.graphs)).split(self.size)
-        # A batch of one graph would leave batch norm little to go by: the one before takes it.
+        # Batch norm cannot train on one graph alone: a single last graph joins the batch before it.
         parts = [part.tolist() for part in order]
         if len(parts) > 1 and len(parts[-1]) == 1:
             parts[-2] += parts.pop()
