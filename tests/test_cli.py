@@ -477,6 +477,8 @@ def test_evaluate_tells_damage_in_one_sentence(run, tmp_path):
     text = description.read_text()
     description.write_text(text.replace('"format": 2', '"format": 99'))
     assert_sentence(run("evaluate", model), "has model format 99", "upgrade deepgat")
+    description.write_text(text.replace('"format": 2', '"format": 1'))
+    assert_sentence(run("evaluate", model), "has model format 1", "train the model again")
     description.write_text(text.replace('"csbm"', '"nonsense"'))
     assert_sentence(run("evaluate", model), "unknown dataset 'nonsense'")
     description.write_text(text[: len(text) // 2])

@@ -27,6 +27,7 @@ def test_grid_search(monkeypatch, capsys):
     out = capsys.readouterr().out
     assert out.count("%") == 5
     assert "best: {'lr': " in out
+    assert out.count("'num_layers': ") == 5
 
 
 @pytest.mark.slow
