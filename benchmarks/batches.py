@@ -1,6 +1,6 @@
 """Time and memory of one training step on a whole graph and on mini-batches, and of evaluation.
 
-    python benchmarks/batches.py cs --preset deep --layers 16
+    python benchmarks/batches.py cs --model deep --layers 16
 
 Prints one JSON object. A step is forward pass, loss and backward pass, on the largest batch that
 one epoch drew; memory is the peak above what was there before. Evaluation is that of all nodes.
@@ -16,7 +16,7 @@ import torch
 
 from deepgat.data import load_graph
 from deepgat.lab.bench.measure import measure
-from deepgat.nn import AttentionStack, build_model
+from deepgat.models import Network, build_network
 from deepgat.training.inputs import GraphInputs
 from deepgat.training.loop import choose_device, prepare
 from deepgat.training.minibatch import SampledInputs, in_chunks
@@ -28,18 +28,28 @@ CPU = torch.device("cpu")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dataset")
-    parser.add_argument("--preset", default="deep")
+    parser.add_argument("--model", default="deep")
+    parser.add_argument("--preset")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--fan-out", default="10")
-    parser.add_argument("--batch-seeds", type=int, default=512)
+    parser.add_argument("--batch-size", type=int, default=0)
     parser.add_argument("--most-nodes", type=int, default=4000)
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     device = choose_device(options.device)
     data = load_graph(options.dataset)
-    plan = recipe(options.preset, dataset=data.name, layers=options.layers)
+    plan = recipe(
+        options.model, preset=options.preset, dataset=data.name, num_layers=options.layers
+    )
     torch.manual_seed(0)
-    model = build_model(plan.model, data.num_features, data.num_classes, data.multi_label)
+    model = build_network(
+        plan.system,
+        plan.settings,
+        data.num_features,
+        data.num_classes,
+        multi_label=data.multi_label,
+        edge_dim=data.num_edge_features,
+    )
     model.to(device)
     (whole,), (held,) = prepare(model, data, device), prepare(model, data, CPU)
     steps = {"whole": whole}
@@ -49,7 +59,7 @@ def main() -> None:
             {
                 "batches": kind,
                 "fan_out": options.fan_out,
-                "batch_seeds": options.batch_seeds,
+                "batch_size": options.batch_size if kind == "neighbours" else 0,
                 "most_nodes": options.most_nodes,
             }
         )
@@ -59,7 +69,7 @@ def main() -> None:
     model.train()
     found = measure({name: _step(model, graph) for name, graph in steps.items()}, device)
     model.eval()
-    chunked = in_chunks(model, held, options.most_nodes, device)
+    chunked = in_chunks(held, options.most_nodes, device)
     ways = {"evaluation, whole": whole, "evaluation, layer by layer": chunked}
     found |= measure({name: _evaluation(model, graph) for name, graph in ways.items()}, device)
     for name, graph in steps.items():
@@ -68,11 +78,11 @@ def main() -> None:
         name: {"milliseconds": round(each.milliseconds, 1), "megabytes": round(each.peak_megabytes)}
         for name, each in found.items()
     }
-    about = {"dataset": data.name, "preset": options.preset, "layers": options.layers}
+    about = {"dataset": data.name, "model": options.model, "layers": options.layers}
     print(json.dumps(about | {"steps_per_epoch": counts, "measured": numbers}))
 
 
-def _step(model: AttentionStack, graph: GraphInputs) -> Callable[[], object]:
+def _step(model: Network, graph: GraphInputs) -> Callable[[], object]:
     def step() -> None:
         model.zero_grad(set_to_none=True)
         outputs = graph.run(model)
@@ -81,7 +91,7 @@ def _step(model: AttentionStack, graph: GraphInputs) -> Callable[[], object]:
     return step
 
 
-def _evaluation(model: AttentionStack, graph: GraphInputs) -> Callable[[], object]:
+def _evaluation(model: Network, graph: GraphInputs) -> Callable[[], object]:
     @torch.no_grad()
     def step() -> object:
         return graph.run(model).logits

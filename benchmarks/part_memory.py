@@ -32,7 +32,7 @@ from deepgat.distributed.partition_folder import read_part
 from deepgat.distributed.streaming import write_streamed
 from deepgat.lab.bench.measure import measure_once
 from deepgat.lab.bench.random_graphs import hub_rich
-from deepgat.nn import build_model
+from deepgat.models import build_network
 from deepgat.training.loop import fit
 from deepgat.training.recipes import recipe
 
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=4)
     parser.add_argument("--method", default="stream")
     parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--preset", default="deep")
+    parser.add_argument("--model", default="deep")
     parser.add_argument("--worker", type=Path, help="for the script's own processes")
     options = parser.parse_args()
     if options.worker is not None:
@@ -69,7 +69,7 @@ def compare(folder: Path, options: argparse.Namespace) -> None:
         found = measure_once(divide)
         print(f"divided in {parts} by {options.method}: {found.milliseconds / 1e3:.0f} s, "
               f"{found.peak_megabytes:,.0f} MB")  # fmt: skip
-    script = [__file__, "--preset", options.preset, "--layers", str(options.layers), "--worker"]
+    script = [__file__, "--model", options.model, "--layers", str(options.layers), "--worker"]
     (alone,) = rows_of([sys.executable, *script, str(folder / "1")])
     torchrun = ["-m", "torch.distributed.run", "--standalone"]
     torchrun += ["--nproc-per-node", str(options.parts)]
@@ -113,7 +113,7 @@ def write_graph(path: Path, nodes: int, edges: int, groups: int) -> None:
 def train(folder: Path, options: argparse.Namespace) -> None:
     """Print what one process held while it read its part, or all, and trained an epoch."""
     team = Team.join("cpu") if Team.launched() else None
-    plan = recipe(options.preset, layers=options.layers, hidden=16)
+    plan = recipe(options.model, num_layers=options.layers, hidden_channels=16)
     training = replace(plan.training, epochs=1, device="cpu")
     sizes: dict[str, Any] = {"rank": 0 if team is None else team.rank}
 
@@ -123,7 +123,7 @@ def train(folder: Path, options: argparse.Namespace) -> None:
         sizes.update(own=graph.own, halo=graph.halo, nodes=graph.num_nodes)
         sizes.update(edges=graph.edge_index.size(1))
         torch.manual_seed(0)
-        model = build_model(plan.model, part.num_features, part.num_classes)
+        model = build_network(plan.system, plan.settings, part.num_features, part.num_classes)
         fit(model, part if team is not None else whole(part), training, team=team)
 
     sizes["peak"] = measure_once(work).peak_megabytes

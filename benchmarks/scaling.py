@@ -1,9 +1,9 @@
 """Step time, bytes exchanged and memory of a training step in one process or several.
 
-    python benchmarks/scaling.py cs --preset deep --layers 16
-    torchrun --standalone --nproc-per-node 2 benchmarks/scaling.py cs --preset deep --layers 16
-    torchrun --standalone --nproc-per-node 2 benchmarks/scaling.py cs --preset authors \\
-        --parallel heads
+    python benchmarks/scaling.py cs --model deep --layers 16
+    torchrun --standalone --nproc-per-node 2 benchmarks/scaling.py cs --model deep --layers 16
+    torchrun --standalone --nproc-per-node 2 benchmarks/scaling.py cs --model deepgat \\
+        --preset authors
     torchrun --standalone --nproc-per-node 4 benchmarks/scaling.py FOLDER-OF-DEEPGAT-PARTITION
 
 Prints one JSON object: the median epoch (a step and an evaluation) by the clock, and by the
@@ -33,7 +33,7 @@ from deepgat.data import NodeDataset, load_graph
 from deepgat.distributed import Team
 from deepgat.distributed.dataset import PartDataset, part_of
 from deepgat.distributed.partition_folder import is_partition, read_part
-from deepgat.nn import build_model
+from deepgat.models import build_network
 from deepgat.training.loop import Epoch, fit
 from deepgat.training.recipes import recipe
 
@@ -41,24 +41,33 @@ from deepgat.training.recipes import recipe
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dataset", help="a dataset's name, or a folder of deepgat partition")
-    parser.add_argument("--preset", default="deep")
+    parser.add_argument("--model", default="deep")
+    parser.add_argument("--preset")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--parallel", default="parts", help="parts or heads")
     parser.add_argument("--interface", help="count the bytes that leave by it")
     options = parser.parse_args()
-    team = Team.join(options.device, options.parallel) if Team.launched() else None
+    team = Team.join(options.device) if Team.launched() else None
     data: NodeDataset | PartDataset
     if is_partition(options.dataset):
         assert team is not None, "a partitioned graph needs torchrun"
         data = read_part(options.dataset, team.rank, team.size)
     else:
         data = load_graph(options.dataset)
-    plan = recipe(options.preset, dataset=data.name, layers=options.layers)
+    plan = recipe(
+        options.model, preset=options.preset, dataset=data.name, num_layers=options.layers
+    )
     torch.manual_seed(0)
-    model = build_model(plan.model, data.num_features, data.num_classes, data.multi_label)
-    if team is not None and options.parallel == "parts":
+    model = build_network(
+        plan.system,
+        plan.settings,
+        data.num_features,
+        data.num_classes,
+        multi_label=data.multi_label,
+        edge_dim=data.num_edge_features,
+    )
+    if team is not None:
         data = part_of(data, team)
     graphs: Any = data.graphs if isinstance(data, NodeDataset) else data.parts
     own = sum(graph.num_nodes if team is None else graph.y.size(0) for graph in graphs)
@@ -87,16 +96,15 @@ def main() -> None:
     numbers = torch.tensor([mine], dtype=torch.float64)
     everyone = [numbers] if team is None else team.to_first(numbers)
     if not team or team.rank == 0:
-        rows = torch.cat(everyone).tolist()
+        rows, settings = torch.cat(everyone).tolist(), plan.settings.to_dict()
         found = {
             "dataset": data.name,
-            "preset": options.preset,
+            "preset": options.preset or options.model,  # one name, as the stored rows have it
             "layers": options.layers,
-            "parallel": options.parallel,
             "processes": 1 if team is None else team.size,
             "threads_each": torch.get_num_threads(),
-            "heads": plan.model.heads,
-            "hidden": plan.model.hidden,
+            "heads": settings.get("heads", 1),
+            "hidden": settings["hidden_channels"],
             "classes": data.num_classes,
             "parameters": sum(weight.numel() for weight in model.parameters()),
             "load": round(os.getloadavg()[0], 1),

@@ -43,7 +43,7 @@ BURST = "20kb"
 BIG = 2**20
 """Numbers of a large message: 4 MB to the other process."""
 LINKED = (("cs", "deep", "16"), ("cs", "authors", "4"))
-"""Dataset, preset and layers of what is run everywhere, and"""
+"""Dataset, model (authors: DeepGAT as its authors) and layers of what is run everywhere, and"""
 ELSEWHERE = (("cs", "deep", "4"), ("cora", "deep", "16"), ("physics", "deep", "8"))
 """by one process and two on one host only."""
 
@@ -98,8 +98,9 @@ def links(rates: list[int]) -> Iterator[Row]:
 
 
 def training(run: tuple[str, str, str], epochs: str) -> list[str]:
-    dataset, preset, layers = run
-    return [SCRIPT, dataset, "--preset", preset, "--layers", layers, "--epochs", epochs]
+    dataset, name, layers = run
+    model = ["--model", "deepgat", "--preset", name] if name == "authors" else ["--model", name]
+    return [SCRIPT, dataset, *model, "--layers", layers, "--epochs", epochs]
 
 
 def halos() -> Iterator[Row]:

@@ -26,7 +26,7 @@ def main() -> None:
     classifier = DeepGATClassifier(graph=data, epochs=arguments.epochs, random_state=0)
     search = GridSearchCV(
         classifier,
-        {"layers": [2, 4], "lr": [0.01, 0.05]},
+        {"num_layers": [2, 4], "lr": [0.01, 0.05]},
         cv=StratifiedKFold(3, shuffle=True, random_state=0),
     )
     search.fit(labelled, y[labelled])

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import deepgat
 from deepgat import demo as demonstration
 from deepgat.cli import app, main
-from deepgat.cli.parsing import head_width, parse_choices, parse_seeds
+from deepgat.cli.parsing import parse_seeds, parse_settings
 from deepgat.cli.show import OUT
 from deepgat.data.catalogue import entries
 from deepgat.errors import UserError
@@ -92,13 +92,17 @@ def files(folder: Path) -> dict[str, bytes]:
         ("nonsense", "unknown dataset 'nonsense': choose one of "),
         ("coraa", "unknown dataset 'coraa': did you mean 'cora'?"),
         ("csbm --model gatt", "unknown model 'gatt': did you mean 'gat'?"),
-        ("csbm --preset author", "unknown preset 'author': did you mean 'authors'?"),
-        ("csbm --score ad", "unknown score for deepgat 'ad'"),
-        ("csbm --layers 0", "layers is 0: expected 1 or more"),
-        ("csbm --heads -2", "heads is -2: expected 1 or more"),
-        ("csbm --hidden 0", "hidden is 0: expected 1 or more"),
-        ("csbm --dropout 1", "dropout is 1.0: expected a share of at least 0 and below 1"),
-        ("csbm --width 30 --heads 8", "--width 30 does not divide into 8 heads"),
+        (
+            "csbm --model deepgat --preset author",
+            "unknown preset of deepgat 'author': did you mean",
+        ),
+        ("csbm --preset paper", "deep has no presets: leave preset 'paper' out"),
+        ("csbm --model deepgat --score ad", "unknown score 'ad'"),
+        ("csbm --score dp", "unknown setting of deep 'score'"),
+        ("csbm --layers 0", "num_layers is 0: expected 1 or more"),
+        ("csbm --model gat --heads -2", "heads is -2: expected 1 or more"),
+        ("csbm --hidden 0", "hidden_channels is 0: expected 1 or more"),
+        ("csbm --dropout 1", "dropout is 1.0: expected a number of at least 0 and below 1"),
         ("csbm --split random:0:20/0", "has no validation nodes: early stopping needs some"),
         ("csbm --split random:0:0/20", "has no training nodes"),
         ("csbm --split rnd", "unknown split 'rnd'"),
@@ -108,14 +112,17 @@ def files(folder: Path) -> dict[str, bytes]:
         ("csbm --seeds 4-2", "'4-2' is not a range of seeds"),
         ("csbm --seeds 0-99999999", "is not a range of seeds"),
         ("csbm --set norm", "--set 'norm': expected NAME=VALUE"),
-        ("csbm --set nrm=layer", "unknown model setting 'nrm': did you mean 'norm'?"),
-        ("csbm --set norm=layers", "unknown norm 'layers': did you mean 'layer'?"),
-        ("csbm --set bias=maybe", "--set bias=maybe: expected yes or no"),
-        ("csbm --set output_heads=two", "--set output_heads=two: expected a whole number"),
-        ("csbm --set delta=big", "--set delta=big: expected a number"),
-        ("csbm --set model=gat", "say it as --model gat"),
-        ("csbm --set score=sd", "say it as --score sd"),
-        ("csbm --set layers=4", "say it as --layers 4"),
+        ("csbm --model gat --set nrm=layer", "unknown setting of gat 'nrm': did you mean 'norm'?"),
+        ("csbm --model gat --set norm=layers", "unknown norm 'layers': did you mean 'layer'?"),
+        ("csbm --model gat --set bias=maybe", "--set bias=maybe: expected yes or no"),
+        (
+            "csbm --model gat --set output_heads=2.5",
+            "--set output_heads=2.5: expected a whole number",
+        ),
+        ("csbm --model deepgat --set delta=big", "--set delta=big: expected a number"),
+        ("csbm --set num_layers=4", "say it as --layers 4"),
+        ("csbm --set hidden-channels=4", "say it as --hidden 4"),
+        ("csbm --set layers=4", "unknown setting of deep 'layers': did you mean 'num_layers'?"),
         ("csbm --lr 0", "lr is 0.0: expected a number above 0"),
         ("csbm --weight-decay nan", "weight_decay is nan: expected 0 or more"),
         ("csbm --epochs 0", "epochs is 0: expected 1 or more"),
@@ -125,12 +132,15 @@ def files(folder: Path) -> dict[str, bytes]:
         ("csbm --device nonsense", "the device 'nonsense' cannot be used here"),
         ("csbm --device meta", "the device 'meta' cannot be used here"),
         ("csbm --resume", "--resume needs --out"),
-        ("csbm --model label-propagation --layers 0", "at least one hop, not 0"),
+        ("csbm --model label-propagation --layers 0", "num_layers is 0: expected 1 or more"),
         ("csbm --model label-propagation --out x", "no weights to save"),
-        ("csbm --model label-propagation --score dp", "has no setting 'score': it takes --layers"),
-        ("csbm --model label-propagation --preset gcnii", "has no setting 'preset'"),
-        ("csbm --model label-propagation --set norm=layer", "has no setting 'norm'"),
-        ("csbm --model label-propagation --lr 0.1", "has no setting 'lr'"),
+        (
+            "csbm --model label-propagation --score dp",
+            "unknown setting of label-propagation 'score'",
+        ),
+        ("csbm --model label-propagation --preset paper", "label-propagation has no presets"),
+        ("csbm --model label-propagation --set norm=layer", "unknown setting of label-propagation"),
+        ("csbm --model label-propagation --lr 0.1", "trains nothing: leave lr out"),
         ("csbm --lr 1e30 --epochs 5", "at epoch "),
     ],
 )
@@ -240,14 +250,15 @@ def test_json_is_one_object_per_run(run):
         assert 1 <= record["best_epoch"] <= 3
         assert record["stopped"] == "epochs"
         assert record["training"]["seed"] == record["seed"]
-        assert record["model"]["layers"] == 16
+        assert record["system"] == "deep"
+        assert record["settings"]["num_layers"] == 16
         assert {"deepgat", "torch", "python"} <= record["versions"].keys()
         assert "CPU" in record["hardware"]
         assert "curve" not in record
 
 
 def test_the_same_command_gives_the_same_numbers(run):
-    command = ("train", "csbm", "--preset", "authors", "--seeds", "0,2", "--json", *QUICK)
+    command = ("train", "csbm", "--model", "deepgat", "--seeds", "0,2", "--json", *QUICK)
     first, again = run(*command), run(*command)
     assert numbers(first.records) == numbers(again.records)
     assert first.records[0]["loss"] != first.records[1]["loss"]
@@ -257,7 +268,7 @@ def test_the_table_has_a_row_per_seed_and_the_mean_with_its_interval(run):
     records = run("train", "csbm", "--seeds", "0-1", "--json", *QUICK).records
     shown = run("train", "csbm", "--seeds", "0-1", *QUICK)
     assert shown.code == 0
-    assert "micro-F1 (%) of deepgat dp in deep, 16 layers, on" in shown.out
+    assert "micro-F1 (%) of deep, 16 layers, on" in shown.out
     scores = [record["micro_f1"]["test"] for record in records]
     for score in scores:
         assert f"{100 * score:.2f}" in shown.out
@@ -271,7 +282,7 @@ def test_the_default_leaves_self_training_out_where_steps_see_parts_of_the_graph
     options = ("--layers", "2", "--train", "batches=clusters", "--train", "clusters=4", *QUICK)
     (record,) = run("train", "csbm", "--json", *options).records
     assert record["training"]["batches"] == "clusters"
-    assert "self_training" not in record["training"]
+    assert record["training"]["self_training"] == 0
     refused = run("train", "csbm", "--train", "self_training=1", *options)
     assert refused.code == 2
     assert "self_training takes one graph" in refused.err
@@ -287,25 +298,29 @@ def test_one_seed_has_no_mean(run):
 def test_every_option_reaches_the_run(run):
     (record,) = run(
         *("train", "csbm", "--model", "gat", "--score", "sd", "--preset", "authors"),
-        *("--layers", "3", "--heads", "4", "--width", "20", "--dropout", "0.25"),
+        *("--layers", "3", "--heads", "4", "--hidden", "5", "--dropout", "0.25"),
         *("--set", "norm=batch", "--set", "output-heads=2", "--set", "bias=no"),
         *("--lr", "0.02", "--weight-decay", "0.001", "--patience", "2", "--monitor", "val-f1"),
         *("--split", "fractions:0.5/0.25:3", "--seeds", "7", "--json", *QUICK),
     ).records
-    model, training = record["model"], record["training"]
-    assert (model["model"], model["score"], model["layers"]) == ("gat", "sd", 3)
-    assert (model["heads"], model["hidden"], model["dropout"]) == (4, 5, 0.25)
-    assert (model["norm"], model["output_heads"], model["bias"]) == ("batch", 2, False)
-    assert model["sd_scale"] == "sqrt-output-width"
+    settings, training = record["settings"], record["training"]
+    assert (record["system"], settings["score"], settings["num_layers"]) == ("gat", "sd", 3)
+    assert (settings["heads"], settings["hidden_channels"], settings["dropout"]) == (4, 5, 0.25)
+    assert (settings["norm"], settings["output_heads"], settings["bias"]) == ("batch", 2, False)
+    assert settings["sd_scale"] == "sqrt-output-width"
     assert (training["lr"], training["weight_decay"]) == (0.02, 0.001)
     assert (training["patience"], training["monitor"], training["seed"]) == (2, "val-f1", 7)
     assert record["split"] == "fractions:0.5/0.25:3"
 
 
-@pytest.mark.parametrize(("model", "score"), [("gcn", "symmetric"), ("oracle", "softmax")])
-def test_the_other_models_train(run, model, score):
-    (record,) = run("train", "csbm", "--model", model, "--score", score, "--json", *QUICK).records
-    assert (record["model"]["model"], record["model"]["score"]) == (model, score)
+@pytest.mark.parametrize(
+    ("model", "setting", "value"),
+    [("gcn", "normalization", "row"), ("oracle", "score", "softmax"), ("deepgat", "score", "sd")],
+)
+def test_the_other_models_train(run, model, setting, value):
+    choice = ("--score", value) if setting == "score" else ("--set", f"{setting}={value}")
+    (record,) = run("train", "csbm", "--model", model, *choice, "--json", *QUICK).records
+    assert (record["system"], record["settings"][setting]) == (model, value)
 
 
 def test_the_authors_values_are_found_in_any_case_of_the_name(run, monkeypatch):
@@ -319,14 +334,15 @@ def test_the_authors_values_are_found_in_any_case_of_the_name(run, monkeypatch):
         lambda *a, **k: seen.append(made := deepgat.recipe(*a, **k)) or made,
     )
     monkeypatch.setattr(TRAIN, "load_data", stop)
-    run("train", "Physics", "--preset", "authors")
-    assert seen[0].model.hidden == 16
+    run("train", "Physics", "--model", "deepgat", "--preset", "authors")
+    assert seen[0].settings.hidden_channels == 16
 
 
 def test_label_propagation_needs_no_training(run):
     command = ("train", "csbm", "--model", "label-propagation", "--layers", "2")
     (record,) = run(*command, "--json").records
-    assert (record["model"], record["hops"]) == ("label-propagation", 2)
+    assert record["system"] == "label-propagation"
+    assert record["settings"] == {"num_layers": 2}
     assert record["micro_f1"]["test"] > 0.3  # chance is 0.2
     shown = run(*command)
     assert "label propagation, 2 hops" in shown.out
@@ -459,8 +475,10 @@ def test_evaluate_tells_damage_in_one_sentence(run, tmp_path):
     assert_sentence(run("evaluate", model, "--device", "nonsense"), "cannot be used here")
     description = model / "model.json"
     text = description.read_text()
-    description.write_text(text.replace('"format": 1', '"format": 99'))
+    description.write_text(text.replace('"format": 2', '"format": 99'))
     assert_sentence(run("evaluate", model), "has model format 99", "upgrade deepgat")
+    description.write_text(text.replace('"format": 2', '"format": 1'))
+    assert_sentence(run("evaluate", model), "has model format 1", "train the model again")
     description.write_text(text.replace('"csbm"', '"nonsense"'))
     assert_sentence(run("evaluate", model), "unknown dataset 'nonsense'")
     description.write_text(text[: len(text) // 2])
@@ -515,7 +533,7 @@ def test_an_interrupt_with_nothing_to_keep_still_shows_the_finished_runs(run, mo
     result = run("train", "csbm", "--seeds", "0-2", *QUICK)
     assert result.code == 130
     assert "Traceback" not in result.err
-    assert "micro-F1 (%) of deepgat" in result.out
+    assert "micro-F1 (%) of deep, " in result.out
 
 
 def test_a_run_that_fails_still_shows_the_finished_ones(run, monkeypatch):
@@ -528,7 +546,7 @@ def test_a_run_that_fails_still_shows_the_finished_ones(run, monkeypatch):
     result = run("train", "csbm", "--seeds", "0-1", *QUICK)
     assert result.code == 2
     assert result.err == "error: the loss became nan\n"
-    assert "micro-F1 (%) of deepgat" in result.out
+    assert "micro-F1 (%) of deep, " in result.out
 
 
 # ---------------------------------------------------------------------------------------- help
@@ -548,7 +566,7 @@ def test_help_mentions_every_option(run, name, flag):
 def test_help_lists_the_commands(run):
     shown = run("--help")
     assert shown.code == 0
-    commands = set(typer.main.get_command(app).commands)
+    commands = set(typer.main.get_command(app).list_commands(None))
     assert commands >= {"train", "evaluate", "datasets", "demo", "run", "reproduce", "store"}
     for name in commands:
         assert name in shown.out
@@ -609,19 +627,13 @@ def test_seeds_that_are_none(text):
 
 def test_choices_have_the_type_of_their_setting():
     texts = ["norm=layer", "bias=yes", "output-activation = no", "label_hops=5", "delta=1"]
-    assert parse_choices(texts) == {
+    assert parse_settings(texts, "deepgat") == {
         "norm": "layer",
         "bias": True,
         "output_activation": False,
         "label_hops": 5,
         "delta": 1.0,
     }
-
-
-def test_head_width():
-    assert head_width(64, 8) == 8
-    with pytest.raises(UserError, match="multiple of 8"):
-        head_width(30, 8)
 
 
 # -------------------------------------------------------------------------- as a real process
@@ -659,16 +671,29 @@ def test_models_are_listed_with_equation_paper_and_settings(run):
     for text in ("gcnii", "β = log(θ/l + 1)", "ICML 2020", "gcnii-cora, gcnii-pubmed"):
         assert text in result.out
     listed = {record["name"]: record for record in run("models", "--json").records}
-    assert "85.5" in listed["gcnii"]["settings"]["gcnii-cora"]
+    assert "85.5" in listed["gcnii"]["shipped"]["gcnii-cora"]
     assert listed["label-propagation"]["equation"] == "rm_diag(Â^k) Y"
+    assert listed["gcnii"]["settings"]["theta"] == 0.5
+    assert list(listed["gat"]["presets"]) == ["published", "paper", "authors"]
+
+
+def test_one_model_is_shown_with_its_settings(run):
+    shown = run("models", "gcnii")
+    assert shown.code == 0
+    for text in ("num_layers", "theta", "θ in β = log(θ/l + 1)", "0.5"):
+        assert text in shown.out
+    assert "attention_from" not in shown.out
+    (record,) = run("models", "deep", "--json").records
+    assert record["training"]["self_training"] == 1
+    assert_sentence(run("models", "gcni"), "unknown model 'gcni': did you mean 'gcnii'?")
 
 
 @pytest.fixture
 def file(tmp_path) -> Path:
     path = tmp_path / "mine.toml"
     path.write_text(
-        'preset = "gcnii"\n[data]\ndataset = "digits"\nsplit = "random:1:5/5"\n'
-        "[model]\nlayers = 3\nhidden = 8\n[training]\nepochs = 2\nlr = 0.02\n"
+        'system = "gcnii"\n[data]\ndataset = "digits"\nsplit = "random:1:5/5"\n'
+        "[settings]\nnum_layers = 3\nhidden_channels = 8\n[training]\nepochs = 2\nlr = 0.02\n"
     )
     return path
 
@@ -676,21 +701,31 @@ def file(tmp_path) -> Path:
 def test_a_file_of_settings_is_run(run, file):
     (record,) = run("train", "--config", file, "--device", "cpu", "--json").records
     assert (record["dataset"], record["split"]) == ("digits", "random:1:5/5")
-    assert (record["model"]["model"], record["model"]["layers"]) == ("gcn", 3)
-    assert record["model"]["identity_map"] == 0.5
+    assert (record["system"], record["settings"]["num_layers"]) == ("gcnii", 3)
+    assert record["settings"]["theta"] == 0.5
     assert (record["training"]["lr"], record["training"]["weight_decay_conv"]) == (0.02, 0.01)
     result = run("train", "--config", file, "--device", "cpu")
-    assert "of gcn symmetric in gcnii, 3 layers" in result.out
+    assert "of gcnii, 3 layers" in result.out
 
 
 def test_options_win_over_the_file(run, file):
-    given = ("--layers", 2, "--model", "deepgat", "--set", "identity-map=1.5", "--epochs", 1)
+    given = ("--layers", 2, "--set", "theta=1.5", "--epochs", 1)
     more = ("--weight-decay-conv", 0.5, "--split", "random:2:5/5", "--seeds", 3)
     (record,) = run("train", "--config", file, *given, *more, "--device", "cpu", "--json").records
-    model, training = record["model"], record["training"]
-    assert (model["model"], model["layers"], model["identity_map"]) == ("deepgat", 2, 1.5)
+    settings, training = record["settings"], record["training"]
+    assert (settings["num_layers"], settings["hidden_channels"]) == (2, 8)
+    assert (record["system"], settings["theta"]) == ("gcnii", 1.5)
     assert (training["weight_decay_conv"], training["lr"], training["epochs"]) == (0.5, 0.02, 1)
     assert (record["split"], record["seed"]) == ("random:2:5/5", 3)
+
+
+def test_another_model_leaves_the_files_settings_behind(run, file):
+    """They are of its own model; how it is trained stays."""
+    given = ("--model", "deepgat", "--device", "cpu", "--json")
+    (record,) = run("train", "--config", file, *given).records
+    assert (record["system"], record["settings"]["hidden_channels"]) == ("deepgat", 8)
+    assert record["settings"]["num_layers"] == 2
+    assert (record["training"]["lr"], record["training"]["epochs"]) == (0.02, 2)
 
 
 def test_another_dataset_leaves_the_files_split_behind(run, file):
@@ -702,16 +737,17 @@ def test_another_dataset_leaves_the_files_split_behind(run, file):
 def test_a_system_is_trained_by_its_name(run):
     given = ("--layers", 2, "--hidden", 4, *QUICK, "--json")
     (record,) = run("train", "digits", "--model", "g2", *given).records
-    assert (record["model"]["model"], record["model"]["gate_power"]) == ("sage", 2.5)
+    assert (record["system"], record["settings"]["power"]) == ("g2", 2.5)
 
 
 def test_label_propagation_from_a_file(run, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(
-        "[data]\ndataset = 'digits'\n[model]\nmodel = 'label-propagation'\nlayers = 3\n"
+        "system = 'label-propagation'\n[data]\ndataset = 'digits'\n[settings]\nnum_layers = 3\n"
     )
     (record,) = run("train", "--config", path, "--json").records
-    assert (record["model"], record["hops"]) == ("label-propagation", 3)
+    assert record["system"] == "label-propagation"
+    assert record["settings"] == {"num_layers": 3}
 
 
 def test_nothing_to_train_on_is_told(run):

@@ -21,7 +21,7 @@ TUNING = importlib.import_module("deepgat.training.tuning")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    model = deepgat.fit("csbm", layers=3, training={"epochs": 8, "device": "cpu"})
+    model = deepgat.fit("csbm", num_layers=3, training={"epochs": 8, "device": "cpu"})
     return model.save(tmp_path_factory.mktemp("predict") / "model")
 
 
@@ -56,7 +56,7 @@ def write_clubs(folder, clubs, count=30):
     return folder
 
 
-def test_another_graph_of_ones_own(run, tmp_path):  # noqa: F811
+def test_another_graph_of_yours(run, tmp_path):  # noqa: F811
     """Features and classes are matched by name, and a graph of other features is refused."""
     first = write_clubs(tmp_path / "first", ("chess", "rowing"))
     model = tmp_path / "model"
@@ -130,7 +130,7 @@ def test_without_optuna_the_command_says_how_to_get_it(run, monkeypatch, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-TUNE = ("tune", "csbm", "--epochs", "4", "--device", "cpu", "--set", "heads=2")
+TUNE = ("tune", "csbm", "--epochs", "4", "--device", "cpu", "--set", "theta=0.4")
 
 
 @pytest.mark.slow
@@ -154,23 +154,23 @@ def test_a_search_goes_on_where_it_stopped(run, tmp_path, monkeypatch):  # noqa:
     assert not best.exists()
     found = json.loads(run(*command, "--trials", 4).out)
     assert len(found["trials"]) == 4  # the interrupted one counts as tried
-    assert found["trials"][0]["settings"]["hidden"] == 64  # begins with the preset's own
+    assert found["trials"][0]["settings"]["hidden_channels"] == 64  # begins with the recipe's own
     scores = [trial["val_f1"] for trial in found["trials"] if trial["val_f1"] is not None]
     assert found["val_f1"] == max(scores)
-    assert "layers" not in found["settings"]
+    assert "num_layers" not in found["settings"]
     made = read_config(best).recipe()
-    assert made.model.dropout == found["settings"]["dropout"]
+    assert made.settings.dropout == found["settings"]["dropout"]
     assert made.training.lr == found["settings"]["lr"]
     assert_sentence(run(*TUNE, "--storage", journal, "--layers", 5), "holds a search with another")
 
 
-def test_the_file_of_a_search_leaves_nothing_to_its_preset(tmp_path):
-    """What is at its default there, and otherwise in the preset, is named as well."""
-    training = {"self_training": 0.0, "average_weights": 0.0, "decay_nodes": 0, "patience": 100}
-    plan = deepgat.recipe("deep", layers=3, training=training)
+def test_the_file_of_a_search_leaves_nothing_to_a_recipe(tmp_path):
+    """Values at their plain defaults are named too where the recipe has others."""
+    training = {"self_training": 0.0, "ema": 0.0, "decay_nodes": 0, "patience": 100}
+    plan = deepgat.recipe("deep", num_layers=3, training=training)
     found = TUNING.Found(plan, 0.9, 1, [], {})
     path = tmp_path / "best.toml"
-    path.write_text(TUNING.as_config(found, load_graph("csbm"), "deep"))
+    path.write_text(TUNING.as_config(found, load_graph("csbm")))
     assert read_config(path).recipe() == plan
 
 
@@ -186,7 +186,7 @@ def test_a_search_never_reads_a_test_label(tmp_path):
         for graph, name in ((data.graph, "a"), (changed, "b"))
     ]
     assert found[0].trials == found[1].trials
-    assert 1 <= found[0].recipe.model.layers <= 3
+    assert 1 <= found[0].recipe.settings.num_layers <= 3
 
 
 def test_a_file_that_is_no_journal_is_refused(run, tmp_path):  # noqa: F811

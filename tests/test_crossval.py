@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from deepgat import UserError, build_model, model_settings, recipe
+from deepgat import UserError
 from deepgat.data.catalogue.graph_sets import GraphDataset, load_graphs
-from deepgat.nn.graphs import GIN, GraphClassifier
+from deepgat.models import GIN, ConvStack, DeepGAT, GraphClassifier
 from deepgat.training.cross_validation import as_batch, build_classifier, cross_validate, folds
+from deepgat.training.settings import TrainSettings
 from test_cli import assert_sentence, run  # noqa: F401 - a fixture
 
 CROSSVAL = importlib.import_module("deepgat.training.cross_validation")
@@ -54,10 +55,8 @@ def write_tu(folder, data, name="SHAPES"):
 def test_a_batch_gives_what_each_graph_gives_by_itself(kind, pool):
     data = rings_and_stars(5)
     torch.manual_seed(0)
-    if kind == "gin":
-        body = GIN(2, 2, layers=3, hidden=8)
-    else:
-        body = build_model(model_settings("deepgat", layers=3, label_hops=0), 2, 2)
+    gin = kind == "gin"
+    body = GIN(2, 2, layers=3, hidden=8) if gin else DeepGAT(2, 8, 3, 2, label_hops=0)
     model = GraphClassifier(body, pool).eval()
     together = as_batch(data.graphs, CPU).run(model)
     assert max(together.layer_logits) == 3
@@ -104,19 +103,25 @@ def test_all_nodes_of_the_set_count_for_the_decay(monkeypatch):
         return fit_inputs(model, inputs, training, nodes, *rest, **more)
 
     monkeypatch.setattr(CROSSVAL, "fit_inputs", watched)
-    plan = recipe("gcnii", layers=2, hidden=8, training={"epochs": 1, "device": "cpu"})
-    list(cross_validate(data, plan, count=3, batch=8))
+    settings = {"num_layers": 2, "hidden_channels": 8}
+    training = TrainSettings(epochs=1, device="cpu")
+    list(cross_validate(data, "gcnii", training, settings=settings, count=3, batch=8))
     assert seen == [sum(graph.num_nodes for graph in data.graphs)] * 3
 
 
 @pytest.mark.slow
 def test_gin_tells_rings_from_stars():
-    plan = recipe("standard", "gcn", layers=2, hidden=8, dropout=0.0,
-                  training={"lr": 0.02, "epochs": 40, "device": "cpu"})  # fmt: skip
-    found = list(cross_validate(rings_and_stars(48), plan, gin=True, count=3, batch=8))
+    settings = {"num_layers": 2, "hidden_channels": 8, "dropout": 0.0}
+    training = TrainSettings(lr=0.02, weight_decay=5e-4, epochs=40, device="cpu")
+
+    def validate():
+        data = rings_and_stars(48)
+        return list(cross_validate(data, "gin", training, settings=settings, count=3, batch=8))
+
+    found = validate()
     assert [fold.number for fold in found] == [1, 2, 3]
     assert sum(fold.test for fold in found) / 3 > 0.9
-    again = list(cross_validate(rings_and_stars(48), plan, gin=True, count=3, batch=8))
+    again = validate()
     assert [fold.test for fold in again] == [fold.test for fold in found]
     assert [fold.best_epoch for fold in again] == [fold.best_epoch for fold in found]
 
@@ -159,7 +164,8 @@ def test_the_command(run, tmp_path):  # noqa: F811
         ("shapes --folds 12", "fewer than the 12 folds"),
         ("shapes --pool median --folds 3", "unknown pool 'median'"),
         ("shapes --batch 1 --folds 3", "batch is 1"),
-        ("shapes --set norm=pairnorm --folds 3", "PairNorm would mix the graphs"),
+        ("shapes --set norm=pairnorm --folds 3", "unknown norm 'pairnorm'"),
+        ("shapes --model pairnorm --folds 3", "PairNorm would mix the graphs"),
         ("shapes --model oracle --folds 3", "the oracle needs the classes of nodes"),
         ("shapes --model nonsense", "unknown model 'nonsense'"),
         ("broken", "cannot be read"),
@@ -193,8 +199,18 @@ def test_ctrl_c_keeps_the_finished_folds(run, tmp_path, monkeypatch):  # noqa: F
     assert "interrupted after 1 of 3 folds" in result.err
 
 
-def test_labels_of_nodes_are_not_propagated():
-    plan = recipe("paper", layers=2)
-    assert build_classifier(rings_and_stars(), plan, False, "sum", 0).network.label_hops == 0
+@pytest.mark.parametrize("conv", ["deepgat", "gat", "gcn", "sage"])
+def test_the_convolutions_have_a_stack_of_their_own(conv):
+    """Labels of nodes are not propagated there: graphs have their own."""
+    made = build_classifier(rings_and_stars(), conv, {"num_layers": 2}, "sum", 0).network
+    assert isinstance(made, ConvStack)
+    assert (made.config.conv, made.num_layers, made.label_hops) == (conv, 2, 0)
+
+
+def test_mistakes_in_the_settings_are_told():
     with pytest.raises(UserError, match="unknown pool"):
-        build_classifier(rings_and_stars(), plan, False, "mode", 0)
+        build_classifier(rings_and_stars(), "deepgat", {}, "mode", 0)
+    with pytest.raises(UserError, match="unknown setting of gin 'heads'"):
+        build_classifier(rings_and_stars(), "gin", {"heads": 2}, "sum", 0)
+    with pytest.raises(UserError, match="unknown setting of ConvStack 'heads'"):
+        build_classifier(rings_and_stars(), "gat", {"heads": 2}, "sum", 0)

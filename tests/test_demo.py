@@ -6,6 +6,7 @@ import pytest
 from deepgat import demo
 from deepgat.demo import DepthPoint, demo_recipe, explain, run_demo
 from deepgat.figures import depth_figure, save_figure
+from deepgat.models import GATConfig
 from deepgat.training.recipes import Recipe
 
 
@@ -14,8 +15,9 @@ def quick(monkeypatch) -> None:
     original = demo_recipe
 
     def few_epochs(model: str, layers: int) -> Recipe:
-        model_settings, training = original(model, layers)
-        return Recipe(model_settings, training.with_changes({"epochs": 2, "device": "cpu"}))
+        made = original(model, layers)
+        few = made.training.with_changes({"epochs": 2, "device": "cpu"})
+        return made._replace(training=few)
 
     monkeypatch.setattr(demo, "demo_recipe", few_epochs)
 
@@ -55,10 +57,10 @@ def test_the_demo_ends_with_an_interrupt(quick):
 def test_both_models_have_one_setting_at_every_depth():
     for layers in demo.DEPTHS:
         gat, deepgat = demo_recipe("gat", layers), demo_recipe("deepgat", layers)
-        assert gat.training == deepgat.training.settings
-        assert gat.model.layers == deepgat.model.layers == layers
-        for name in ("hidden", "heads", "dropout", "attention_dropout", "norm", "score"):
-            assert getattr(gat.model, name) == getattr(deepgat.model, name), name
+        assert gat.training == deepgat.training
+        assert gat.settings.num_layers == layers
+        for name in GATConfig.kinds():  # all that GAT has, DeepGAT has too
+            assert getattr(gat.settings, name) == getattr(deepgat.settings, name), name
 
 
 def point(model: str, layers: int, test: float, val: float | None = None) -> DepthPoint:

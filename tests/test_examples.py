@@ -26,7 +26,8 @@ def test_grid_search(monkeypatch, capsys):
     runpy.run_path(str(ROOT / "examples" / "grid_search.py"), run_name="__main__")
     out = capsys.readouterr().out
     assert out.count("%") == 5
-    assert "best: {'layers': " in out
+    assert "best: {'lr': " in out
+    assert out.count("'num_layers': ") == 5
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 >>> import deepgat
 >>> data = deepgat.load_graph("digits")
->>> model = deepgat.fit(data, layers=4)     # doctest: +SKIP
+>>> model = deepgat.fit(data, num_layers=4)     # doctest: +SKIP
 >>> model.predict(data).labels, model.explain(7).classes     # doctest: +SKIP
 """
 

@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: a thin face on the training loop."""
+"""The scikit-learn estimator, a thin layer over the training loop."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TRAINING = (
     "lr", "weight_decay", "weight_decay_conv", "epochs", "patience", "monitor", "ema",
     "self_training",
 )  # fmt: skip
-"""Parameters that are settings of the training."""
+"""Parameters that are training settings."""
 
 
 class DeepGATClassifier(ClassifierMixin, BaseEstimator):
@@ -77,9 +77,9 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         classes_: the classes, ascending; 0 … C−1 for an indicator matrix.
         n_features_in_: d.
         history_: {"loss", "val_loss", "val_f1"}: a number per epoch.
-        n_iter_, best_epoch_: epochs made, and the one whose weights are kept.
+        n_iter_, best_epoch_: number of epochs, and the one whose weights are kept.
         transduction_: the prediction for every node of the graph fitted.
-        run_: all there is to know of the training; its ``model`` is the network.
+        run_: the training run; its ``model`` is the network.
     """
 
     def __init__(
@@ -157,8 +157,8 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
                 no edges.
             validation: mask [n], or numbers, of the rows for early stopping, in place of
                 ``validation_fraction`` of them.
-            edge_weight: [e] ≥ 0, what the attention makes of each edge is multiplied by; the
-                values of a sparse adjacency are its weights.
+            edge_weight: [e] ≥ 0, multiplies the attention of each edge before it is normalised;
+                the values of a sparse adjacency are its weights.
             sample_weight: [n] (or [k]) ≥ 0, how much each labelled row counts in the training
                 loss; a row that weighs 0 is unlabelled. Validation rows count alike.
         """
@@ -319,7 +319,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         return made
 
     def _given(self, names: Sequence[str]) -> dict[str, Any]:
-        """Those of the parameters that are not None."""
+        """The parameters that are not None."""
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def _seed(self) -> int:

@@ -1,4 +1,4 @@
-"""Arrays as scikit-learn's users have them → graphs and labels as the training loop wants them."""
+"""Converts arrays of scikit-learn users to graphs and labels for the training loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNLABELLED = -1
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The classes and who has which."""
+    """The classes, and the class of every row."""
 
     classes: np.ndarray
     """The classes in ascending order; 0 … C−1 for an indicator matrix."""

@@ -27,7 +27,7 @@ from deepgat.training.recipes import recipe, suited
 from deepgat.training.run import ModelCard, Run, train_once
 
 DECIDED = frozenset(("text", "drop", "structure", "scale"))
-"""Options for reading that decide what the features are: the model's."""
+"""Reading options that determine the features; a trained model has fixed them."""
 
 
 def fit(
@@ -104,9 +104,9 @@ class Model:
     network: Network
     card: ModelCard
     run: Run | None = None
-    """How the training went; None for a model read from a folder."""
+    """The training run; None for a model read from a folder."""
     dataset: NodeDataset | None = None
-    """The graph of the training where it is at hand; else loaded by its name when needed."""
+    """The training graph, if it is in memory; otherwise it is loaded by name when needed."""
 
     @staticmethod
     def load(folder: str | os.PathLike[str]) -> Model:
@@ -121,7 +121,7 @@ class Model:
 
     @cached_property
     def training_data(self) -> NodeDataset:
-        """What the model was trained on."""
+        """The graph that the model was trained on."""
         if self.dataset is not None:
             return self.dataset
         return self.card.load_data()
@@ -129,12 +129,13 @@ class Model:
     def data_for(
         self, graph: str | None = None, split: str | None = None, **reading: Any
     ) -> NodeDataset:
-        """A graph by its name or path, read as that of the training was; left out: that one.
+        """A graph by its name or path, read like the training graph; left out: the training graph.
 
-        The features of a graph of one's own are made as in training: its columns by name, numbers
-        scaled and gaps filled by the training's means, categories and words that the training had.
+        The features of your own graph are made as in training: columns are matched by name,
+        numbers scaled and gaps filled with the training graph's means, categories and words kept
+        if the training graph had them.
         Its classes are taken by name too, and what the model does not know is unlabelled.
-        ``reading`` says how it is to be read otherwise than that of the training was.
+        ``reading`` replaces options that the training graph was read with.
         """
         card = self.card
         for name in DECIDED.intersection(reading):
@@ -148,7 +149,7 @@ class Model:
         return self._renamed(data) if card.feature_names else data
 
     def _renamed(self, data: NodeDataset) -> NodeDataset:
-        """Another graph of one's own, its classes numbered as the model's."""
+        """Another graph of yours, with its classes numbered like the model's."""
         known, names = self.card.feature_names, list(data.feature_names)
         if names != known:
             missing = [name for name in known if name not in set(names)]
@@ -191,8 +192,8 @@ class Model:
 
         Labels of the graph's training nodes (``train_mask``) are known to the model, others not;
         a graph without labels or masks has none that are. ``until`` may end the run early. A model
-        that was trained with mini-batches gives its logits alone, layer by layer in chunks, unless
-        the attention or an early end is asked for.
+        that was trained with mini-batches computes its logits alone, layer by layer in chunks,
+        unless ``with_attention`` or ``until`` is given.
         """
         device = choose_device(self.card.training.device)
         self.network.to(device).eval()

@@ -181,7 +181,7 @@ def _read_description(folder: Path) -> tuple[ModelCard, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{folder} is not a model folder: it has no readable {DESCRIPTION}; "
-            "make one with deepgat train DATASET --out DIR"
+            "save one with Model.save or deepgat train"
         ) from error
     try:
         found = json.loads(text)
@@ -189,9 +189,9 @@ def _read_description(folder: Path) -> tuple[ModelCard, str]:
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise _damaged(folder, f"{DESCRIPTION} is not the JSON that was saved") from error
     if number != FORMAT:
+        remedy = "train the model again with this version" if number == 1 else "upgrade deepgat"
         raise UserError(
-            f"{folder} has model format {number} but this deepgat reads format {FORMAT}: "
-            "upgrade deepgat, or train the model again"
+            f"{folder} has model format {number} but this deepgat reads format {FORMAT}: {remedy}"
         )
     try:
         plain = {field.name: found[field.name] for field in fields(ModelCard)}

@@ -9,8 +9,9 @@ import torch
 from torch_geometric import datasets as pyg
 from torch_geometric.transforms import NormalizeFeatures
 
-from deepgat.data import NodeDataset, PropagateLabels, label_propagation, list_datasets, load_graph
+from deepgat.data import NodeDataset, PropagateLabels, list_datasets, load_graph
 from deepgat.data.catalogue.entries import ENTRIES
+from deepgat.models import LabelPropagation
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 
@@ -159,7 +160,7 @@ def test_label_features_of_cs(load: Loader) -> None:
     graph = PropagateLabels(num_classes=15)(dataset.graph)
     assert graph.label_features.shape == (18_333, 3, 15)
     assert not graph.label_features[:, 0].any()
-    scores = label_propagation(graph.edge_index, graph.y, graph.train_mask, 15, hops=4)
+    scores = LabelPropagation(4, 15)(graph.edge_index, graph.y, graph.train_mask)
     accuracy = (scores.argmax(dim=1) == graph.y)[graph.test_mask].double().mean()
     assert accuracy > 0.6
 

@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from deepgat.cli import main
 from deepgat.distributed import Team, launch
 
-DIGITS = ("train", "digits", "--layers", "2", "--hidden", "4", "--heads", "2", "--device", "cpu")
-DEEP = ("train", "digits", "--preset", "deep", "--layers", "6", "--device", "cpu", "--quiet")
+DIGITS = ("train", "digits", "--layers", "2", "--hidden", "4", "--device", "cpu")
+DEEP = ("train", "digits", "--layers", "6", "--device", "cpu", "--quiet")
 
 
 def start(*arguments: object, module: str = "deepgat") -> subprocess.Popen:
@@ -124,7 +124,7 @@ def test_a_mistake_is_one_sentence_from_however_many_processes(tmp_path):
     assert len(err.strip().splitlines()) == 1
 
 
-OWN = ("--layers", 2, "--hidden", 4, "--heads", 2, "--device", "cpu", "--epochs", 4, "--json")
+OWN = ("--layers", 2, "--hidden", 4, "--device", "cpu", "--epochs", 4, "--json")
 
 
 def own_graph(folder: Path) -> Path:
@@ -140,7 +140,7 @@ def own_graph(folder: Path) -> Path:
 
 
 @pytest.mark.distributed
-def test_a_graph_of_ones_own_in_parts(run, tmp_path):
+def test_your_graph_in_parts(run, tmp_path):
     graph = own_graph(tmp_path / "graph")
     parts = tmp_path / "parts"
     assert run("partition", graph, "--parts", 2, "--out", parts)[0] == 0
@@ -171,21 +171,11 @@ def test_what_a_team_does_not_take(run, tmp_path, monkeypatch):
     assert "without --processes" in " ".join(err.split())
 
 
-def test_what_processes_divide_is_known_or_refused(run, tmp_path):
-    code, _, err = run(*DIGITS, "--processes", 2, "--parallel", "head")
-    assert code == 2
-    assert "unknown way to divide the work 'head': did you mean 'heads'" in err
-    run("partition", "digits", "--parts", 2, "--out", tmp_path / "parts")
-    code, _, err = run("train", tmp_path / "parts", "--parallel", "heads")
-    assert code == 2
-    assert "is divided into parts: leave --parallel heads away" in err
-
-
 @pytest.mark.distributed
 def test_training_from_a_partition(tmp_path):
     code, _, err = deepgat("partition", "digits", "--parts", 2, "--out", tmp_path / "parts")
     assert code == 0, err
-    options = ("--layers", 2, "--hidden", 4, "--heads", 2, "--device", "cpu", "--epochs", 4)
+    options = ("--layers", 2, "--hidden", 4, "--device", "cpu", "--epochs", 4)
     code, out, err = deepgat(
         "train", tmp_path / "parts", *options, "--json", "--out", tmp_path / "a", "--processes", 2
     )
@@ -200,26 +190,6 @@ def test_training_from_a_partition(tmp_path):
     code, _, err = deepgat("train", tmp_path / "parts", "--processes", 3)
     assert code == 2
     assert "start 2" in " ".join(err.split())
-
-
-@pytest.mark.distributed
-def test_heads_from_the_command_line(tmp_path):
-    options = ("--epochs", 4, "--json", "--quiet")
-    code, out, err = deepgat(
-        *DIGITS, *options, "--out", tmp_path / "two", "--processes", 2, "--parallel", "heads"
-    )
-    assert code == 0, err
-    two = record_of(out)
-    code, out, err = deepgat(*DIGITS, *options)
-    assert code == 0, err
-    one = record_of(out)
-    assert two["micro_f1"] == pytest.approx(one["micro_f1"], abs=0.01)
-    assert two["loss"] == pytest.approx(one["loss"], rel=1e-4)
-    assert len((tmp_path / "two" / "predictions.csv").read_text().splitlines()) == 1798
-    code, out, err = deepgat(*DEEP, "--processes", 2, "--parallel", "heads")
-    assert code == 2
-    assert err.count("1 head cannot be shared equally by 2 processes") == 1
-    assert "Traceback" not in err
 
 
 @pytest.mark.distributed

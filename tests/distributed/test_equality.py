@@ -7,12 +7,23 @@ import torch
 
 from deepgat.data import load_graph
 from deepgat.distributed import LivePart, Team, cut, owners
-from deepgat.nn import build_model
+from deepgat.models import find_system
 from deepgat.ops import Neighbors, PartNeighbors, use_backend, use_part
 from deepgat.training.loop import fit
 from deepgat.training.recipes import recipe
 
-from together import CASES, Job, apart, dataset, odd_graph, together, train_all
+from together import (
+    CASES,
+    NONE,
+    Job,
+    apart,
+    dataset,
+    network_of,
+    odd_graph,
+    plan_of,
+    together,
+    train_all,
+)
 
 MAIN = ("paper", "authors", "deep", "gcnii", "g2")
 JOBS = [
@@ -53,13 +64,13 @@ def train_in_two_stages(team: Team | None) -> dict[str, torch.Tensor]:
     data = dataset()
     plan = recipe(
         "deep",
-        layers=3,
-        hidden=8,
+        num_layers=3,
+        hidden_channels=8,
         attention_from=1,
         training={"patience": 2, "lr": 0.2, "epochs": 90, "device": "cpu"},
     )
     torch.manual_seed(0)
-    model = build_model(plan.model, 7, 3).double()
+    model = network_of(plan, data).double()
     fitted = fit(model, data, plan.training, team=team)
     return {
         "losses": torch.tensor([[e.loss, e.val_loss] for e in fitted.history]),
@@ -84,14 +95,17 @@ def train_on_cora(team: Team | None) -> dict[str, dict[str, torch.Tensor]]:
     graph.x = graph.x.to(torch.float64)
     data = replace(data, graphs=(graph,))
     results = {}
-    for preset in MAIN:
-        for extra in ({}, {"dropout": 0.0, "attention_dropout": 0.0}):
-            plan = recipe(preset, dataset="cora", layers=4, **extra)
+    for name in MAIN:
+        for extra in ({}, NONE):
+            case = {key: CASES[name][key] for key in ("model", "preset") if key in CASES[name]}
+            kinds = find_system(case["model"]).config.kinds()
+            rates = {key: value for key, value in extra.items() if key in kinds}
+            plan = recipe(dataset="cora", num_layers=4, **case, **rates)
             torch.manual_seed(0)
-            model = build_model(plan.model, data.num_features, data.num_classes).double()
+            model = network_of(plan, data).double()
             training = replace(plan.training, epochs=5, monitor="train-loss", device="cpu")
             history = fit(model, data, training, team=team).history
-            results[f"{preset} {extra}"] = {
+            results[f"{name} {extra}"] = {
                 "history": torch.tensor([[e.loss, e.val_loss, e.val_f1] for e in history]),
                 "weights": {key: item.clone() for key, item in model.state_dict().items()},
                 "scores": torch.zeros(1),
@@ -118,7 +132,7 @@ def attention_of_parts(team: Team, backend: str) -> dict[str, torch.Tensor]:
     found = {}
     for name in ("deep", "authors", "gat-in-gcnii", "sage"):
         torch.manual_seed(0)
-        model = build_model(recipe(**CASES[name]).model, 7, 3).double().eval()
+        model = network_of(plan_of(name), dataset()).double().eval()
         with use_part(live), use_backend(backend), torch.no_grad():
             outputs = model.run(part.x, neighbors, with_attention=True)
         for layer, (edge_index, weight) in enumerate(outputs.attention):
@@ -131,7 +145,7 @@ def test_the_attention_of_parts_is_that_of_the_whole(backend):
     graph, parts = odd_graph(), together(3, attention_of_parts, backend)
     for name in ("deep", "authors", "gat-in-gcnii", "sage"):
         torch.manual_seed(0)
-        model = build_model(recipe(**CASES[name]).model, 7, 3).double().eval()
+        model = network_of(plan_of(name), dataset()).double().eval()
         with torch.no_grad():
             outputs = model.run(graph.x, graph.edge_index, with_attention=True)
         for layer, (edge_index, weight) in enumerate(outputs.attention):

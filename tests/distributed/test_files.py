@@ -10,12 +10,20 @@ from deepgat.data import NodeDataset
 from deepgat.distributed import Team, cut_dataset, owners, whole_labels
 from deepgat.distributed.partition_folder import is_partition, read_part, write_partition
 from deepgat.errors import UserError
-from deepgat.nn import build_model
 from deepgat.training.loop import fit
 from deepgat.training.recipes import recipe
 from tiny import tiny_dataset, tiny_labels
 
-from together import together
+from together import network_of, together
+
+PLAN = recipe(
+    "deepgat",
+    preset="authors",
+    num_layers=2,
+    hidden_channels=4,
+    heads=2,
+    training={"epochs": 4, "device": "cpu"},
+)
 
 
 def fields_of(dataset: NodeDataset, folder, parts: int):
@@ -25,7 +33,7 @@ def fields_of(dataset: NodeDataset, folder, parts: int):
 
 
 def named_dataset() -> NodeDataset:
-    """Like a graph of one's own: names, and edges with weights and features."""
+    """Like a graph from your files: names, and edges with weights and features."""
     data = tiny_dataset()
     graph = data.graph.clone()
     graph.edge_weight = torch.rand(graph.num_edges) + 0.5
@@ -88,10 +96,9 @@ def test_mistakes_are_told_in_a_sentence(tmp_path):
 
 def train_from(team: Team, folder: str) -> dict[str, list[float]]:
     data = read_part(folder, team.rank, team.size)
-    plan = recipe("authors", layers=2, hidden=4, heads=2, training={"epochs": 4, "device": "cpu"})
     torch.manual_seed(0)
-    model = build_model(plan.model, data.num_features, data.num_classes)
-    fitted = fit(model, data, plan.training, team=team)
+    model = network_of(PLAN, data)
+    fitted = fit(model, data, PLAN.training, team=team)
     labels = whole_labels(data, team)
     if labels is not None:
         whole = tiny_dataset(sparse=True).graph
@@ -104,9 +111,8 @@ def test_training_from_files_is_training_on_the_graph(tmp_path):
     data = tiny_dataset(sparse=True)
     write_partition(tmp_path / "parts", data, 2)
     first, second = together(2, train_from, str(tmp_path / "parts"))
-    plan = recipe("authors", layers=2, hidden=4, heads=2, training={"epochs": 4, "device": "cpu"})
     torch.manual_seed(0)
-    model = build_model(plan.model, data.num_features, data.num_classes)
-    alone = [epoch.loss for epoch in fit(model, data, plan.training).history]
+    model = network_of(PLAN, data)
+    alone = [epoch.loss for epoch in fit(model, data, PLAN.training).history]
     assert first == second
     assert first["loss"] == pytest.approx(alone, rel=1e-5)

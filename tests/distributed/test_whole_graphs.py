@@ -10,14 +10,13 @@ from torch_geometric.data import Data
 from deepgat.data import NodeDataset
 from deepgat.distributed import Team
 from deepgat.errors import UserError
-from deepgat.nn import build_model
-from deepgat.nn.graphs import GIN, GraphClassifier
+from deepgat.models import GIN, GraphClassifier
 from deepgat.ops import Neighbors
 from deepgat.training.cross_validation import GraphBatches, as_batch
 from deepgat.training.loop import evaluate, fit, fit_inputs, scores_of
-from deepgat.training.recipes import recipe, suited
+from deepgat.training.recipes import suited
 
-from together import CASES, DROPOUT, apart, odd_graph, together
+from together import DROPOUT, apart, network_of, odd_graph, plan_of, together
 
 
 def several(count: int, kind: str) -> NodeDataset:
@@ -51,10 +50,10 @@ def train_nodes(team: Team | None, jobs: list[tuple[str, str, int]]) -> dict[str
     results = {}
     for name, kind, batch in jobs:
         data = several(3 if kind == "few" else 7, kind)
-        plan = suited(recipe(dataset="digits", **CASES[name], **DROPOUT), data)
-        settings = replace(plan.model, label_hops=0) if kind == "labels" else plan.model
+        no_labels = {"label_hops": 0} if kind == "labels" else {}
+        plan = suited(plan_of(name, {**DROPOUT, **no_labels}), data)
         torch.manual_seed(0)
-        model = build_model(settings, 7, 3, data.multi_label, data.num_edge_features).double()
+        model = network_of(plan, data).double()
         training = replace(
             plan.training, epochs=3, monitor="train-loss", device="cpu", batch_graphs=batch
         )
@@ -84,9 +83,8 @@ def train_graphs(team: Team | None) -> dict[str, Any]:
     results = {}
     for name in ("gin", "authors-batch", "deep"):
         torch.manual_seed(0)
-        plan = recipe(dataset="digits", **CASES["deep" if name == "gin" else name])
-        settings = replace(plan.model, label_hops=0)
-        body = GIN(7, 3, 2, 8) if name == "gin" else build_model(settings, 7, 3)
+        plan = plan_of("deep" if name == "gin" else name, {"label_hops": 0})
+        body = GIN(7, 3, 2, 8) if name == "gin" else network_of(plan, several(2, "classes"))
         model = GraphClassifier(body, "sum").double()
         training = replace(
             plan.training, epochs=3, monitor="train-loss", device="cpu", self_training=0.0
@@ -139,8 +137,8 @@ def test_lists_side_by_side_are_those_of_the_graphs_side_by_side():
 def test_one_step_takes_as_many_graphs_as_asked():
     data = several(7, "classes")
     torch.manual_seed(0)
-    plan = recipe(dataset="digits", **CASES["authors"])
-    model = build_model(plan.model, 7, 3).double()
+    plan = plan_of("authors")
+    model = network_of(plan, data).double()
     steps = []
     run = model.run
     model.run = lambda x, *rest: (steps.append(x.size(0)), run(x, *rest))[1]
@@ -155,13 +153,13 @@ def test_what_a_batch_does_not_take():
     sparse = replace(data, graphs=tuple(g.clone() for g in data.graphs))
     for graph in sparse.graphs:
         graph.x = graph.x.to_sparse_csr()
-    plan = recipe(dataset="digits", **CASES["authors"])
-    model = build_model(plan.model, 7, 3).double()
+    plan = plan_of("authors")
+    model = network_of(plan, data).double()
     with pytest.raises(UserError, match="need dense"):
         fit(model, sparse, replace(plan.training, epochs=1, device="cpu", batch_graphs=2))
     with pytest.raises(UserError, match="batch_graphs is 0"):
         replace(plan.training, batch_graphs=0)
-    pairs = build_model(recipe(dataset="digits", **CASES["pairnorm"]).model, 7, 3).double()
+    pairs = network_of(plan_of("pairnorm"), data).double()
     settings = replace(plan.training, epochs=1, device="cpu", batch_graphs=2)
     with pytest.raises(UserError, match="PairNorm takes its means over all nodes of a step"):
         fit(pairs, data, settings)

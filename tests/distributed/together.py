@@ -17,9 +17,9 @@ from torch_geometric.data import Data
 
 from deepgat.data import NodeDataset
 from deepgat.distributed import Team
-from deepgat.nn import build_model
+from deepgat.models import Network, build_network, find_system
 from deepgat.training.loop import evaluate, fit
-from deepgat.training.recipes import recipe, suited
+from deepgat.training.recipes import Recipe, recipe, suited
 
 PATIENCE_S = 120
 
@@ -107,34 +107,46 @@ def dataset(kind: str = "odd") -> NodeDataset:
 
 
 CASES: dict[str, dict[str, Any]] = {
-    "paper": {"preset": "paper", "layers": 3, "hidden": 4, "heads": 2},
-    "paper-sd": {"preset": "paper", "score": "sd", "layers": 3, "hidden": 4, "heads": 8},
-    "authors": {"preset": "authors", "layers": 3, "hidden": 4, "heads": 2},
+    "paper": {"model": "deepgat", "preset": "paper", "num_layers": 3, "hidden_channels": 4,
+              "heads": 2},
+    "paper-sd": {"model": "deepgat", "preset": "paper", "score": "sd", "num_layers": 3,
+                 "hidden_channels": 4, "heads": 8},
+    "authors": {"model": "deepgat", "preset": "authors", "num_layers": 3, "hidden_channels": 4,
+                "heads": 2},
     # no bias: before a batch norm its gradient is nothing but rounding, which Adam scales up
-    "authors-batch": {"preset": "authors", "layers": 2, "hidden": 4, "heads": 2, "norm": "batch",
-                      "bias": False},
-    "deep": {"preset": "deep", "layers": 4, "hidden": 8, "attention_from": 2, "step_depth": 3,
-             "training": {"decay_nodes": 20, "decay_nodes_heads": 30}},
-    "second-stage": {"preset": "deep", "layers": 3, "hidden": 8, "attention_from": 1,
+    "authors-batch": {"model": "deepgat", "preset": "authors", "num_layers": 2,
+                      "hidden_channels": 4, "heads": 2, "norm": "batch", "bias": False},
+    "deep": {"model": "deep", "num_layers": 4, "hidden_channels": 8, "attention_from": 2,
+             "step_depth": 3, "training": {"decay_nodes": 20, "decay_nodes_heads": 30}},
+    "second-stage": {"model": "deep", "num_layers": 3, "hidden_channels": 8, "attention_from": 1,
                      "training": {"patience": 1, "lr": 0.2}},
-    "calibrated": {"preset": "deep", "layers": 3, "hidden": 8, "attention_from": 1,
-                   "training": {"self_training_from": 1, "calibrated_targets": True}},
-    "taught": {"preset": "deep", "layers": 3, "hidden": 8,
-               "training": {"self_training": 1.0, "confidence": 0.35, "self_training_from": 1}},
-    "gcnii": {"preset": "gcnii", "layers": 4, "hidden": 8},
-    "gat-in-gcnii": {"model": "gat", "score": "ad", "preset": "gcnii", "layers": 3, "hidden": 8},
-    "dp-in-gcnii": {"model": "gat", "score": "dp", "preset": "gcnii", "layers": 3, "hidden": 8},
-    "g2": {"preset": "g2", "layers": 3, "hidden": 8},
-    "gat": {"model": "gat", "preset": "authors", "score": "ad", "layers": 2, "hidden": 4},
-    "oracle": {"model": "oracle", "layers": 2, "hidden": 4, "heads": 2},
-    "pairnorm": {"model": "gcn", "preset": "paper", "layers": 3, "hidden": 8, "heads": 1,
-                 "norm": "pairnorm", "feature_norm": "pairnorm-si"},
-    "sage": {"model": "sage", "layers": 2, "hidden": 8},
-    "dropedge": {"preset": "dropedge", "layers": 3, "hidden": 8},
-    "dagnn": {"preset": "dagnn", "layers": 4, "hidden": 8},
+    "gcnii": {"model": "gcnii", "num_layers": 4, "hidden_channels": 8},
+    "gat-in-gcnii": {"model": "gcnii", "conv": "gat", "num_layers": 3, "hidden_channels": 8},
+    "deepgat-in-gcnii": {"model": "gcnii", "conv": "deepgat", "num_layers": 3,
+                         "hidden_channels": 8},
+    "g2": {"model": "g2", "num_layers": 3, "hidden_channels": 8},
+    "deepgat-in-g2": {"model": "g2", "conv": "deepgat", "num_layers": 3, "hidden_channels": 8},
+    "gat": {"model": "gat", "preset": "authors", "score": "ad", "num_layers": 2,
+            "hidden_channels": 4},
+    "gat-dp": {"model": "gat", "preset": "paper", "num_layers": 3, "hidden_channels": 4},
+    "oracle": {"model": "oracle", "num_layers": 2, "hidden_channels": 4, "heads": 2},
+    "pairnorm": {"model": "gcn", "num_layers": 3, "hidden_channels": 8, "norm": "pairnorm",
+                 "feature_norm": "pairnorm"},
+    "pairnorm-si": {"model": "pairnorm", "num_layers": 3, "hidden_channels": 8},
+    "sage": {"model": "sage", "num_layers": 2, "hidden_channels": 8},
+    "dropedge": {"model": "dropedge", "num_layers": 3, "hidden_channels": 8},
+    "dagnn": {"model": "dagnn", "num_layers": 4, "hidden_channels": 8},
 }  # fmt: skip
 DROPOUT = {"dropout": 0.5, "attention_dropout": 0.4}
-NONE = {"dropout": 0.0, "attention_dropout": 0.0}
+NONE = dict.fromkeys(("dropout", "attention_dropout", "input_dropout", "output_dropout"), 0.0)
+
+
+def plan_of(name: str, more: dict[str, Any] | None = None) -> Recipe:
+    """The recipe of a case, with those of the settings ``more`` that its system has."""
+    case = CASES[name]
+    kinds = find_system(case["model"]).config.kinds()
+    known = {key: value for key, value in (more or {}).items() if key in kinds}
+    return recipe(dataset="digits", **{**case, **known})
 
 
 @dataclass(frozen=True)
@@ -166,15 +178,15 @@ def train(
     results = {}
     data = dataset(kind)
     for name in names:
-        plan = recipe(dataset="digits", **CASES[name], **(DROPOUT if drop else NONE))
-        plan = suited(plan, data)
-        settings = plan.model
-        if kind == "labels":
-            settings = replace(settings, label_hops=0)
+        no_labels = {"label_hops": 0} if kind == "labels" else {}
+        plan = suited(plan_of(name, {**(DROPOUT if drop else NONE), **no_labels}), data)
         torch.manual_seed(0)
-        model = build_model(settings, 7, 3, data.multi_label, data.num_edge_features).double()
-        own = plan.training  # which calibrates by what it monitors
-        monitor = own.monitor if own.calibrated_targets else "train-loss"
+        model = network_of(plan, data).double()
+        if name.startswith("pairnorm"):  # biases before it have no gradient, as with batch norm
+            for conv in model.convs[:-1]:
+                conv.bias.requires_grad_(False)
+        own = plan.training
+        monitor = own.monitor if own.self_training else "train-loss"
         training = replace(own, epochs=5, monitor=monitor, device="cpu", checkpoint=checkpoint)
         fitted = fit(model, data, training, team=team)
         scores = evaluate(model, data, "cpu", team)
@@ -185,6 +197,18 @@ def train(
             "logits": scores.logits,
         }
     return results
+
+
+def network_of(plan: Recipe, data: NodeDataset) -> Network:
+    """A network for this data, its weights drawn from torch's generator."""
+    return build_network(
+        plan.system,
+        plan.settings,
+        data.num_features,
+        data.num_classes,
+        multi_label=data.multi_label,
+        edge_dim=data.num_edge_features,
+    )
 
 
 def apart(alone: dict[str, Any], team: list[dict[str, Any]]) -> float:

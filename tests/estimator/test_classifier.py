@@ -34,7 +34,7 @@ NOT_FOR_US = {
 
 @pytest.mark.slow
 @parametrize_with_checks(
-    [DeepGATClassifier(**{**QUICK, "epochs": 20}, lr=0.1, hidden=16, heads=1, dropout=0.0)],
+    [DeepGATClassifier(**{**QUICK, "epochs": 20}, lr=0.1, hidden_channels=16, dropout=0.0)],
     expected_failed_checks=lambda estimator: NOT_FOR_US,
 )
 def test_scikit_learn_checks(estimator, check):
@@ -60,8 +60,8 @@ def fitted(graph, y=None, **changes):
 def test_the_score_is_the_command_lines(name, monkeypatch):
     data = load_graph(name)
     graph = data.graph
-    run = train_once(data, recipe(layers=3, training={"epochs": 15, "device": "cpu"}), seed=2)
-    classifier = DeepGATClassifier(layers=3, epochs=15, random_state=2, device="cpu")
+    run = train_once(data, recipe(num_layers=3, training={"epochs": 15, "device": "cpu"}), seed=2)
+    classifier = DeepGATClassifier(num_layers=3, epochs=15, random_state=2, device="cpu")
     classifier.fit(graph.x, labels_of(graph), graph.edge_index, validation=graph.val_mask)
     test = np.where(graph.test_mask, graph.y, -1)
     assert classifier.score(graph.x, test, graph.edge_index) == run.evaluation.micro_f1["test"]
@@ -78,7 +78,7 @@ def test_the_score_on_cora_is_what_deepgat_train_writes(command, tmp_path):  # n
     assert command("train", "cora", *options, "--out", tmp_path / "model").code == 0
     written = json.loads((tmp_path / "model" / "metrics.json").read_text())
     graph = load_graph("cora").graph
-    classifier = DeepGATClassifier(layers=2, epochs=20, random_state=3, device="cpu")
+    classifier = DeepGATClassifier(num_layers=2, epochs=20, random_state=3, device="cpu")
     classifier.fit(graph.x, labels_of(graph), graph.edge_index, validation=graph.val_mask)
     test = np.where(graph.test_mask, graph.y, -1)
     assert classifier.score(graph.x, test, graph.edge_index) == written["micro_f1"]["test"]
@@ -233,12 +233,12 @@ def test_an_estimator_that_holds_the_graph_takes_node_numbers(graph):
 
 
 def test_clones_share_the_graph(graph):
-    holder = DeepGATClassifier(graph=graph, settings={"norm": "layer"}, **QUICK)
+    holder = DeepGATClassifier("gat", graph=graph, norm="layer", **QUICK)
     made = clone(holder)
     assert made.graph is graph
-    assert made.settings == holder.settings
-    assert made.settings is not holder.settings
-    assert made.get_params()["epochs"] == 8
+    mine, theirs = made.get_params(), holder.get_params()
+    assert {**mine, "graph": None} == {**theirs, "graph": None}
+    assert (mine["epochs"], mine["norm"]) == (8, "layer")
 
 
 @pytest.mark.slow
@@ -250,9 +250,29 @@ def test_cross_validation_and_grid_search_over_nodes(graph):
     assert scores.shape == (3,)
     by_hand = clone(holder).fit(nodes[10:], y[10:])
     assert by_hand.score(nodes[:10], y[:10]) == np.mean(by_hand.predict(nodes[:10]) == y[:10])
-    search = GridSearchCV(holder, {"layers": [1, 2]}, cv=2).fit(nodes, y)
-    assert search.best_params_["layers"] in (1, 2)
-    assert search.best_estimator_.run_.card.settings.layers == search.best_params_["layers"]
+    search = GridSearchCV(holder, {"num_layers": [1, 2]}, cv=2).fit(nodes, y)
+    assert search.best_params_["num_layers"] in (1, 2)
+    best = search.best_estimator_.run_.card.settings
+    assert best.num_layers == search.best_params_["num_layers"]
+
+
+def test_grid_search_reaches_every_flat_parameter(graph):
+    """Each candidate is the classifier with these parameters, fitted by itself."""
+    nodes = np.flatnonzero(graph.train_mask | graph.val_mask)
+    y = graph.y.numpy()[nodes]
+    holder = DeepGATClassifier(graph=graph, **{**QUICK, "epochs": 2, "hidden_channels": 4})
+    grid = {"num_layers": [1, 2], "dropout": [0.0, 0.5]}
+    folds = [(np.arange(10, len(nodes)), np.arange(10))]
+    search = GridSearchCV(holder, grid, cv=folds).fit(nodes, y)
+    assert len(search.cv_results_["params"]) == 4
+    train, test = folds[0]
+    for given, score in zip(
+        search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True
+    ):
+        alone = clone(holder).set_params(**given).fit(nodes[train], y[train])
+        settings = alone.run_.card.settings
+        assert (settings.num_layers, settings.dropout) == (given["num_layers"], given["dropout"])
+        assert alone.score(nodes[test], y[test]) == score
 
 
 def test_a_held_out_fold_reaches_neither_training_nor_label_propagation(graph):
@@ -318,7 +338,8 @@ def test_ctrl_c_ends_a_search_too(graph, monkeypatch):
         ({"sample_weight": np.ones(3)}, r"sample_weight has shape \[3\]"),
         ({"sample_weight": np.full(60, np.nan)}, "sample_weight holds a number that is negative"),
         ({"sample_weight": np.zeros(60)}, "zero for every labelled row"),
-        ({"settings": {"nrm": 1}}, "unknown model setting 'nrm'"),
+        ({"heads": 2}, "unknown setting of deep 'heads'"),
+        ({"num_layers": 0}, "num_layers is 0: expected 1 or more"),
         ({"model": "oracle"}, "the oracle is shown every label"),
         ({"validation_fraction": 1.5}, "validation_fraction is 1.5"),
         ({"graph": 3}, "graph is a int"),

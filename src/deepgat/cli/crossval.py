@@ -68,7 +68,8 @@ def crossval(
         "epochs": epochs,
         "patience": patience,
     }
-    training = TrainSettings(**{**TRAINING, **given, "device": device})
+    named = {k: v for k, v in given.items() if v is not None}
+    training = TrainSettings(**{**TRAINING, **named, "device": device})
     own = {"hidden_channels": hidden, "dropout": dropout}
     settings: dict[str, Any] = {"num_layers": layers, **parse_pairs(choice or [], "--set")}
     settings |= {k: v for k, v in own.items() if v is not None}

@@ -16,9 +16,9 @@ def datasets(
         bool, typer.Option("--json", help="Print one JSON object per dataset.")
     ] = False,
 ) -> None:
-    """List the datasets, and which of them are at hand.
+    """List the datasets, and which of them are available.
 
-    A dataset is at hand when it is built in, in the cache, or under the folder that the
+    A dataset is available when it is built in, in the cache, or under the folder that the
     environment variable DEEPGAT_DATA names; the others are downloaded when first used.
     """
     listings = list_datasets()

@@ -25,7 +25,7 @@ def inspect(
     ],
     node: Annotated[str, typer.Argument(help="The node, by its id or number.")],
     graph: Annotated[
-        str | None, typer.Option(help="Another graph; left out: the one of the training.")
+        str | None, typer.Option(help="Another graph; left out: the training graph.")
     ] = None,
     top: Annotated[int, typer.Option(help="How many neighbours to show, the most heard.")] = 10,
     layers: Annotated[

@@ -1,4 +1,4 @@
-"""The commands of the extra ``lab``: there by name, imported when one of them is asked for."""
+"""The commands of the extra ``lab``: listed by name, imported when one of them is called."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from deepgat.files import check_can_write
 def partition(
     dataset: Annotated[
         str,
-        typer.Argument(help="A name of deepgat datasets (cora, cs, …), or a graph of your own."),
+        typer.Argument(help="A name of deepgat datasets (cora, cs, …), or your own graph."),
     ],
     parts: Annotated[int, typer.Option(help="How many processes will train on it.")],
     out: Annotated[Path, typer.Option(help="The new folder.", metavar="DIR")],

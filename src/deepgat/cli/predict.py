@@ -28,7 +28,7 @@ def predict(
     ],
     graph: Annotated[
         str | None,
-        typer.Argument(help="The graph to predict for; left out: the one of the training."),
+        typer.Argument(help="The graph to predict for; left out: the training graph."),
     ] = None,
     out: Annotated[
         str, typer.Option("--out", "-o", help="The CSV file to write; - is standard output.")

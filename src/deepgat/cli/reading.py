@@ -1,4 +1,4 @@
-"""What commands share that take a graph of one's own."""
+"""Options and notes of all commands that read your own graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ReadOption = Annotated[
     typer.Option(
         "--read",
         metavar="NAME=VALUE",
-        help="How to read a graph of your own, e.g. --read missing=mean; repeatable.",
+        help="How to read your own graph, e.g. --read missing=mean; repeatable.",
     ),
 ]
 
@@ -37,7 +37,7 @@ def parse_reading(texts: Sequence[str] | None) -> dict[str, Any]:
 def load_data(
     name: str, split: str | None, read: Sequence[str] | None, tell: bool = True
 ) -> NodeDataset:
-    """A dataset by name or path; what was done to it while reading is told."""
+    """A dataset by name or path; prints notes on what reading changed."""
     data = load_graph(name, split, **parse_reading(read))
     if tell:
         tell_notes(data)
@@ -45,6 +45,6 @@ def load_data(
 
 
 def tell_notes(data: NodeDataset) -> None:
-    """What was done to a graph while it was read."""
+    """Print notes on what reading changed in a graph."""
     for note in data.notes:
         ERR.print(f"[yellow]note:[/] {escape(printable(note))}", soft_wrap=True)

@@ -130,7 +130,7 @@ def score_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> 
 
 
 def dataset_table(listings: Sequence[Listing], wide: bool) -> Table:
-    """The catalogue: what there is, and what of it is at hand; with notes where there is room."""
+    """The catalogue of datasets and which are available; with notes where there is room."""
     table = _table("Datasets")
     table.add_column("name", no_wrap=True)
     for name in ("nodes", "edges", "features", "classes"):
@@ -193,7 +193,7 @@ def demo_table(points: Sequence[DepthPoint]) -> Table:
 
 
 class BatchProgress:
-    """A bar over several trainings, with the current one's epoch, score and the time left."""
+    """A bar over several training runs: the current run's epoch and score, and the time left."""
 
     def __init__(self, total: int, quiet: bool) -> None:
         self.total = total

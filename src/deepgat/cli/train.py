@@ -29,14 +29,14 @@ from deepgat.training.resume import Progress
 from deepgat.training.run import ModelCard, train_once
 
 _EVERY = 100
-"""Epochs between two savings of a team's progress, unless --save-every says otherwise."""
+"""Epochs between two saves of a team's state, unless --save-every says otherwise."""
 
 
 def train(
     dataset: Annotated[
         str | None,
         typer.Argument(
-            help="A name of deepgat datasets (cora, cs, …), a graph of your own, or what "
+            help="A name of deepgat datasets (cora, cs, …), your own graph, or a folder that "
             "deepgat partition wrote."
         ),
     ] = None,
@@ -134,7 +134,7 @@ def train(
         int | None,
         typer.Option(
             metavar="EPOCHS",
-            help="Keep beside --out, every so many epochs, where the training stands.",
+            help="Save the state of the run beside --out every so many epochs.",
         ),
     ] = None,
     processes: Annotated[
@@ -198,7 +198,7 @@ def train(
     for option, given_to in (("--resume", resume), ("--save-every", save_every)):
         if out is None and given_to:
             raise UserError(f"{option} needs --out: it keeps and finds runs there")
-    choose_device(plan.training.device)  # refused now rather than after the loading
+    choose_device(plan.training.device)  # a wrong one is refused before loading
     team = Team.join(plan.training.device) if Team.launched() else None
     data: NodeDataset | PartDataset
     if folder is None:
@@ -218,7 +218,7 @@ def train(
             if json:
                 record = {key: value for key, value in record.items() if key != "curve"}
                 typer.echo(to_json(record), nl=False)
-    finally:  # a run that fails must not take the finished ones with it
+    finally:  # show the finished runs even if a later one fails
         if records and not json:
             OUT.print(run_table(_title(data, plan), records))
             if out is not None:
@@ -256,18 +256,18 @@ def _data_of(
 
 
 class _Keeping(NamedTuple):
-    """What is looked for in --out, and kept beside it."""
+    """What to resume from --out, and how often to save beside it."""
 
     resume: bool
     every: int | None
 
     def progress(self, folder: Path | None, in_team: bool) -> Progress | None:
-        """Where the training stands, beside the folder of the run; a team keeps it unasked."""
+        """The file of the run's state, beside its folder; a team always has one."""
         if folder is None or (self.every is None and not in_team):
             return None
         path = folder.with_name(f"{folder.name}.progress")
         if in_team and not self.resume and int(os.environ.get("RANK", 0)) == 0:
-            path.unlink(missing_ok=True)  # or a team that is started again would go on from it
+            path.unlink(missing_ok=True)  # or a restarted team would resume from it
         every = _EVERY if self.every is None else self.every
         return Progress(path, every, key="", resume=self.resume)
 
@@ -327,7 +327,7 @@ def _run_all(
                 if progress is not None:
                     progress.remove()
             if team is not None:
-                team.wait()  # until it is there for all to see
+                team.wait()  # until every process can see the folder
         yield run.record()
         if run.fitted.stopped == "interrupted":
             return
@@ -357,7 +357,7 @@ def _propagate_labels(data: NodeDataset, hops: int, out: Path | None, json: bool
 
 
 def _folders(out: Path | None, seeds: list[int]) -> list[Path | None]:
-    """Where each seed's run goes; refused now rather than after the training."""
+    """The folder of each seed's run; a wrong one is refused before training."""
     if out is None:
         return [None] * len(seeds)
     if len(seeds) == 1:

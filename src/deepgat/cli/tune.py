@@ -20,9 +20,7 @@ from deepgat.training.tuning import Found, Search, Trial, as_config, search
 
 
 def tune(
-    dataset: Annotated[
-        str, typer.Argument(help="A name of deepgat datasets, or a graph of yours.")
-    ],
+    dataset: Annotated[str, typer.Argument(help="A name of deepgat datasets, or your own graph.")],
     model: Annotated[str | None, typer.Option(help="A name of deepgat models.")] = None,
     preset: Annotated[str | None, typer.Option(help="Where the search starts.")] = None,
     layers: Annotated[int | None, typer.Option(help="L, number of layers; kept.")] = None,
@@ -37,7 +35,7 @@ def tune(
         int, typer.Option(help="Trials in all, those already in --storage included.")
     ] = 50,
     seeds: Annotated[str, typer.Option(help="Each trial is the mean of these, e.g. 0-2.")] = "0",
-    epochs: Annotated[int | None, typer.Option(help="The most epochs of a training.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="The most epochs of a training run.")] = None,
     patience: Annotated[int | None, typer.Option(help="As in train.")] = None,
     split: Annotated[str | None, typer.Option(help="As in train.")] = None,
     read: ReadOption = None,

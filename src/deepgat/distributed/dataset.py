@@ -100,7 +100,7 @@ def part_of(dataset: NodeDataset | PartDataset, team: Team) -> PartDataset:
     if dataset.of != team.size:
         raise UserError(
             f"{dataset.title} is partitioned for {dataset.of} processes but there are {team.size}: "
-            f"start {dataset.of}, or partition it anew with --parts {team.size}"
+            f"start {dataset.of}, or partition it into {team.size} parts"
         )
     return dataset
 

@@ -24,7 +24,7 @@ def launch(processes: int, arguments: Sequence[str], restarts: int = MOST_RESTAR
     training was last kept.
     """
     if processes < 1:
-        raise UserError(f"--processes is {processes}: expected 1 or more")
+        raise UserError(f"processes is {processes}: expected 1 or more")
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch

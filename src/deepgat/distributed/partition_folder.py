@@ -110,7 +110,7 @@ def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
         return {name: found[name] for name in ("parts", "graphs", *SHARED)}
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise UserError(
-            f"{folder} is not a partitioned graph: make one with deepgat partition GRAPH --out DIR"
+            f"{folder} is not a partitioned graph: make one with deepgat partition"
         ) from error
 
 
@@ -120,7 +120,7 @@ def read_part(folder: str | os.PathLike[str], number: int, of: int) -> PartDatas
     if found["parts"] != of:
         raise UserError(
             f"{folder} is partitioned for {found['parts']} processes but there are {of}: "
-            f"start {found['parts']}, or partition it anew with --parts {of}"
+            f"start {found['parts']}, or partition it into {of} parts"
         )
     inner = Path(folder) / "parts" / str(number)
     try:

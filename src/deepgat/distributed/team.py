@@ -68,7 +68,7 @@ class Team:
         if device.startswith("cuda") and gpus < beside:
             raise UserError(
                 f"there are {gpus} GPUs for {beside} processes: a process needs one of its own, "
-                "so lower --processes or set --device cpu"
+                "so start fewer processes or set device=cpu"
             )
         on_gpu = device.startswith("cuda") or (device == "auto" and gpus >= beside)
         where = torch.device("cuda", local) if on_gpu else torch.device("cpu")

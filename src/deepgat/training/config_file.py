@@ -39,6 +39,7 @@ from deepgat.training.values import checked_values
 
 NAMES = ("system", "preset")
 SECTIONS = ("data", "settings", "training", "analysis", "sweep", "published")
+DATA = ("dataset", "split", "undirected", "read", "content")
 PLAIN = "none"
 """The preset of a file that leaves nothing to a recipe: what it does not name has its default."""
 
@@ -139,6 +140,9 @@ def parse_config(text: str) -> ConfigFile:
     if system not in SYSTEMS:
         raise unknown_name("system", system, SYSTEMS)
     data = tables.get("data", {})
+    for name in data:
+        if name not in DATA:
+            raise unknown_name("setting of [data]", name, DATA)
     for key in ("dataset", "split"):
         if key in data and not isinstance(data[key], str):
             raise UserError(f"{key} in [data] is {data[key]!r}: expected a text")

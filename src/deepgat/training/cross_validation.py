@@ -93,7 +93,7 @@ class GraphBatches:
 
     def training(self) -> Iterator[GraphInputs]:
         order = torch.randperm(len(self.graphs)).split(self.size)
-        # A batch of one graph would leave batch norm little to go by: the one before takes it.
+        # Batch norm cannot train on one graph alone: a single last graph joins the batch before it.
         parts = [part.tolist() for part in order]
         if len(parts) > 1 and len(parts[-1]) == 1:
             parts[-2] += parts.pop()
@@ -197,6 +197,7 @@ def cross_validate(
     graphs = data.graphs
     nodes = sum(graph.num_nodes for graph in graphs)
     training = replace(training, seed=seed)
+    build_classifier(data, model, settings or {}, pool, seed)  # refuses what it does not know
     for number, (train, val, test) in enumerate(folds(data.y, count, seed), start=1):
         network = build_classifier(data, model, settings or {}, pool, seed).to(device)
         chosen = [[graphs[i] for i in part.tolist()] for part in (train, val, test)]

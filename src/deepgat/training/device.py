@@ -1,4 +1,4 @@
-"""Where a training computes: the device, its precision and its random numbers."""
+"""The device of a training run, its precision and its random numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Whether the error is that a GPU's memory is full, which not torch alone finds out."""
+    """Whether the error means that a GPU's memory is full, also where a library raised it."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
     signs = ("CUDA out of memory", "CUDA error: out of memory", "ALLOC_FAILED")
@@ -35,12 +35,12 @@ def lacks_memory(error: Exception) -> bool:
 
 
 def out_of_memory(error: Exception) -> str:
-    """What that means to a user, in a sentence."""
+    """The error as one sentence for a user."""
     wanted = re.search(r"Tried to allocate ([\d.]+ \w+)", str(error))
     size = f" ({wanted[1]} more were asked for)" if wanted else ""
     return (
         f"the memory of the GPU is full{size}: let fewer programs or workers share it, train in "
-        "batches (--train batches=clusters), or use the CPU (--device cpu)"
+        "batches (batches=clusters), or use the CPU (device=cpu)"
     )
 
 

@@ -1,8 +1,7 @@
-"""Averaged weights: what is validated and kept is the mean of the latest steps' weights.
+"""Exponential moving average of the weights, which is what is validated and kept.
 
-After step t every weight's average is moved, w̄ ← d_t w̄ + (1 − d_t) w, with
-d_t = min(d, (1 + t) / (10 + t)), so that the first steps are soon forgotten. Training goes on with
-w; w̄ takes its place wherever the model is looked at.
+After step t, w̄ ← d_t w̄ + (1 − d_t) w with d_t = min(d, (1 + t) / (10 + t)), so that the first
+steps are soon forgotten. Training continues with w; evaluation uses w̄.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class AveragedWeights:
 
     @torch.no_grad()
     def learn(self) -> None:
-        """After a step; in place, so that it can be recorded."""
+        """Update the average after a step; in place, so that a CUDA graph can record it."""
         self.step += 1
         share = 1 - ((1 + self.step) / (10 + self.step)).clamp(max=self.decay)
         change = torch._foreach_sub(self.weights, self.average)
@@ -34,7 +33,7 @@ class AveragedWeights:
         torch._foreach_add_(self.average, change)
 
     def reset(self) -> None:
-        """Begin anew from the weights as they are."""
+        """Restart the average from the current weights."""
         torch._foreach_copy_(self.average, self.weights)
 
     @contextmanager

@@ -26,14 +26,14 @@ from deepgat.training.self_training import SelfTraining
 from deepgat.training.settings import TrainSettings
 
 TEMPERATURES = tuple(2.0 ** (k / 4) for k in range(-8, 17))
-"""Those of the calibrated loss: from 1/4 to 16."""
+"""Temperatures that the calibrated loss tries: from 1/4 to 16."""
 
 
 def make_optimizer(model: Trained, settings: TrainSettings, nodes: int) -> torch.optim.Optimizer:
-    """Adam for data of so many nodes; weights that decay otherwise than the rest have a group.
+    """Adam for data of so many nodes; weights with another decay have a group of their own.
 
-    Where layers go a part of the way their gradients are smaller, and so is the decay: Adam makes
-    up for the size of the two together, not of one beside the other.
+    Layers with a step below 1 have smaller gradients, so their decay shrinks alike: Adam rescales
+    the sum of gradient and decay, and would otherwise change their ratio.
     """
     decay, share = settings.weight_decay, model.step
     rest = {id(parameter): parameter for parameter in model.parameters()}
@@ -77,11 +77,11 @@ class Epochs:
             if calibrates
             else slice(self.temperatures.index(1.0), self.temperatures.index(1.0) + 1)
         )
-        """Of the losses at every temperature, those whose smallest is the validation loss."""
+        """Which temperatures count: the validation loss is the smallest loss among them."""
         needed = model.layer_bytes(inputs.most_nodes)
         free = free_memory(device) / (1 if team is None or device.type == "cuda" else team.size)
         checkpoint = chosen(settings.checkpoint, model.num_layers, *needed, free)
-        if team is not None:  # all compute the same again, or they would wait for each other
+        if team is not None:  # all must recompute the same layers, or they would deadlock
             number = team.highest(CHECKPOINTS.index(checkpoint))
             checkpoint = CHECKPOINTS[int(number)]
         self.segment = segment_length(checkpoint, model.num_layers)
@@ -118,7 +118,7 @@ class Epochs:
         return total / steps, val_loss, val_f1
 
     def state(self) -> dict[str, Tensor]:
-        """What there is to keep besides the model and the optimiser; all of a team call it."""
+        """State to save besides the model and the optimiser; every process of a team calls it."""
         taught = {} if self.second_stage is None else self.second_stage.state() or {}
         averaged = {} if self.averaged is None else self.averaged.state()
         return taught | {f"weights.{name}": item for name, item in averaged.items()}
@@ -171,7 +171,7 @@ class Epochs:
         for step in self.steps.values():
             step.release()
         self.validate.release()
-        # methods of this object, which else would wait, with all data, for the garbage collector
+        # These refer back to this object: without this, only the garbage collector frees the data.
         self.steps.clear()
         del self.validate
 
@@ -193,7 +193,7 @@ class Epochs:
                 loss = loss + self.second_stage.loss(logits)
             loss.backward()
         loss = loss.detach()
-        if self.team is not None:  # what each process has is its share
+        if self.team is not None:  # each process has its share of the sum
             self.team.sum_gradients(self.model.parameters())
             loss = self.team.sum(loss)
         self.optimizer.step()
@@ -234,14 +234,14 @@ class Epochs:
 
 
 def _fit_together(model: Trained, graphs: Sequence[GraphInputs], free: float) -> bool:
-    """Whether recordings of a step on each of the graphs, which all keep their memory, fit."""
+    """Whether recorded steps of all graphs fit in memory together; each keeps its own."""
     nodes = sum(graph.neighbors.square.num_nodes for graph in graphs)
     needed = model.layer_bytes(nodes)
     return len(graphs) == 1 or chosen("auto", model.num_layers, *needed, free) == "none"
 
 
 def _all_finite(x: Tensor, team: Team | None) -> bool:
-    """Also in the other processes of a team."""
+    """Whether all numbers are finite, in every process of a team."""
     odd = not x.isfinite().all()
     return not odd if team is None else team.highest(float(odd)) == 0
 
@@ -258,7 +258,7 @@ def _diverged(outputs: LayerOutputs, epoch: int, what: str, team: Team | None) -
             break
     else:
         where = "every layer's output is finite, the loss itself is not"
-    found = f": {where}" if outputs.hidden else ""  # evaluated in chunks, no layer's is kept
+    found = f": {where}" if outputs.hidden else ""  # evaluation in chunks keeps no layer's output
     return Diverged(
         f"{what} at epoch {epoch}{found}; "
         "lower the learning rate, or add a normalisation (norm=layer)"

@@ -1,4 +1,4 @@
-"""What a model is run on: a graph, or this process's part of it, on its device."""
+"""Inputs of a model: a graph, or this process's part of it, on its device."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from deepgat.ops import (
 )
 
 WEIGHT = "train_weight"
-"""Of a graph, [n] ≥ 0: how much each training node counts in the loss; left out: all alike."""
+"""Attribute of a graph, [n] ≥ 0: weight of each training node in the loss; left out: all equal."""
 
 Trained: TypeAlias = Network | GraphClassifier
 """What the loop trains: a model of nodes, or of whole graphs."""
@@ -82,15 +82,15 @@ class GraphInputs:
 
 
 class Inputs(Protocol):
-    """What a training runs over: a step per item of ``training()``, drawn anew every epoch.
+    """The data of a training run: one step per item of ``training()``, drawn anew every epoch.
 
-    In a team there are as many items in every process.
+    Every process of a team has the same number of items.
     """
 
     validation: Sequence[GraphInputs]
     repeated: Sequence[GraphInputs]
-    """Where every epoch takes one step on each of the same graphs, these: their steps may be
-    recorded. Empty where steps are drawn anew."""
+    """The graphs, if every epoch takes one step on each of them: their steps may be recorded.
+    Empty if batches are drawn anew."""
     most_nodes: int
 
     def training(self) -> Iterable[GraphInputs]: ...

@@ -44,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class FitResult:
-    """How the training went. The model itself now holds the best epoch's weights."""
+    """Result of a training run. The model itself holds the best epoch's weights."""
 
     history: list[Epoch]
     best: Epoch
@@ -77,7 +77,7 @@ def fit(
         cuda_graphs: on a GPU, record the step and replay it (where the data is one graph).
         team: the processes that train together, each calling this with the same model and with
             the data, or its part of it; the results are those of one process, up to rounding.
-        progress: keep on disk where the training stands, and go on from there.
+        progress: where to save the state of the run, and to resume it from.
     """
     settings = TrainSettings() if settings is None else settings
     device = choose_device(settings.device) if team is None else team.device
@@ -141,7 +141,7 @@ def fit_inputs(
 ) -> FitResult:
     """As :func:`fit`, for inputs that are on the device of the model already.
 
-    ``nodes``: how many all the data has, of which these inputs may be a part.
+    ``nodes``: nodes of the whole data, of which these inputs may be a part.
     """
     device = inputs.validation[0].y.device
     if progress is not None and team is not None:  # one file, by one process
@@ -166,7 +166,7 @@ def fit_inputs(
                 epoch = Epoch(number, *epoch_of(number))
                 if best is None or epoch_of.better(epoch, best):
                     with epoch_of.kept_weights():
-                        spare.keep()  # first, and aside: Ctrl-C may come in it
+                        spare.keep()  # into a spare copy: Ctrl-C may interrupt it
                     epoch = best = replace(epoch, best_number=number)
                     best_weights, spare = spare, best_weights
                 else:

@@ -1,8 +1,8 @@
-"""Mini-batches: some nodes of a graph with the edges among them, for those whose graphs ask for it.
+"""Mini-batches for large graphs: some nodes of a graph with the edges among them.
 
-A batch is a set S of nodes with the lists N_v ∩ S, and a loss on some of S, its *seeds*. So every
-layer attends, and normalises, over those neighbours that are in the batch: what the whole graph
-gives is approximated, and how well depends on how S is drawn.
+A batch is a set S of nodes with the lists N_v ∩ S, and a loss on some of S, its *seeds*. Every
+layer attends, and normalises, over the neighbours in the batch. This approximates a step on the
+whole graph; how well depends on how S is drawn.
 
 - :class:`ClusterSampler`: S is some clusters of a partition, drawn together (as in Cluster-GCN);
   the edges between clusters that do not meet are missing from the step. The seeds are all its
@@ -121,7 +121,7 @@ class NeighborSampler:
     def draw(self) -> list[Tensor]:
         order = self.train[torch.randperm(self.train.numel())]
         if order.numel() > self.per_batch > 1 and order.numel() % self.per_batch == 1:
-            # a batch norm has nothing to say of one node: the last seed joins those before it
+            # batch norm cannot train on one node: the last seed joins the batch before it
             *most, before = order[:-1].split(self.per_batch)
             return [*most, torch.cat([before, order[-1:]])]
         return list(order.split(self.per_batch))
@@ -148,7 +148,7 @@ def sampler_of(settings: TrainSettings, graph: GraphInputs, layers: int) -> Batc
 
 
 class SampledInputs:
-    """Mini-batches of graphs on the CPU, each moved to the device when its turn has come.
+    """Mini-batches of graphs on the CPU, each moved to the device when it is used.
 
     As :class:`deepgat.training.inputs.Inputs`: a step per batch, and validation on whole graphs.
     """
@@ -166,8 +166,8 @@ class SampledInputs:
         normed = any(isinstance(module, BatchNorm) for module in model.modules())
         if settings.batches == "neighbours" and settings.per_batch == 1 and normed:
             raise UserError(
-                "batch_size is 1, and a batch norm has nothing to say of a node alone: set 2 or "
-                "more, or choose another normalisation"
+                "batch_size is 1, and a batch norm cannot train on a single node: set 2 or more, "
+                "or choose another normalisation"
             )
         self.samplers = [
             (graph, sampler_of(settings, graph, model.num_layers))

@@ -109,10 +109,10 @@ def recipe(
 
 
 def suited(plan: Recipe, dataset: NodeDataset | PartDataset, asked: Collection[str] = ()) -> Recipe:
-    """The recipe without self-training where the data does not suit it, unless it was asked for.
+    """The recipe without self-training if the data does not suit it, unless the user asked for it.
 
-    Self-training takes one graph with one class per node, seen whole in every step. ``asked``: the
-    training settings that a user has named, which stay as they are.
+    Self-training needs one graph with one class per node, seen whole in every step. ``asked``: the
+    training settings that a user has named; they stay as they are.
     """
     if "self_training" in asked:
         return plan

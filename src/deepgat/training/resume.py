@@ -1,9 +1,9 @@
-"""Where a training stands, kept on disk at intervals, so that it can go on from there.
+"""Saves the state of a training run at intervals, and resumes the run from it.
 
-One safetensors file: the model's and the best epoch's weights, the optimiser's state, the average
-predictions of self-training, the random numbers, the epochs so far. It is renamed into place, so
-it is always whole. A training that goes on from it ends, on a CPU, with the very weights of one
-that was never interrupted.
+One safetensors file holds the model's and the best epoch's weights, the optimiser's state, the
+targets of self-training, the random numbers and the epochs so far. It is renamed into place, so it
+is always whole. On a CPU a resumed run ends with exactly the weights of one that was never
+interrupted.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Epoch:
     number: int
     loss: float
     val_loss: float
-    """At its best temperature, where that is what is monitored."""
+    """At its best temperature, if the monitor calibrates."""
     val_f1: float
     best_number: int = 0
     """The best epoch so far, this one included."""
 
 
 class Weights:
-    """A copy of all that a model has learnt, to return to."""
+    """A copy of a model's weights and buffers, to return to."""
 
     def __init__(self, model: nn.Module) -> None:
         self.names = list(model.state_dict())
@@ -57,17 +57,17 @@ class Weights:
 
 @dataclass(frozen=True)
 class Progress:
-    """The file of one training."""
+    """The file of one training run."""
 
     path: Path
     every: int
-    """Epochs from one writing to the next."""
+    """Epochs between two saves."""
     key: str
-    """What is trained: a file of another training is refused."""
+    """Fingerprint of the run: the file of another run is refused."""
     resume: bool = False
-    """Go on from the file, where it is there."""
+    """Resume from the file if it exists."""
     writes: bool = True
-    """Whether this process writes it; in a team one does."""
+    """Whether this process writes the file; one process of a team does."""
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -107,7 +107,7 @@ class Progress:
     def read(
         self, model: nn.Module, best: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
     ) -> tuple[list[Epoch], float, dict[str, Tensor]]:
-        """Put everything back in place; (the epochs so far, the seconds they took, what more)."""
+        """Restore the state; returns the epochs so far, their seconds and the extra tensors."""
         if not (self.resume and self.path.exists()):
             return [], 0.0, {}
         try:
@@ -120,8 +120,8 @@ class Progress:
             raise UserError(f"{self.path} is damaged: remove it to train from the start") from error
         if description.get("format") != FORMAT or written_for != self.key:
             raise UserError(
-                f"{self.path} is of another training, by its data or settings: remove it, or "
-                "choose another --out"
+                f"{self.path} belongs to another training run, with other data or settings: remove "
+                "it, or save this run elsewhere"
             )
         _restore(model.state_dict(), under("model.", tensors))
         _restore(best, under("best.", tensors))
@@ -137,7 +137,7 @@ class Progress:
         return history, seconds, under("more.", tensors)
 
     def remove(self) -> None:
-        """The training is over, and kept elsewhere."""
+        """Delete the file: the finished run is saved elsewhere."""
         if self.writes:
             self.path.unlink(missing_ok=True)
 
@@ -148,7 +148,7 @@ def best_of(history: list[Epoch]) -> Epoch | None:
 
 
 def monitored(epoch: Epoch, monitor: str) -> float:
-    """What is to become small."""
+    """The monitored number; smaller is better."""
     match monitor:
         case "loss-and-errors":
             return epoch.val_loss + 1 - epoch.val_f1
@@ -164,7 +164,7 @@ def _device(model: nn.Module) -> torch.device:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those whose name starts with the prefix, by the rest of their name."""
+    """The tensors whose names start with the prefix, without the prefix."""
     return {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
 
 

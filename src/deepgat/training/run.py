@@ -1,4 +1,4 @@
-"""One run: a recipe applied to a dataset with one seed, and everything that came of it."""
+"""One run: a recipe applied to a dataset with one seed, and its results."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class ModelCard:
     multi_label: bool
     edge_features: int = 0
     class_names: list[str] = field(default_factory=list)
-    """What the classes of a user's own graph are called."""
+    """Names of the classes of a user's own graph."""
     feature_names: list[str] = field(default_factory=list)
-    """What its features are called."""
+    """Names of the features of a user's own graph."""
     reading: dict[str, Any] = field(default_factory=dict)
-    """The options that it was read with."""
+    """The options that the graph was read with."""
     edge_weights: bool = False
-    """Whether its edges have weights."""
+    """Whether the edges have weights."""
     feature_plan: list[dict[str, Any]] = field(default_factory=list)
-    """How its features were made from columns."""
+    """How the features were made from columns."""
 
     @staticmethod
     def of(dataset: NodeDataset | PartDataset, recipe: Recipe) -> ModelCard:
@@ -90,7 +90,7 @@ class ModelCard:
         return {**self.reading, "plan": FeaturePlan.of(self.feature_plan)}
 
     def digest(self) -> str:
-        """A fingerprint of all of it."""
+        """A fingerprint of the whole card."""
         return hashlib.sha256(to_json(self.to_dict()).encode()).hexdigest()
 
     def build(self) -> Network:

@@ -31,7 +31,7 @@ WARM_UP = 5
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched: everything that matters but the depth, unless a range of it is given."""
+    """What is searched: all important settings but the depth, unless a range of it is given."""
 
     plan: Recipe
     """Where the search starts; its settings are the first trial."""
@@ -40,7 +40,7 @@ class Search:
     """The least and the most layers, where the depth is to be chosen too."""
 
     def describe(self, dataset: NodeDataset) -> str:
-        """All that must be the same for a search to go on: one line of JSON."""
+        """Everything that must be the same to resume a search: one line of JSON."""
         told = {
             "dataset": dataset.name,
             "split": dataset.split,
@@ -201,7 +201,7 @@ SEARCHED = (
 
 
 def _names(what: Search) -> list[str]:
-    """What is chosen: of the training, and of the system's settings."""
+    """Names of the searched settings, of the training and of the system."""
     names = ["lr", "weight_decay"]
     if what.plan.training.weight_decay_conv is not None:
         names.append("weight_decay_conv")
@@ -262,14 +262,14 @@ def _found(study: Any, what: Search) -> Found:
     done = [trial for trial in study.trials if trial.state.is_finished()]
     complete = [trial for trial in done if trial.state.name == "COMPLETE"]
     if not complete:
-        raise UserError("no trial came to its end: allow more --trials")
+        raise UserError("no trial finished: allow more trials")
     best = max(complete, key=lambda trial: (trial.value, -trial.number))
     plan = _changed(what.plan, best.params)
     return Found(plan, best.value, best.number, [_trial(t) for t in done], dict(best.params))
 
 
 def as_config(found: Found, dataset: NodeDataset) -> str:
-    """The best settings as a file for ``deepgat train --config``; nothing in it is left open."""
+    """The best settings as a complete file for ``deepgat train --config``."""
     own = {
         key: value
         for key, value in found.recipe.training.to_dict().items()

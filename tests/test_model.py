@@ -22,11 +22,11 @@ def data():
 
 @pytest.fixture(scope="module")
 def model(data):
-    return deepgat.fit(data, "deepgat", layers=3, training=QUICK)
+    return deepgat.fit(data, "deepgat", num_layers=3, training=QUICK)
 
 
 def test_fit_gives_the_numbers_of_a_run(data, model):
-    run = train_once(data, recipe("paper", layers=3, training=QUICK))
+    run = train_once(data, recipe("deepgat", preset="paper", num_layers=3, training=QUICK))
     assert model.scores == run.evaluation.micro_f1
     found = model.predict(data)
     torch.testing.assert_close(found.probabilities, run.evaluation.logits[0].softmax(1))
@@ -170,7 +170,7 @@ def test_layers_that_no_node_asks_for_are_not_computed(data, model):
 def test_edges_need_weights_where_the_training_had_some(data):
     weighted = data.graph.clone()
     weighted.edge_weight = torch.rand(weighted.num_edges) + 0.5
-    found = deepgat.fit(replace(data, graphs=(weighted,)), layers=2, training=QUICK)
+    found = deepgat.fit(replace(data, graphs=(weighted,)), num_layers=2, training=QUICK)
     assert found.card.edge_weights
     with pytest.raises(UserError, match="trained with weights of the edges"):
         found.predict(data)
@@ -180,11 +180,11 @@ def test_edges_need_weights_where_the_training_had_some(data):
 def test_nothing_named_is_deep_without_self_training_where_the_data_does_not_suit_it():
     """One graph of classes has it; several graphs of labels are trained without, unless asked."""
     quick = {"epochs": 2, "device": "cpu"}
-    one = deepgat.fit(tiny_dataset(), hidden=4, training=quick)
-    assert one.card.settings.layers == 16
+    one = deepgat.fit(tiny_dataset(), hidden_channels=4, training=quick)
+    assert one.card.settings.num_layers == 16
     assert one.card.training.self_training == 1
-    several = deepgat.fit(tiny_labels(), hidden=4, training=quick)
-    assert several.card.settings.layers == 16
+    several = deepgat.fit(tiny_labels(), hidden_channels=4, training=quick)
+    assert several.card.settings.num_layers == 16
     assert several.card.training.self_training == 0
     with pytest.raises(UserError, match="self_training takes one graph"):
-        deepgat.fit(tiny_labels(), hidden=4, training={**quick, "self_training": 1.0})
+        deepgat.fit(tiny_labels(), hidden_channels=4, training={**quick, "self_training": 1.0})

@@ -1,4 +1,4 @@
-"""A training that goes on from where it was kept ends as if nothing had happened."""
+"""A resumed training run ends as if it had never been interrupted."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,39 +7,25 @@ import pytest
 import torch
 
 from deepgat.errors import UserError
-from deepgat.nn import AttentionStack, build_model
+from deepgat.models import Network, build_network
 from deepgat.training.loop import FitResult, fit
 from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.resume import Epoch, Progress
 from deepgat.training.run import train_once
 from tiny import tiny_dataset, tiny_labels
 
+SMALL = {"num_layers": 2, "hidden_channels": 4}
 PLANS = {
-    "authors": recipe("authors", layers=2, hidden=4, heads=2),
-    "batch": recipe("authors", layers=2, hidden=4, heads=2, norm="batch"),
-    "deep": recipe("deep", layers=3, hidden=8),
-    "taught": recipe(
+    "authors": recipe("deepgat", preset="authors", **SMALL, heads=2),
+    "batch": recipe("deepgat", preset="authors", **SMALL, heads=2, norm="batch"),
+    "deep": recipe("deep", num_layers=3, hidden_channels=8),
+    "second-stage": recipe(
         "deep",
-        layers=3,
-        hidden=8,
-        training={"self_training": 1.0, "confidence": 0.4, "self_training_from": 1},
+        num_layers=3,
+        hidden_channels=8,
+        training={"self_training": 1.0, "ema": 0.9, "patience": 2, "lr": 0.2},
     ),
-    "taught-later": recipe(
-        "deep",
-        layers=3,
-        hidden=8,
-        training={
-            "self_training": 1.0,
-            "confidence": 0.4,
-            "self_training_from": 0,
-            "target_temperature": 0.5,
-            "average_weights": 0.9,
-            "calibrated_targets": True,
-            "patience": 2,
-            "lr": 0.2,
-        },
-    ),
-    "dropedge": recipe("dropedge", layers=2, hidden=8),
+    "dropedge": recipe("dropedge", num_layers=2, hidden_channels=8),
 }
 
 
@@ -49,11 +35,11 @@ class KilledError(Exception):
 
 def train(
     plan: Recipe, path: Path, every: int = 3, resume: bool = False, until: int | None = None, **more
-) -> tuple[FitResult, AttentionStack]:
+) -> tuple[FitResult, Network]:
     """Twelve epochs, unless told otherwise; killed after ``until`` of them."""
     data = tiny_dataset()
     torch.manual_seed(0)
-    model = build_model(plan.model, data.num_features, data.num_classes)
+    model = build_network(plan.system, plan.settings, data.num_features, data.num_classes)
     settings = replace(plan.training, **{"epochs": 12, "device": "cpu", **more})
 
     def on_epoch(epoch: Epoch) -> None:
@@ -82,16 +68,16 @@ def test_the_weights_are_the_same_to_the_bit(tmp_path, name, until):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("until", [30, -4, -1])
-def test_a_second_stage_that_keeps_its_own_best_goes_on_where_it_was(tmp_path, until):
+def test_a_second_stage_goes_on_where_it_was(tmp_path, until):
     """Killed while its targets grow, and so many epochs before its end."""
-    more = {"epochs": 80, "patience": 8, "lr": 0.2, "own_best": True}
-    whole, expected = train(PLANS["taught-later"], tmp_path / "whole", **more)
+    more = {"epochs": 80, "patience": 8, "lr": 0.2}
+    whole, expected = train(PLANS["second-stage"], tmp_path / "whole", **more)
     began = next(e.number for e in whole.history if e.number > e.best_number + 8)
     assert began < 25 < whole.best.number - 30, "not its own best: nothing is tested"
     stop = until if until > 0 else len(whole.history) + until
     with pytest.raises(KilledError):
-        train(PLANS["taught-later"], tmp_path / "kept", until=stop, **more)
-    again, model = train(PLANS["taught-later"], tmp_path / "kept", resume=True, **more)
+        train(PLANS["second-stage"], tmp_path / "kept", until=stop, **more)
+    again, model = train(PLANS["second-stage"], tmp_path / "kept", resume=True, **more)
     assert (again.history, again.best) == (whole.history, whole.best)
     for key, weight in expected.state_dict().items():
         assert torch.equal(weight, model.state_dict()[key]), key
@@ -123,8 +109,8 @@ def test_files_of_others_and_damaged_ones_are_refused(tmp_path):
     train(PLANS["deep"], path)
     data, plan = tiny_dataset(), PLANS["deep"]
     torch.manual_seed(0)
-    model = build_model(plan.model, data.num_features, data.num_classes)
-    with pytest.raises(UserError, match="of another training"):
+    model = build_network(plan.system, plan.settings, data.num_features, data.num_classes)
+    with pytest.raises(UserError, match="belongs to another training run"):
         fit(model, data, plan.training, progress=Progress(path, 3, key="other", resume=True))
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(UserError, match="is damaged"):
@@ -135,11 +121,14 @@ def test_files_of_others_and_damaged_ones_are_refused(tmp_path):
 
 def test_a_run_knows_its_own_file(tmp_path):
     """The key is the run's card: another seed or another setting does not take it for its own."""
-    data, plan = tiny_labels(), recipe("authors", layers=1, hidden=4, heads=2, label_hops=0)
+    data, plan = (
+        tiny_labels(),
+        recipe("deepgat", preset="authors", num_layers=1, hidden_channels=4, heads=2, label_hops=0),
+    )
     plan = plan._replace(training=replace(plan.training, epochs=4, device="cpu"))
     progress = Progress(tmp_path / "kept", 2, key="", resume=True)
     first = train_once(data, plan, 0, progress=progress)
     again = train_once(data, plan, 0, progress=progress)
     assert first.fitted.history == again.fitted.history
-    with pytest.raises(UserError, match="of another training"):
+    with pytest.raises(UserError, match="belongs to another training run"):
         train_once(data, plan, 1, progress=progress)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from deepgat.nn import build_model
+from deepgat.models import Deep
 from deepgat.training.ema import AveragedWeights
 from deepgat.training.loop import TrainSettings, evaluate, fit
-from deepgat.training.recipes import recipe
 from tiny import tiny_dataset
 
 
@@ -48,8 +47,8 @@ def test_an_error_inside_leaves_the_own_weights():
 def test_training_ends_with_the_averaged_weights_of_its_best_epoch():
     data = tiny_dataset()
     torch.manual_seed(0)
-    model = build_model(recipe("deep", layers=2, hidden=4).model, data.num_features, 3)
-    settings = TrainSettings(epochs=30, average_weights=0.9, device="cpu")
+    model = Deep(data.num_features, 4, 2, data.num_classes)
+    settings = TrainSettings(epochs=30, ema=0.9, device="cpu")
     result = fit(model, data, settings)
     assert evaluate(model, data, "cpu").loss["val"] == pytest.approx(result.best.val_loss, abs=1e-6)
 
@@ -60,8 +59,7 @@ def test_the_steps_are_those_without_it():
     found = []
     for decay in (0.0, 0.9):
         torch.manual_seed(0)
-        plan = recipe("deep", layers=2, hidden=4, dropout=0.0)
-        model = build_model(plan.model, data.num_features, data.num_classes)
-        settings = TrainSettings(epochs=20, average_weights=decay, device="cpu")
+        model = Deep(data.num_features, 4, 2, data.num_classes, dropout=0.0)
+        settings = TrainSettings(epochs=20, ema=decay, device="cpu")
         found.append([epoch.loss for epoch in fit(model, data, settings).history])
     assert found[0] == found[1]

@@ -11,26 +11,29 @@ from deepgat.cli import app
 from deepgat.errors import UserError
 from deepgat.model import Model
 from deepgat.model_folder import load_run, save_run
-from deepgat.nn import model_settings
+from deepgat.models import find_system
 from deepgat.ops import Neighbors, SparseMatrix, use_backend
 from deepgat.training.loop import GraphInputs, TrainSettings, evaluate, fit, prepare
 from deepgat.training.minibatch import ClusterSampler, NeighborSampler, SampledInputs, in_chunks
-from deepgat.training.recipes import Recipe
+from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.resume import Progress
 from deepgat.training.run import ModelCard, train_once
 from tiny import tiny_dataset, tiny_labels
 
 CPU = torch.device("cpu")
-CLUSTERS = {"batches": "clusters", "clusters": 6, "batch_clusters": 2, "most_nodes": 25}
-NEIGHBOURS = {"batches": "neighbours", "batch_seeds": 4, "fan_out": "3,2", "most_nodes": 25}
+CLUSTERS = {"batches": "clusters", "clusters": 6, "batch_size": 2, "most_nodes": 25}
+NEIGHBOURS = {"batches": "neighbours", "batch_size": 4, "fan_out": "3,2", "most_nodes": 25}
 KINDS = {"clusters": CLUSTERS, "neighbours": NEIGHBOURS}
 both = pytest.mark.parametrize("kind", list(KINDS))
 
 
 def plan(model="deepgat", preset="authors", **training) -> Recipe:
-    settings = model_settings(model, preset, hidden=4, heads=2, dropout=0.3, layers=2)
+    small = {"hidden_channels": 4, "heads": 2, "dropout": 0.3, "num_layers": 2}
+    known = find_system(model).config.kinds()
+    small = {name: value for name, value in small.items() if name in known}
+    settings = recipe(model, preset=preset, **small).settings
     usual = {"lr": 0.02, "epochs": 6, "device": "cpu"}
-    return Recipe(settings, TrainSettings(**usual | training))
+    return Recipe(model, settings, TrainSettings(**usual | training))
 
 
 def sampled(data, kind, **changes) -> tuple[SampledInputs, list[GraphInputs]]:
@@ -88,7 +91,7 @@ def test_what_the_model_is_given_are_the_rows_of_the_batch():
 
 
 def test_all_clusters_together_are_the_whole_graph():
-    inputs, (graph,) = sampled(tiny_dataset(), "clusters", batch_clusters=6)
+    inputs, (graph,) = sampled(tiny_dataset(), "clusters", batch_size=6)
     (batch,) = inputs.training()
     assert torch.equal(batch.x, graph.x)
     for name in ("ptr", "source", "target", "by_source"):
@@ -108,7 +111,7 @@ def test_with_all_neighbours_the_seeds_have_the_outputs_of_the_whole_graph():
         batch = sampler.batch(start)
         sizes.add(batch.nodes.numel())
         z = graph.label_features[batch.nodes]
-        logits = model(graph.x[batch.nodes], batch.neighbors, z)
+        logits = model(graph.x[batch.nodes], batch.neighbors, label_features=z)
         torch.testing.assert_close(logits[batch.seeds], whole[start])
     assert min(sizes) < 60
 
@@ -141,7 +144,7 @@ def test_a_deep_network_does_not_bring_along_more_than_the_limit():
 @both
 @pytest.mark.parametrize(
     ("model", "preset"),
-    [("deepgat", "authors"), ("deepgat", "deep"), ("gcn", "dropedge"), ("oracle", "paper")],
+    [("deepgat", "authors"), ("deep", None), ("dropedge", None), ("oracle", "paper")],
 )
 def test_the_same_seed_gives_the_same_bits_with_any_backend_of_the_sampler(kind, model, preset):
     data = tiny_dataset()
@@ -184,7 +187,7 @@ def test_scores_are_those_of_the_whole_graph(kind):
 def test_several_graphs_of_several_labels(kind):
     data = tiny_labels()
     made = plan(**KINDS[kind])
-    made = made._replace(model=made.model.with_changes({"label_hops": 0}))
+    made = made._replace(settings=replace(made.settings, label_hops=0))
     run = train_once(data, made)
     whole = evaluate(run.model, data, "cpu")
     assert [len(x) for x in run.evaluation.logits] == [12, 13, 14, 15]
@@ -223,25 +226,29 @@ def test_settings_survive_saving(tmp_path):
     assert card == run.card
     saved = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert saved["training"]["fan_out"] == "3,2"
-    plain = train_once(data, plan())
-    assert "fan_out" not in plain.record()["training"]
 
 
 def test_one_chunk_or_many_score_the_same():
     data = tiny_dataset()
     model = ModelCard.of(data, plan()).build().eval()
     (graph,) = prepare(model, data, CPU)
-    one, many = (in_chunks(model, graph, most, CPU).run(model).logits for most in (60, 7))
+    one, many = (in_chunks(graph, most, CPU).run(model).logits for most in (60, 7))
     torch.testing.assert_close(one, many)
 
 
 # --------------------------------------------------------------------------------------- mistakes
 
 
+def test_the_default_size_of_a_batch():
+    assert TrainSettings(batches="clusters").per_batch == 4
+    assert TrainSettings(batches="neighbours").per_batch == 512
+    assert TrainSettings(batches="neighbours", batch_size=9).per_batch == 9
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"batches": "cluster"}, "unknown kind of batches 'cluster': did you mean 'clusters'"),
+        ({"batches": "cluster"}, "unknown batches 'cluster': did you mean 'clusters'"),
         ({"clusters": 0}, "clusters is 0: expected 1 or more"),
         ({"most_nodes": -1}, "most_nodes is -1: expected 1 or more"),
         ({"fan_out": "0"}, "fan_out is '0': expected a number of neighbours above 0"),
@@ -265,11 +272,11 @@ def command(*words):
 
 
 def test_the_command():
-    given = ["--train", "batches=clusters", "--train", "clusters=8", "--train", "batch-clusters=3"]
+    given = ["--train", "batches=clusters", "--train", "clusters=8", "--train", "batch-size=3"]
     done = command(*given)
     assert done.exit_code == 0, done.output
     training = json.loads(done.output)["training"]
-    assert [training[key] for key in ("batches", "clusters", "batch_clusters")] == [
+    assert [training[key] for key in ("batches", "clusters", "batch_size")] == [
         "clusters",
         8,
         3,
@@ -296,10 +303,10 @@ def test_a_last_seed_alone_joins_the_batch_before():
     assert sorted(len(start) for start in sampler.draw()) == [4, 5]
     batch = sampler.batch(sampler.draw()[-1])
     assert batch.nodes.numel() <= sampler.most_nodes
-    made = plan(**NEIGHBOURS | {"batch_seeds": 1})
-    normed = replace(made.model, norm="batch")
-    with pytest.raises(UserError, match="batch_seeds is 1, and a batch norm"):
-        train_once(tiny_dataset(), Recipe(normed, made.training))
+    made = plan(**NEIGHBOURS | {"batch_size": 1})
+    normed = replace(made.settings, norm="batch")
+    with pytest.raises(UserError, match="batch_size is 1, and a batch norm"):
+        train_once(tiny_dataset(), made._replace(settings=normed))
 
 
 def test_weights_of_training_nodes_are_refused_rather_than_dropped():
@@ -311,7 +318,7 @@ def test_weights_of_training_nodes_are_refused_rather_than_dropped():
 
 def test_a_divergence_claims_nothing_about_layers_that_were_not_kept():
     with pytest.raises(UserError, match=r"the validation loss became \S+ at epoch \d+;"):
-        train_once(tiny_dataset(), plan(lr=1e25, **CLUSTERS | {"batch_clusters": 6}))
+        train_once(tiny_dataset(), plan(lr=1e25, **CLUSTERS | {"batch_size": 6}))
 
 
 @both

@@ -7,12 +7,12 @@ import pytest
 from deepgat.data import list_datasets, load_graph, parse_split
 from deepgat.data.catalogue.entries import find_entry
 from deepgat.errors import UserError
-from deepgat.nn import SYSTEMS
-from deepgat.nn.presets import PRESETS, resolve
-from deepgat.nn.settings import SCORES
-from deepgat.nn.systems import LABEL_PROPAGATION
+from deepgat.models import SYSTEMS
+from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.training.config_file import read_config, shipped
+from deepgat.training.recipes import Recipe
 from deepgat.training.run import train_once
+from deepgat.training.settings import TrainSettings
 from tiny import tiny_dataset
 
 NAMES = list(shipped())
@@ -25,8 +25,8 @@ def test_every_shipped_setting_trains(name):
     config = read_config(name)
     recipe = config.recipe()
     few = replace(recipe.training, epochs=2, device="cpu")
-    model = replace(recipe.model, layers=min(recipe.model.layers, 5))
-    run = train_once(tiny_dataset(), recipe._replace(model=model, training=few))
+    settings = replace(recipe.settings, num_layers=min(recipe.settings.num_layers, 5))
+    run = train_once(tiny_dataset(), recipe._replace(settings=settings, training=few))
     assert 0 <= run.evaluation.micro_f1["test"] <= 1
 
 
@@ -52,13 +52,9 @@ def test_the_datasets_of_the_shipped_settings_load_with_their_splits(name):
         assert any(graph[part].any() for graph in data.graphs), part
 
 
-def test_every_system_is_listed_once_and_has_a_shipped_setting():
-    names = [system.name for system in SYSTEMS]
-    assert len(names) == len(set(names))
-    assert set(names) == {*SCORES, *PRESETS, LABEL_PROPAGATION} - {"paper", "authors", "standard"}
-    assert {read_config(name).system for name in NAMES} == set(names)
-    for name in names:
-        assert name == LABEL_PROPAGATION or resolve(name)[0] in SCORES
+def test_every_system_has_a_shipped_setting():
+    assert all(system.name == name for name, system in SYSTEMS.items())
+    assert {read_config(name).system for name in NAMES} == set(SYSTEMS)
 
 
 def test_gcnii_is_shipped_as_published():
@@ -69,35 +65,60 @@ def test_gcnii_is_shipped_as_published():
         "gcnii-pubmed": (16, 256, 0.4, 0.5, 5e-4, 5e-4),
     }
     for name, expected in published.items():
-        model, training = read_config(name).recipe()
-        found = (model.layers, model.hidden * model.heads, model.identity_map, model.dropout)
+        system, settings, training = read_config(name).recipe()
+        assert system == "gcnii"
+        found = (settings.num_layers, settings.hidden_channels, settings.theta, settings.dropout)
         assert (*found, training.weight_decay_conv, training.weight_decay) == expected
-        assert model.initial_residual == 0.1
+        assert settings.alpha == 0.1
         assert (training.lr, training.patience, training.epochs) == (0.01, 100, 1500)
 
 
-def test_a_file_says_what_the_preset_does_not(tmp_path):
+def test_a_file_says_what_the_recipe_does_not(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(
-        'preset = "g2"\n[data]\ndataset = "digits"\n'
-        '[model]\nmodel = "gat"\nlayers = 3\n[training]\nlr = 0.5\nseed = 4\n'
+        'system = "g2"\n[data]\ndataset = "digits"\n'
+        '[settings]\nconv = "gat"\nnum_layers = 3\n[training]\nlr = 0.5\nseed = 4\n'
     )
     config = read_config(path)
-    model, training = config.recipe()
-    assert (config.dataset, config.split, config.preset) == ("digits", None, "g2")
-    assert (model.model, model.score, model.layers, model.gate_power) == ("gat", "ad", 3, 2.5)
+    system, settings, training = config.recipe()
+    assert (config.dataset, config.split, config.preset) == ("digits", None, None)
+    assert (system, settings.conv, settings.num_layers, settings.power) == ("g2", "gat", 3, 2.5)
     assert (training.lr, training.seed, training.weight_decay) == (0.5, 4, 0.01)
+
+
+def test_a_file_names_a_preset_of_its_system(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('system = "deepgat"\npreset = "authors"\n[data]\ndataset = "physics"\n')
+    _, settings, training = read_config(path).recipe()
+    assert (settings.hidden_channels, settings.delta, training.lr) == (16, 0.6, 0.05)
+
+
+def test_without_a_recipe_everything_else_has_its_default(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'system = "deep"\npreset = "none"\n[data]\ndataset = "cora"\n'
+        "[settings]\ndropout = 0.1\n[training]\nlr = 0.5\n"
+    )
+    config = SYSTEMS["deep"].network.Config(dropout=0.1)
+    assert read_config(path).recipe() == Recipe("deep", config, TrainSettings(lr=0.5))
+
+
+def test_the_default_system_needs_no_name(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('[data]\ndataset = "cora"\n')
+    assert read_config(path).recipe().system == "deep"
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("preset = ", "is not a TOML file"),
+        ("preset = ", "not a TOML text"),
         ("[data]\n", "names no dataset"),
         ("preset = 3\n[data]\ndataset = 'cora'\n", "preset is 3: expected a text"),
         ("[date]\ndataset = 'cora'\n", "did you mean 'data'"),
+        ("system = 'gcni'\n[data]\ndataset = 'cora'\n", "did you mean 'gcnii'"),
         ("data = 'cora'\n", "expected a section, [data]"),
-        ("[data]\nname = 'cora'\n", "choose one of dataset, read, split"),
+        ("[data]\nname = 'cora'\n", "choose one of content, dataset, read, split, undirected"),
         ("[data]\ndataset = 7\n", "dataset in [data] is 7: expected a text"),
     ],
 )
@@ -113,9 +134,9 @@ def test_a_wrong_file_is_told_with_its_name(tmp_path, text, sentence):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[data]\ndataset = 'cora'\n[model]\nlayer = 2\n", "did you mean 'layers'"),
+        ("[data]\ndataset = 'cora'\n[settings]\nlayers = 2\n", "did you mean 'num_layers'"),
         ("[data]\ndataset = 'cora'\n[training]\nrate = 2\n", "unknown training setting 'rate'"),
-        ("preset = 'gcni'\n[data]\ndataset = 'cora'\n", "did you mean 'gcnii'"),
+        ("system = 'gat'\npreset = 'author'\n[data]\ndataset = 'cora'\n", "did you mean 'authors'"),
         ("[data]\ndataset = 'cora'\n[training]\nlr = 'fast'\n", "lr is 'fast'"),
     ],
 )

@@ -34,7 +34,8 @@ FILES = {"model.safetensors", "model.json", "metrics.json", "predictions.csv"}
 
 def plan(**choices) -> Recipe:
     training = {"epochs": 3, "device": "cpu"}
-    return recipe("authors", hidden=4, heads=2, training=training, **choices)
+    small = {"hidden_channels": 4, "heads": 2}
+    return recipe("deepgat", preset="authors", training=training, **small, **choices)
 
 
 @pytest.fixture(scope="module")
@@ -85,29 +86,32 @@ def test_a_loaded_model_is_the_saved_one(folder, run, data):
 
 @pytest.mark.parametrize("name", ["g2", "gcnii", "deep", "dagnn", "jk"])
 def test_other_systems_come_back(tmp_path, data, name):
-    """Shared weights are saved once, gates and readouts with the rest."""
-    made = recipe(model=name, layers=3, training={"epochs": 2, "device": "cpu"})
+    """Gates, encoders and readouts are saved with the rest."""
+    made = recipe(name, num_layers=3, training={"epochs": 2, "device": "cpu"})
     trained = train_once(data, made, 0)
     model, card = load_run(save_run(tmp_path / "model", trained, data))
     assert card == trained.card
     assert torch.equal(evaluate(model, data, "cpu").logits[0], trained.evaluation.logits[0])
 
 
-def test_a_model_saved_before_a_setting_existed_loads_with_its_default(folder, run, data):
-    """What was saved knows nothing of encoders, gates or a second weight decay."""
+def test_a_folder_of_format_1_is_refused_in_a_sentence(folder):
+    """As deepgat 0.1 wrote it: the system was among the settings, under the name of its layers."""
     description = json.loads((folder / "model.json").read_text())
-    for name in ("encoder", "readout", "gate_power", "input_dropout", "temperature", "loss"):
-        del description["settings"][name]
-    del description["training"]["weight_decay_conv"]
+    del description["system"]
+    description["format"] = 1
+    description["settings"] = {"model": "deepgat", "layers": 2, "hidden": 4, "heads": 2}
     (folder / "model.json").write_text(json.dumps(description))
-    model, card = load_run(folder)
-    assert card == run.card
-    assert torch.equal(evaluate(model, data, "cpu").logits[0], run.evaluation.logits[0])
+    with pytest.raises(UserError) as caught:
+        load_run(folder)
+    assert str(caught.value) == (
+        f"{folder} has model format 1 but this deepgat reads format 2: train the model again with "
+        "this version"
+    )
 
 
 def test_a_model_with_buffers_comes_back(tmp_path, data):
     """Batch normalisation keeps running means, which are no parameters."""
-    run = train_once(data, plan(norm="batch", update="linear-skip"))
+    run = train_once(data, plan(norm="batch", residual="linear"))
     model, _ = load_run(save_run(tmp_path / "model", run, data))
     assert torch.equal(evaluate(model, data, "cpu").logits[0], run.evaluation.logits[0])
 
@@ -121,7 +125,7 @@ def test_loading_leaves_the_random_numbers_of_the_caller_alone(folder):
 @pytest.mark.slow
 def test_another_process_gets_the_same_bits(tmp_path):
     data = load_graph("csbm")
-    run = train_once(data, recipe("paper", training={"epochs": 2, "device": "cpu"}))
+    run = train_once(data, recipe("deepgat", training={"epochs": 2, "device": "cpu"}))
     folder = save_run(tmp_path / "model", run, data)
     code = (
         "import sys, deepgat\n"
@@ -144,7 +148,8 @@ def test_the_record_says_what_was_run_and_what_came_out(folder, run):
     assert record["loss"] == run.evaluation.loss
     assert record["seed"] == 4
     assert record["training"]["seed"] == 4
-    assert record["model"]["heads"] == 2
+    assert record["system"] == "deepgat"
+    assert record["settings"]["heads"] == 2
     assert record["best_epoch"] == run.fitted.best.number
     assert record["curve"]["val_loss"] == [epoch.val_loss for epoch in run.fitted.history]
     assert "torch" in record["versions"]
@@ -261,17 +266,22 @@ DAMAGE = {
     "no text": ("model.json", lambda p: p.write_bytes(b"\xff\xfe{"), "no readable model.json"),
     "newer": (
         "model.json",
-        lambda p: change_json(p, format=2),
-        "has model format 2 but this deepgat reads format 1: upgrade deepgat",
+        lambda p: change_json(p, format=3),
+        "has model format 3 but this deepgat reads format 2: upgrade deepgat",
+    ),
+    "older": (
+        "model.json",
+        lambda p: change_json(p, format=1),
+        "has model format 1 but this deepgat reads format 2: train the model again",
     ),
     "no classes": ("model.json", without("num_classes"), "misnames a setting.*num_classes"),
     "no digest": ("model.json", without("weights_sha256"), "weights_sha256"),
     "no settings": ("model.json", without("settings"), "settings"),
     "null settings": ("model.json", lambda p: change_json(p, settings=None), "misnames"),
     "extra setting": ("model.json", setting("settings", depth=3), "depth"),
-    "wrong model": ("model.json", setting("settings", model="mlp"), "unknown model 'mlp'"),
-    "wrong type": ("model.json", setting("settings", layers="two"), "layers is 'two'"),
-    "other layers": ("model.json", setting("settings", layers=5), "does not fit the settings"),
+    "wrong model": ("model.json", lambda p: change_json(p, system="mpl"), "unknown model 'mpl'"),
+    "wrong type": ("model.json", setting("settings", num_layers="two"), "num_layers is 'two'"),
+    "other layers": ("model.json", setting("settings", num_layers=5), "does not fit the settings"),
     "other heads": ("model.json", setting("settings", heads=3), "does not fit the settings"),
     "wrong rate": ("model.json", setting("training", lr="fast"), "misnames"),
     "wrong seed": ("model.json", setting("training", seed="x"), "seed is 'x'"),
@@ -421,7 +431,7 @@ def test_a_finished_run_of_the_same_settings_is_found(folder, run, data):
 
 def test_a_run_of_other_settings_or_data_is_not(folder, data):
     assert saved_record(folder, card_of(data, seed=5)) is None
-    assert saved_record(folder, card_of(data, layers=3)) is None
+    assert saved_record(folder, card_of(data, num_layers=3)) is None
     assert saved_record(folder, card_of(replace(data, split="random:1:5/5"))) is None
 
 
