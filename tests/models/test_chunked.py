@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from deepgat.nn.layerwise import Chunks
 
 from deepgat.nn import build_model
-from deepgat.nn.layerwise import Chunks
 from deepgat.ops import use_backend
 from deepgat.training.loop import prepare
 from deepgat.training.recipes import recipe
