@@ -7,8 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deepgat.data import csbm_graph, label_features, label_propagation, propagate_labels
+from deepgat.data import csbm_graph, label_features, propagate_labels
 from deepgat.errors import UserError
+from deepgat.models import LabelPropagation
 
 
 def dense_power(edge_index: Tensor, Y: Tensor, k: int) -> Tensor:
@@ -134,7 +135,7 @@ def test_classifier_scores(hops: int) -> None:
     edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     y = torch.tensor([0, 1, 1, 0, 1])
     train = torch.tensor([True, False, True, False, True])
-    scores = label_propagation(edge_index, y, train, 2, hops)
+    scores = LabelPropagation(hops, 2)(edge_index, y, train)
     expected = dense_power(edge_index, one_hot(y, train, 2), hops)
     torch.testing.assert_close(scores[1], expected[1], rtol=0, atol=1e-12)
     torch.testing.assert_close(scores[3], torch.tensor([1 / 3, 2 / 3]).double())
@@ -145,23 +146,23 @@ def test_classifier_scores(hops: int) -> None:
 def test_classifier_never_sees_the_own_label() -> None:
     edge_index, y, train = hub_graph(directed=False)
     edge_index = edge_index[:, (edge_index > 9).all(dim=0)]  # leaves isolated training nodes
-    scores = label_propagation(edge_index, y, train, 4, 2)
+    scores = LabelPropagation(2, 4)(edge_index, y, train)
     for v in train.nonzero().view(-1).tolist():
         changed = y.clone()
         changed[v] = (y[v] + 1) % 4
-        assert torch.equal(scores[v], label_propagation(edge_index, changed, train, 4, 2)[v])
+        assert torch.equal(scores[v], LabelPropagation(2, 4)(edge_index, changed, train)[v])
 
 
 def test_a_lone_training_node_scores_all_classes_alike() -> None:
     no_edges = torch.zeros(2, 0, dtype=torch.long)
-    scores = label_propagation(no_edges, torch.tensor([2]), torch.tensor([True]), 4, 1)
+    scores = LabelPropagation(1, 4)(no_edges, torch.tensor([2]), torch.tensor([True]))
     assert torch.equal(scores, torch.full((1, 4), 0.25, dtype=torch.float64))
 
 
 def test_classifier_beats_chance_on_a_homophilous_graph() -> None:
     graph = csbm_graph(600, 3, 2, homophily=0.9, seed=0)
     train = torch.arange(600) % 5 == 0
-    scores = label_propagation(graph.edge_index, graph.y, train, 3, 2)
+    scores = LabelPropagation(2, 3)(graph.edge_index, graph.y, train)
     accuracy = (scores.argmax(dim=1) == graph.y)[~train].double().mean()
     assert accuracy > 0.8
 
@@ -173,14 +174,14 @@ def test_mistakes_are_told() -> None:
         propagate_labels(edge_index, Y, 120, 3, "zeros")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="at least one hop, not 0"):
         propagate_labels(edge_index, Y, 120, 0)
-    with pytest.raises(UserError, match="at least one hop, not 0"):
-        label_propagation(edge_index, y, train, 4, 0)
+    with pytest.raises(UserError, match="num_layers is 0: expected 1 or more"):
+        LabelPropagation(0, 4)
     with pytest.raises(UserError, match="at least one labelled training node"):
-        label_propagation(edge_index, y, torch.zeros(120, dtype=torch.bool), 4, 1)
+        LabelPropagation(1, 4)(edge_index, y, torch.zeros(120, dtype=torch.bool))
     with pytest.raises(UserError, match="the class 3, but there are only 2"):
-        label_propagation(edge_index, y, train, 2, 1)
+        LabelPropagation(1, 2)(edge_index, y, train)
     with pytest.raises(UserError, match="one class per node"):
-        label_propagation(edge_index, Y, train, 4, 1)
+        LabelPropagation(1, 4)(edge_index, Y, train)
 
 
 def test_neighborhoods_follow_the_direction_of_edges() -> None:
