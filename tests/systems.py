@@ -42,13 +42,9 @@ def mean_of_others(nbrs: Neighbours) -> Tensor:
     return dense(nbrs, lambda v, u: 0.0 if u == v else 1 / (len(nbrs[v]) - 1))
 
 
-def class_attention(
-    nbrs: Neighbours, q: Tensor, tau: Tensor | float, rows: bool, M: Tensor | None = None
-) -> Tensor:
-    """e_vu = exp(τ Σ_ab q_va M_ab q_ub), M symmetric, I where it is not given; e_vu / d_v, or
-    e_vu / sqrt(d_v d_u); d_v = Σ_u e_vu."""
-    M = torch.eye(q.shape[1], dtype=q.dtype) if M is None else M
-    e = dense(nbrs, lambda v, u: torch.exp(tau * (q[v][:, None] * M * q[u][None, :]).sum()))
+def class_attention(nbrs: Neighbours, q: Tensor, tau: float, rows: bool) -> Tensor:
+    """e_vu = exp(τ Σ_a q_va q_ua); e_vu / d_v, or e_vu / sqrt(d_v d_u); d_v = Σ_u e_vu."""
+    e = dense(nbrs, lambda v, u: torch.exp(tau * (q[v] * q[u]).sum()))
     d = e.sum(1)
     return e / d[:, None] if rows else e / torch.sqrt(d[:, None] * d[None, :])
 
@@ -103,17 +99,17 @@ def gcnii(
     ``depth`` d > 0: of more layers each goes d/L of the way, with the β of layer ⌈l d/L⌉.
     """
     step = depth / layers if 0 < depth < layers else 1.0
-    h0 = h = relu(affine(x, w, "encoder.maps.0"))
+    h0 = h = relu(affine(x, w, "encoder"))
     states = [h0]
     for layer in range(1, layers + 1):
         P = symmetric(nbrs) if attention is None else attention(layer, h)
-        W = w[f"layers.{layer - 1}.update.rules.1.weight"]
+        W = w[f"maps.{layer - 1}.weight"]
         beta = math.log(theta / place(layer, layers, depth) + 1)
         mixed = (1 - alpha) * (P @ h) + alpha * h0
         new = relu(mixed @ ((1 - beta) * torch.eye(W.shape[0], dtype=torch.float64) + beta * W))
         h = (1 - step) * h + step * new
         states.append(h)
-    return affine(h, w, "readout.linear"), states
+    return affine(h, w, "classifier"), states
 
 
 def g2_gate(tau_hat: Tensor, nbrs: Neighbours, p: float, mean: bool) -> Tensor:
@@ -137,32 +133,30 @@ def g2(
     mean: bool,
     conv: Callable[[str, Tensor], Tensor],
     own: bool,
-    shared: bool,
 ) -> tuple[Tensor, list[Tensor]]:
-    """(logits, [h^0 … h^L]); ``conv(prefix, h)`` is the layer inside before σ."""
-    h = relu(affine(x, w, "encoder.maps.0"))
+    """(logits, [h^0 … h^L]); ``conv(name, h)`` is the layer inside before σ."""
+    h = relu(affine(x, w, "encoder"))
     states = [h]
-    for layer in range(layers):
-        prefix = f"layers.{0 if shared else layer}"
-        new = relu(conv(f"{prefix}.inner", h))
-        tau_hat = relu(conv(f"{prefix}.own", h)) if own else new
+    for _ in range(layers):
+        new = relu(conv("conv", h))
+        tau_hat = relu(conv("gate_conv", h)) if own else new
         tau = g2_gate(tau_hat, nbrs, p, mean)
         h = (1 - tau) * h + tau * new
         states.append(h)
-    return affine(h, w, "readout.linear"), states
+    return affine(h, w, "classifier"), states
 
 
 def gcn_conv(nbrs: Neighbours, w: Weights) -> Callable[[str, Tensor], Tensor]:
-    def conv(prefix: str, h: Tensor) -> Tensor:
-        return symmetric(nbrs) @ h @ w[f"{prefix}.conv.weight"].t() + w[f"{prefix}.conv.bias"]
+    def conv(name: str, h: Tensor) -> Tensor:
+        return symmetric(nbrs) @ h @ w[f"{name}.weight"].t() + w[f"{name}.bias"]
 
     return conv
 
 
 def sage_conv(nbrs: Neighbours, w: Weights) -> Callable[[str, Tensor], Tensor]:
-    def conv(prefix: str, h: Tensor) -> Tensor:
-        neighbours = mean_of_others(nbrs) @ h @ w[f"{prefix}.conv.weight"].t()
-        return neighbours + affine(h, w, f"{prefix}.update.linear")
+    def conv(name: str, h: Tensor) -> Tensor:
+        neighbours = mean_of_others(nbrs) @ h @ w[f"{name}.weight"].t()
+        return neighbours + affine(h, w, f"{name}.res")
 
     return conv
 
@@ -170,10 +164,10 @@ def sage_conv(nbrs: Neighbours, w: Weights) -> Callable[[str, Tensor], Tensor]:
 def gat_conv(nbrs: Neighbours, w: Weights) -> Callable[[str, Tensor], Tensor]:
     """One head."""
 
-    def conv(prefix: str, h: Tensor) -> Tensor:
-        Wh = h @ w[f"{prefix}.conv.weight"].t()
-        target, source = (w[f"{prefix}.conv.score.{end}"][0] for end in ("target", "source"))
-        return additive_attention(nbrs, Wh, target, source) @ Wh + w[f"{prefix}.conv.bias"]
+    def conv(name: str, h: Tensor) -> Tensor:
+        Wh = h @ w[f"{name}.weight"].t()
+        target, source = (w[f"{name}.score.{end}"][0] for end in ("target", "source"))
+        return additive_attention(nbrs, Wh, target, source) @ Wh + w[f"{name}.bias"]
 
     return conv
 
@@ -181,17 +175,17 @@ def gat_conv(nbrs: Neighbours, w: Weights) -> Callable[[str, Tensor], Tensor]:
 def deepgat_conv(nbrs: Neighbours, w: Weights) -> Callable[[str, Tensor], Tensor]:
     """One head, no labels."""
 
-    def conv(prefix: str, h: Tensor) -> Tensor:
-        q = softmax_rows(h @ w[f"{prefix}.conv.class_weight"].t())
+    def conv(name: str, h: Tensor) -> Tensor:
+        q = softmax_rows(h @ w[f"{name}.class_weight"].t())
         alpha = class_attention(nbrs, q, 1.0, rows=True)
-        return alpha @ h @ w[f"{prefix}.conv.weight"].t() + w[f"{prefix}.conv.bias"]
+        return alpha @ h @ w[f"{name}.weight"].t() + w[f"{name}.bias"]
 
     return conv
 
 
 def predictor(x: Tensor, w: Weights) -> Tensor:
     """The MLP before the hops: σ(XW + b) W' + b'."""
-    return affine(relu(affine(x, w, "encoder.maps.0")), w, "encoder.maps.1")
+    return affine(relu(affine(x, w, "lin1")), w, "lin2")
 
 
 def appnp(
@@ -213,7 +207,7 @@ def dagnn(x: Tensor, nbrs: Neighbours, w: Weights, hops: int) -> tuple[Tensor, l
         states.append(h)
     total = torch.zeros_like(h)
     for state in states:
-        gate = 1 / (1 + torch.exp(-affine(state, w, "readout.gate")))
+        gate = 1 / (1 + torch.exp(-affine(state, w, "gate")))
         total = total + gate * state
     return total, states
 
@@ -242,22 +236,23 @@ def gcn(
     norm: Callable[[Tensor], Tensor] = lambda h: h,
     residual: bool = False,
     jump: Callable[[list[Tensor]], Tensor] | None = None,
+    name: str = "convs",
 ) -> tuple[Tensor, list[Tensor]]:
     """(logits, [h^1 … h^L]): the plain stack; with ``jump`` every layer is a hidden one."""
     h, states = x, []
     for layer in range(1, layers + 1):
-        out = P @ h @ w[f"layers.{layer - 1}.conv.weight"].t() + w[f"layers.{layer - 1}.conv.bias"]
+        out = affine(P @ h, w, f"{name}.{layer - 1}")
         if layer < layers or jump is not None:
             out = relu(norm(out))
         h = out + h if residual and out.shape == h.shape else out
         states.append(h)
-    return h if jump is None else affine(jump(states), w, "readout.linear"), states
+    return h if jump is None else affine(jump(states), w, "classifier"), states
 
 
 def sage(x: Tensor, nbrs: Neighbours, w: Weights, layers: int) -> tuple[Tensor, list[Tensor]]:
     conv, h, states = sage_conv(nbrs, w), x, []
     for layer in range(layers):
-        out = conv(f"layers.{layer}", h)
+        out = conv(f"convs.{layer}", h)
         h = out if layer == layers - 1 else relu(out)
         states.append(h)
     return h, states

@@ -16,11 +16,12 @@ from deepgat import ops
 from deepgat.cli import main
 from deepgat.data import NodeDataset, load_graph
 from deepgat.model_folder import load_run, save_run
-from deepgat.nn import AttentionStack, DropEdge, build_model, model_settings
+from deepgat.models import SYSTEMS, Network, build_network
+from deepgat.models.config import Config
+from deepgat.models.registry import LABEL_PROPAGATION
+from deepgat.nn import DropEdge
 from deepgat.nn.drop_edge import EdgeSampler, all_edges, no_edges
 from deepgat.nn.norms import PairNorm
-from deepgat.nn.presets import PRESETS as ALL_PRESETS
-from deepgat.nn.settings import SCORES, ModelSettings
 from deepgat.ops import (
     Additive,
     DotProduct,
@@ -34,6 +35,7 @@ from deepgat.training.cuda_graph import Recorded
 from deepgat.training.loop import TrainSettings, evaluate, fit, prepare
 from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.run import ModelCard, train_once
+from networks import PAPER_SCORES, settings_of
 from tiny import tiny_dataset, tiny_labels
 
 from graphs import AWKWARD, random_edges
@@ -41,20 +43,31 @@ from graphs import AWKWARD, random_edges
 pytestmark = pytest.mark.gpu
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
-SYSTEMS = [(model, score) for model, scores in SCORES.items() for score in scores]
+SCORED = [(system, score) for system, scores in PAPER_SCORES.items() for score in scores]
 PRESETS = ("paper", "authors")
+OTHERS = [name for name in SYSTEMS if name not in (*PAPER_SCORES, LABEL_PROPAGATION)]
+TRAINED = [
+    *((system, {}) for system in OTHERS),
+    *(("deepgat", {"preset": preset}) for preset in PRESETS),
+    ("gcnii", {"conv": "deepgat"}),
+    ("g2", {"conv": "deepgat"}),
+]
+SIZES = {"hidden_channels": 4, "heads": 2}
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 CLOSE = {"rtol": 1e-3, "atol": 1e-4}
 H, A, D = 2, 3, 4
 
 
-def same_model(settings: ModelSettings, data: NodeDataset) -> list[AttentionStack]:
+def same_model(system: str, settings: Config, data: NodeDataset) -> list[Network]:
     """One model on the CPU and its copy on the GPU."""
     torch.manual_seed(0)
-    model = build_model(settings, data.num_features, data.num_classes, data.multi_label)
+    model = build_network(
+        system, settings, data.num_features, data.num_classes, multi_label=data.multi_label
+    )
     return [model, copy.deepcopy(model).to(GPU)]
 
 
-def outputs_and_gradients(model: AttentionStack, data: NodeDataset, device: torch.device):
+def outputs_and_gradients(model: Network, data: NodeDataset, device: torch.device):
     """{name: tensor on the CPU} of all that the first graph gives."""
     graph = prepare(model, data, device)[0]
     outputs = graph.run(model, with_attention=True)
@@ -74,8 +87,8 @@ def outputs_and_gradients(model: AttentionStack, data: NodeDataset, device: torc
     return {name: tensor.detach().cpu() for name, tensor in found.items()}
 
 
-def assert_same_on_both(settings: ModelSettings, data: NodeDataset) -> None:
-    model, moved = same_model(settings, data)
+def assert_same_on_both(system: str, settings: Config, data: NodeDataset) -> None:
+    model, moved = same_model(system, settings, data)
     here, there = (
         outputs_and_gradients(model, data, CPU),
         outputs_and_gradients(moved, data, GPU),
@@ -89,21 +102,28 @@ def assert_same_on_both(settings: ModelSettings, data: NodeDataset) -> None:
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize(("model", "score"), SYSTEMS)
-def test_cuda_gives_what_the_cpu_gives(model, score, preset, sparse):
-    settings = model_settings(
-        model, preset, score, layers=3, hidden=4, heads=2, attention_dropout=0.0
-    )
-    assert_same_on_both(settings, tiny_dataset(sparse=sparse))
+@pytest.mark.parametrize(("system", "score"), SCORED)
+def test_cuda_gives_what_the_cpu_gives(system, score, preset, sparse):
+    chosen = {**SIZES, "num_layers": 3, **NO_DROPOUT, "unit_features": False}
+    settings = settings_of(system, preset, score=score, **chosen)
+    assert_same_on_both(system, settings, tiny_dataset(sparse=sparse))
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("system", OTHERS)
+def test_cuda_gives_what_the_cpu_gives_in_every_system(system, sparse):
+    kinds = SYSTEMS[system].config.kinds()
+    off = {"dropout", "attention_dropout", "input_dropout", "output_dropout"} & {*kinds}
+    chosen = {"num_layers": 3, "hidden_channels": 8, **dict.fromkeys(off, 0.0)}
+    assert_same_on_both(system, settings_of(system, **chosen), tiny_dataset(sparse=sparse))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("model", list(SCORES))
-def test_cuda_gives_what_the_cpu_gives_for_many_labels(model, preset):
-    settings = model_settings(
-        model, preset, layers=2, hidden=4, heads=2, attention_dropout=0.0, update="linear-skip"
-    )
-    assert_same_on_both(settings, tiny_labels())
+@pytest.mark.parametrize("system", PAPER_SCORES)
+def test_cuda_gives_what_the_cpu_gives_for_many_labels(system, preset):
+    chosen = {**SIZES, "num_layers": 2, **NO_DROPOUT, "unit_features": False}
+    settings = settings_of(system, preset, residual="linear", **chosen)
+    assert_same_on_both(system, settings, tiny_labels())
 
 
 # ----------------------------------------------------------------------------------- operators
@@ -267,16 +287,18 @@ def test_large_scores_stay_finite_on_cuda():
 
 
 def plan(model: str = "deepgat", preset: str = "authors", **training) -> Recipe:
-    settings = model_settings(model, preset, layers=3, hidden=4, heads=2, dropout=0.3)
+    chosen = {**SIZES, "num_layers": 3, "dropout": 0.3, "unit_features": False}
     return Recipe(
-        settings, TrainSettings(**{"lr": 0.02, "epochs": 20, "device": "cuda"} | training)
+        model,
+        settings_of(model, preset, **chosen),
+        TrainSettings(**{"lr": 0.02, "epochs": 20, "device": "cuda"} | training),
     )
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("model", list(SCORES))
+@pytest.mark.parametrize("model", PAPER_SCORES)
 def test_the_same_seed_gives_the_same_bits_on_cuda(model, preset, sparse, precision):
     data = tiny_dataset(sparse=sparse)
     first, again = (
@@ -289,10 +311,15 @@ def test_the_same_seed_gives_the_same_bits_on_cuda(model, preset, sparse, precis
         assert torch.equal(tensor, weights[name]), name
 
 
+def authors(num_layers: int, epochs: int) -> Recipe:
+    training = {"epochs": epochs, "device": "cuda"}
+    return recipe("deepgat", preset="authors", num_layers=num_layers, training=training)
+
+
 def test_the_same_seed_gives_the_same_bits_on_cuda_at_size():
     """2,000 nodes, so that sums are split over many threads."""
     data = load_graph("csbm")
-    made = recipe("authors", layers=4, training={"epochs": 10, "device": "cuda"})
+    made = authors(num_layers=4, epochs=10)
     first, again = (train_once(data, made, seed=1) for _ in range(2))
     assert first.fitted.history == again.fitted.history
     assert torch.equal(first.evaluation.logits[0], again.evaluation.logits[0])
@@ -308,15 +335,15 @@ def bags_of_words() -> NodeDataset:
 
 def test_the_same_seed_gives_the_same_bits_on_cuda_for_bags_of_words():
     data = bags_of_words()
-    made = recipe("authors", layers=2, training={"epochs": 10, "device": "cuda"})
+    made = authors(num_layers=2, epochs=10)
     first, again = (train_once(data, made, seed=1) for _ in range(2))
     assert first.fitted.history == again.fitted.history
 
 
-@pytest.mark.parametrize("preset", ALL_PRESETS)
-def test_a_recorded_step_gives_the_bits_of_an_eager_one(preset):
+@pytest.mark.parametrize(("system", "chosen"), TRAINED, ids=str)
+def test_a_recorded_step_gives_the_bits_of_an_eager_one(system, chosen):
     data = load_graph("csbm")
-    made = recipe(preset, layers=4, training={"epochs": 12, "device": "cuda"})
+    made = recipe(system, num_layers=4, training={"epochs": 12, "device": "cuda"}, **chosen)
     found = []
     for recorded in (True, False):
         model = ModelCard.of(data, made).build()
@@ -326,10 +353,10 @@ def test_a_recorded_step_gives_the_bits_of_an_eager_one(preset):
     assert all(torch.equal(weights[name], same_weights[name]) for name in weights)
 
 
-def test_calibrated_targets_are_recorded_too():
+def test_the_second_stage_is_recorded_too():
     data = load_graph("csbm")
-    training = {"epochs": 30, "patience": 4, "calibrated_targets": True, "device": "cuda"}
-    made = recipe("deep", layers=4, training=training)
+    made = recipe("deep", num_layers=4, training={"epochs": 30, "patience": 4, "device": "cuda"})
+    assert made.training.self_training
     found = []
     for recorded in (True, False):
         model = ModelCard.of(data, made).build()
@@ -340,23 +367,23 @@ def test_calibrated_targets_are_recorded_too():
 
 
 BODIES = {
-    "gcn": {"preset": "dropedge"},
-    "sage": {"preset": "standard", "model": "sage"},
-    "gat": {"preset": "standard", "model": "gat"},
-    "deepgat": {"preset": "authors"},
-    "deep": {"preset": "deep"},
-    "g2": {"preset": "g2"},
-    "mlp": {"preset": "mlp"},
+    "gcn": {"model": "dropedge"},
+    "sage": {"model": "sage"},
+    "gat": {"model": "gat"},
+    "deepgat": {"model": "deepgat", "preset": "authors"},
+    "deep": {"model": "deep"},
+    "g2": {"model": "g2"},
+    "mlp": {"model": "mlp"},
 }
 """One for every way of weighing, or counting, neighbours."""
-PAIR_NORMS = {name: {"preset": "pairnorm", "norm": name} for name in ("pairnorm", "pairnorm-si")}
+PAIR_NORMS = {name: {"model": "pairnorm", "norm": name} for name in ("pairnorm", "pairnorm-si")}
 
 
 def trained(body: str, sampler: EdgeSampler, recorded: bool = True):
-    """(history, weights) of a short training of float32 with these edges in every step."""
+    """(history, weights) of a short training run in float32 with these edges in every step."""
     data = load_graph("csbm")
     made = recipe(
-        **(BODIES | PAIR_NORMS)[body], layers=4, training={"epochs": 12, "device": "cuda"}
+        **(BODIES | PAIR_NORMS)[body], num_layers=4, training={"epochs": 12, "device": "cuda"}
     )
     model = ModelCard.of(data, made).build()
     model.edge_sampler = sampler
@@ -418,7 +445,7 @@ def test_steps_on_several_graphs_are_recorded_each():
     for number, graph in enumerate(graphs):
         graph.x = graph.x + 0.1 * number
     data = replace(data, graphs=tuple(graphs))
-    made = recipe("authors", layers=3, training={"epochs": 9, "device": "cuda"})
+    made = authors(num_layers=3, epochs=9)
     found = []
     for recorded in (True, False):
         model = ModelCard.of(data, made).build()
@@ -431,11 +458,11 @@ def test_steps_on_several_graphs_are_recorded_each():
     assert all(torch.equal(weights[name], same_weights[name]) for name in weights)
 
 
-@pytest.mark.parametrize("preset", ALL_PRESETS)
-def test_training_on_bags_of_words_is_recorded(preset):
+@pytest.mark.parametrize(("system", "chosen"), TRAINED, ids=str)
+def test_training_on_bags_of_words_is_recorded(system, chosen):
     """Nothing in a step or in its validation waits for the GPU, whatever the body."""
     data = bags_of_words()
-    made = recipe(preset, layers=3, training={"epochs": 6, "device": "cuda"})
+    made = recipe(system, num_layers=3, training={"epochs": 6, "device": "cuda"}, **chosen)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # "cannot be recorded"
         first, again = (train_once(data, made, seed=1) for _ in range(2))
@@ -462,8 +489,8 @@ def test_cuda_starts_from_the_weights_of_the_cpu_and_trains_alike():
     data = tiny_dataset()
     losses = {}
     for device in ("cpu", "cuda"):
-        made = plan("gcn", "paper", device=device, epochs=5)
-        made = made._replace(model=replace(made.model, dropout=0.0))
+        training = {"lr": 0.02, "epochs": 5, "device": device}
+        made = recipe("gcn", num_layers=3, dropout=0.0, training=training)
         losses[device] = [epoch.loss for epoch in train_once(data, made).fitted.history]
     assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-3)
 
@@ -483,11 +510,23 @@ def test_the_random_numbers_of_the_caller_are_left_alone_on_cuda():
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize(("model", "score"), SYSTEMS)
-def test_every_system_trains_in_bf16(model, score, preset, sparse):
+@pytest.mark.parametrize(("system", "score"), SCORED)
+def test_every_score_trains_in_bf16(system, score, preset, sparse):
+    chosen = {**SIZES, "num_layers": 3, "dropout": 0.0, "unit_features": False}
+    settings = settings_of(system, preset, score=score, **chosen)
+    trains_in_bf16(system, settings, sparse)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("system", OTHERS)
+def test_every_system_trains_in_bf16(system, sparse):
+    trains_in_bf16(system, settings_of(system, num_layers=3), sparse)
+
+
+def trains_in_bf16(system: str, settings: Config, sparse: bool) -> None:
     data = tiny_dataset(sparse=sparse)
-    settings = model_settings(model, preset, score, layers=3, hidden=4, heads=2)
-    made = Recipe(settings, TrainSettings(lr=0.02, epochs=30, device="cuda", precision="bf16"))
+    training = TrainSettings(lr=0.02, epochs=30, device="cuda", precision="bf16")
+    made = Recipe(system, settings, training)
     network = ModelCard.of(data, made).build()
     fitted = fit(network, data, made.training)
     losses = torch.tensor([epoch.loss for epoch in fitted.history])
@@ -502,7 +541,7 @@ def test_bf16_scores_like_float32(preset):
     scores, first_losses = {}, {}
     for precision in ("float32", "bf16"):
         training = {"epochs": 150, "patience": 50, "device": "cuda", "precision": precision}
-        run = train_once(data, recipe(preset, layers=2, training=training))
+        run = train_once(data, recipe("deepgat", preset=preset, num_layers=2, training=training))
         scores[precision] = run.evaluation.micro_f1["test"]
         first_losses[precision] = run.fitted.history[0].loss
     assert first_losses["bf16"] != first_losses["float32"], "bf16 computed what float32 did"
@@ -539,19 +578,20 @@ def test_the_command_line_takes_the_gpu(monkeypatch, capsys):
         assert json.loads(line)["hardware"] == torch.cuda.get_device_name()
 
 
-@pytest.mark.parametrize("preset", ["authors", "deep"])
+@pytest.mark.parametrize("system", ["deepgat", "deep"])
 @pytest.mark.parametrize(
     "batches",
     [
-        {"batches": "clusters", "clusters": 6, "batch_clusters": 2},
-        {"batches": "neighbours", "batch_seeds": 5, "fan_out": "3"},
+        {"batches": "clusters", "clusters": 6, "batch_size": 2},
+        {"batches": "neighbours", "batch_size": 5, "fan_out": "3"},
     ],
 )
-def test_mini_batches_and_evaluation_in_chunks(preset, batches):
-    data = tiny_dataset(sparse=preset == "deep")
-    settings = model_settings("deepgat", preset, hidden=4, layers=3)
+def test_mini_batches_and_evaluation_in_chunks(system, batches):
+    data = tiny_dataset(sparse=system == "deep")
+    preset = "authors" if system == "deepgat" else None
+    settings = settings_of(system, preset, hidden_channels=4, num_layers=3)
     training = TrainSettings(epochs=5, device="cuda", most_nodes=25, **batches)
-    run, again = (train_once(data, Recipe(settings, training)) for _ in range(2))
+    run, again = (train_once(data, Recipe(system, settings, training)) for _ in range(2))
     assert run.fitted.history == again.fitted.history
     whole = evaluate(run.model, data, "cuda")
     torch.testing.assert_close(run.evaluation.logits[0], whole.logits[0], **CLOSE)

@@ -13,26 +13,26 @@ import torch
 from torch import Tensor
 
 from deepgat.data import NodeDataset, propagate_labels
-from deepgat.nn import AttentionStack, LayerOutputs, build_model, model_settings
-from deepgat.nn import presets as nn_presets
-from deepgat.nn.settings import SCORES
+from deepgat.models import SYSTEMS, LayerOutputs, Network
+from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.ops import Neighbors
 from deepgat.training.loop import GraphInputs, prepare
+from networks import PAPER_SCORES, network
 from tiny import tiny_dataset
 
 CPU = torch.device("cpu")
-SYSTEMS = [(model, score) for model, scores in SCORES.items() for score in scores]
-HONEST = [system for system in SYSTEMS if system[0] != "oracle"]
+HONEST = [(model, score) for model in ("deepgat", "gat") for score in PAPER_SCORES[model]]
 PRESETS = ("paper", "authors")
 
 
 def build(model: str, preset: str, layers: int, score: str | None = None, **choices):
     torch.manual_seed(0)
-    settings = model_settings(model, preset, score, layers=layers, hidden=4, heads=2, **choices)
-    return build_model(settings, 6, 3).eval()
+    choices |= {"unit_features": False} | ({} if score is None else {"score": score})
+    sizes = {"num_layers": layers, "hidden_channels": 4, "heads": 2}
+    return network(model, 6, 3, preset=preset, **sizes, **choices).eval()
 
 
-def inputs(model: AttentionStack, data: NodeDataset) -> GraphInputs:
+def inputs(model: Network, data: NodeDataset) -> GraphInputs:
     (prepared,) = prepare(model, data, CPU)
     return prepared
 
@@ -106,7 +106,7 @@ def test_the_own_label_is_out_of_the_own_z_bit_by_bit(k, directed):
     assert moved > len(training_nodes(data)) / 2
 
 
-def reached_own_output(model: AttentionStack, data: NodeDataset) -> list[int]:
+def reached_own_output(model: Network, data: NodeDataset) -> list[int]:
     """Training nodes whose own label moves their own logits although it does not move their z."""
     before = inputs(model, data)
     logits = before.run(model).logits
@@ -188,7 +188,7 @@ def test_validation_and_test_labels_reach_no_output(model, score, preset, layers
 
 @pytest.mark.parametrize("part", ["val", "test"])
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("score", SCORES["oracle"])
+@pytest.mark.parametrize("score", PAPER_SCORES["oracle"])
 def test_the_oracle_alone_sees_them(score, preset, part):
     data = tiny_dataset()
     network = build("oracle", preset, 2, score)
@@ -198,42 +198,44 @@ def test_the_oracle_alone_sees_them(score, preset, part):
     assert not torch.equal(before.logits, after.logits)
 
 
-BODIES = [name for name in nn_presets.PRESETS if name not in PRESETS]
+BODIES = [
+    *((name, {}) for name in SYSTEMS if name not in (*PAPER_SCORES, LABEL_PROPAGATION)),
+    ("gcnii", {"conv": "deepgat"}),
+    ("g2", {"conv": "deepgat"}),
+]
 
 
-@pytest.mark.parametrize("preset", BODIES)
-@pytest.mark.parametrize("model", ["deepgat", "gcn"])
-def test_no_body_lets_validation_or_test_labels_through(model, preset):
+@pytest.mark.parametrize(("system", "conv"), BODIES)
+def test_no_body_lets_validation_or_test_labels_through(system, conv):
     data = tiny_dataset()
     torch.manual_seed(0)
-    network = build_model(model_settings(model, preset, layers=3), 6, 3).eval()
+    model = network(system, 6, 3, num_layers=3, **conv).eval()
     y = data.graph.y.clone()
     y[~data.graph.train_mask] = torch.randint(3, (int((~data.graph.train_mask).sum()),))
     assert not torch.equal(y, data.graph.y)
-    before, after = (inputs(network, each).run(network) for each in (data, with_labels(data, y)))
+    before, after = (inputs(model, each).run(model) for each in (data, with_labels(data, y)))
     for a, b in zip(all_outputs(before), all_outputs(after), strict=True):
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("preset", BODIES)
-def test_bodies_without_class_heads_see_no_label_at_all(preset):
-    """Nor does the deep recipe, whose shared class head takes no z: no own label comes back."""
+@pytest.mark.parametrize(("system", "conv"), BODIES)
+def test_other_bodies_see_no_label_at_all(system, conv):
+    """Class heads outside DeepGAT take no z: no own label comes back."""
     data = tiny_dataset()
     torch.manual_seed(0)
-    settings = model_settings("deepgat" if preset == "deep" else "gcn", preset, layers=3)
-    network = build_model(settings, 6, 3).eval()
-    assert network.label_hops == 0
-    before = inputs(network, data).run(network)
+    model = network(system, 6, 3, num_layers=3, **conv).eval()
+    assert model.label_hops == 0
+    before = inputs(model, data).run(model)
     for node in training_nodes(data)[:3]:
-        after = inputs(network, with_label(data, node)).run(network)
+        after = inputs(model, with_label(data, node)).run(model)
         assert torch.equal(before.logits, after.logits)
 
 
-def test_class_heads_in_another_body_do_see_the_labels():
+@pytest.mark.parametrize("preset", PRESETS)
+def test_deepgat_does_see_the_labels(preset):
     """So the tests above hold because nothing is fed in, not because nothing would be read."""
     data = tiny_dataset()
-    torch.manual_seed(0)
-    network = build_model(model_settings("deepgat", "gcnii", layers=3), 6, 3).eval()
-    before = inputs(network, data).run(network)
-    after = [inputs(network, with_label(data, v)).run(network) for v in training_nodes(data)]
+    model = build("deepgat", preset, layers=3)
+    before = inputs(model, data).run(model)
+    after = [inputs(model, with_label(data, v)).run(model) for v in training_nodes(data)]
     assert any(not torch.equal(before.logits, each.logits) for each in after)

@@ -23,7 +23,8 @@ from deepgat.analysis import (
     uniform_attention,
 )
 from deepgat.errors import UserError
-from deepgat.nn import GAT, Attention, DeepGAT, OracleGAT
+from deepgat.models import GAT, DeepGAT, Oracle
+from deepgat.nn import Attention
 from deepgat.ops import EdgeScore, Neighbors, Uniform, attention_weights
 
 from graphs import graphs, random_edges
@@ -133,9 +134,9 @@ def test_deepgat_stays_within_its_bound(score):
     runs = []
     for seed in range(2):
         torch.manual_seed(seed)
-        model = DeepGAT(4, 3, layers=2, score=score).eval()
-        for layer in model.layers:
-            layer.conv.class_weight.data *= 100
+        model = DeepGAT(4, 8, 2, 3, score=score).eval()
+        for conv in model.convs:
+            conv.class_weight.data *= 100
         runs.append(model.run(x, edge_index, with_attention=True).attention)
     near = Neighbors.from_edge_index(edge_index, 30)
     bounds = divergence_bounds(1.0 if score == "dp" else 1 / 3, near.degree)
@@ -178,7 +179,7 @@ def test_degradation():
 def test_profile_is_made_of_the_measures():
     edge_index, x, y = random_edges(20, 50), torch.randn(20, 4), torch.randint(3, (20,))
     y[0] = -1
-    model = DeepGAT(4, 3, layers=3, heads=2).eval()
+    model = DeepGAT(4, 8, 3, 3, heads=2).eval()
     outputs = model.run(x, edge_index, with_attention=True)
     rows = over_smoothing_profile(outputs, edge_index, y)
     assert [row.layer for row in rows] == [0, 1, 2, 3]
@@ -201,7 +202,7 @@ def test_profile_is_made_of_the_measures():
 
 def test_profile_of_the_oracle_attends_to_its_own_class_alone():
     edge_index, y = random_edges(20, 50), torch.randint(3, (20,))
-    outputs = OracleGAT(4, 3, layers=2).eval().run(torch.randn(20, 4), edge_index, None, y, True)
+    outputs = Oracle(4, 8, 2, 3).eval().run(torch.randn(20, 4), edge_index, None, y, True)
     for row in over_smoothing_profile(outputs, edge_index, y, torch.arange(20) < 7)[1:]:
         assert row.same_class_attention == pytest.approx(1)
         assert row.uniform_same_class_attention < 1
@@ -210,7 +211,7 @@ def test_profile_of_the_oracle_attends_to_its_own_class_alone():
 
 def test_profile_without_attention_predictions_or_nodes():
     edge_index, y = random_edges(20, 50), torch.randint(2, (20, 3)).float()
-    outputs = GAT(4, 3, layers=3, multi_label=True).eval().run(torch.randn(20, 4), edge_index)
+    outputs = GAT(4, 8, 3, 3, multi_label=True).eval().run(torch.randn(20, 4), edge_index)
     rows = over_smoothing_profile(outputs, edge_index, y)
     assert [row.layer for row in rows] == [1, 2, 3]
     assert [row.micro_f1 is None for row in rows] == [True, True, False]

@@ -10,11 +10,12 @@ from torch import Tensor
 from deepgat.analysis import ModelInputs, check_leakage
 from deepgat.data import NodeDataset
 from deepgat.errors import UserError
-from deepgat.nn import AttentionStack, build_model, model_settings
+from deepgat.models import DeepGAT, Network
 from deepgat.ops import Neighbors
 from deepgat.training.loop import prepare
 from deepgat.training.recipes import recipe
 from deepgat.training.run import train_once
+from networks import network
 from tiny import tiny_dataset, tiny_labels
 
 CPU = torch.device("cpu")
@@ -22,15 +23,15 @@ CPU = torch.device("cpu")
 
 def build(model: str = "deepgat", preset: str = "paper", layers: int = 2, **choices):
     torch.manual_seed(0)
-    settings = model_settings(model, preset, layers=layers, hidden=4, heads=2, **choices)
-    return build_model(settings, 6, 3)
+    heads = {} if model == "gcn" else {"preset": preset, "heads": 2, "unit_features": False}
+    return network(model, 6, 3, num_layers=layers, hidden_channels=4, **heads, **choices)
 
 
 def masks_of(graph) -> dict[str, Tensor]:
     return {part: graph[f"{part}_mask"] for part in ("train", "val", "test")}
 
 
-def as_prepared(model: AttentionStack, data: NodeDataset, index: int = 0):
+def as_prepared(model: Network, data: NodeDataset, index: int = 0):
     """The inputs as training prepares them, for any labels of one graph."""
 
     def inputs_of(y: Tensor) -> ModelInputs:
@@ -43,7 +44,7 @@ def as_prepared(model: AttentionStack, data: NodeDataset, index: int = 0):
     return inputs_of
 
 
-def check(model: AttentionStack, data: NodeDataset, inputs_of=None, nodes: int = 1000):
+def check(model: Network, data: NodeDataset, inputs_of=None, nodes: int = 1000):
     inputs_of = as_prepared(model, data) if inputs_of is None else inputs_of
     graph = data.graph
     return check_leakage(model, inputs_of, graph.y, masks_of(graph), nodes=nodes, num_classes=3)
@@ -96,9 +97,11 @@ def test_the_papers_wiring_passes_at_layer_1_and_only_weighs_at_layer_2():
 def test_the_deep_preset_is_clean_when_it_is_trained():
     """All of it: 16 layers, both stages of its training."""
     data = tiny_dataset()
-    plan = recipe("deep", hidden=4, training={"patience": 3, "epochs": 60, "device": "cpu"})
+    plan = recipe(
+        "deep", hidden_channels=4, training={"patience": 3, "epochs": 60, "device": "cpu"}
+    )
     assert plan.training.self_training
-    assert plan.model.layers == 16
+    assert plan.settings.num_layers == 16
     run = train_once(data, plan)
     report = check(run.model, data)
     assert report.layers == list(range(17))
@@ -240,8 +243,7 @@ def test_models_without_labels_are_clean(model):
 
 def test_independent_labels():
     data = tiny_labels()
-    settings = model_settings("deepgat", layers=2, hidden=4, heads=2)
-    model = build_model(settings, 5, 4, multi_label=True)
+    model = DeepGAT(5, 4, 2, 4, heads=2, multi_label=True)
     graph = data.graphs[0]
     masks = {"train": torch.arange(12) < 6, "val": torch.arange(12) >= 6}
     prepared = as_prepared(model, data)
@@ -307,6 +309,6 @@ def test_nonsense_is_refused():
 
     with pytest.raises(UserError, match="gives x another shape"):
         check(model, data, widening, nodes=1)
-    model.layers[0].conv.weight.data[:] = torch.nan
+    model.convs[0].weight.data[:] = torch.nan
     with pytest.raises(UserError, match="not finite"):
         check(model, data)

@@ -1,5 +1,7 @@
 """The lemmas' formulas against dense powers and covariances by hand; their bands against scipy."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,7 @@ from deepgat.lab.paper.lemmas import (
     walk_weights,
 )
 from deepgat.lab.paper.moment_bands import Moments, moment_bands, product_quantiles
-from deepgat.nn import GCN, OracleGAT
+from deepgat.nn import NeighborAttention, OracleScore, UniformScore
 from deepgat.ops import Neighbors
 
 from graphs import edges, graphs, undirected
@@ -34,6 +36,7 @@ def dense_step(lemma: str, near: Neighbors, y: torch.Tensor) -> torch.Tensor:
     return P
 
 
+@pytest.mark.slow
 @given(graphs(), st.sampled_from(LEMMAS), st.integers(1, 4))
 def test_walk_weights_are_rows_of_the_power_and_path_counts(graph, lemma, layers):
     n, edge_index = graph
@@ -73,6 +76,7 @@ def test_moments_equal_those_of_the_whole_gaussian_vector(graph, lemma, layers):
             torch.testing.assert_close(found.covariance[layer, v], covariance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lemma", LEMMAS)
 def test_regular_graphs_both_forms_hold(lemma):
     graph = class_regular_graph(20, 2, same=4, other=3)
@@ -131,13 +135,14 @@ def test_draws_are_the_same_in_any_blocks(monkeypatch):
 def test_the_networks_of_the_lemmas_are_the_librarys(lemma):
     """h^l of a linear GCN and of a linear oracle with W = identity is P^l X."""
     graph = csbm_graph(20, 2, 2, degree=4)
-    choices = {"hidden": 2, "heads": 1, "activation": "identity"}
-    model = GCN(2, 2, 3, **choices) if lemma == "gcn" else OracleGAT(2, 2, 3, **choices)
-    model = model.double().eval()
-    for layer in model.layers:
-        torch.nn.init.eye_(layer.conv.weight)
-    x = graph.x.double()
-    hidden = model.run(x, graph.edge_index, labels=graph.y).hidden
+    score = UniformScore if lemma == "gcn" else partial(OracleScore, inside_softmax=False)
+    conv = NeighborAttention(2, 2, score=score, num_classes=2, bias=False).double()
+    torch.nn.init.eye_(conv.weight)
+    x = h = graph.x.double()
+    hidden = []
+    for _ in range(3):
+        h = conv(h, graph.edge_index, labels=graph.y)
+        hidden.append(h)
     walks = walk_weights(lemma, graph.edge_index, graph.y, torch.arange(20), 3)
     for h, rows in zip(hidden, walks.exact, strict=True):
         torch.testing.assert_close(h, rows @ x)

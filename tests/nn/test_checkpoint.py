@@ -6,16 +6,34 @@ import pytest
 import torch
 from torch import Tensor
 
-from deepgat.nn import build_model, model_settings
+from deepgat.models import SYSTEMS, DeepGAT
+from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
-from deepgat.nn.presets import PRESETS
 from deepgat.ops import Neighbors
+from deepgat.training.recipes import recipe
 from deepgat.training.run import train_once
+from networks import network
 from tiny import tiny_dataset
 
 from graphs import random_edges
 
-MODELS = [("deepgat", preset) for preset in PRESETS] + [("gat", "authors"), ("oracle", "paper")]
+MODELS = [
+    *((name, {}) for name in SYSTEMS if name not in ("deep", LABEL_PROPAGATION)),
+    ("deep", {"step_depth": 4, "attention_from": 2}),
+    ("deepgat", {"preset": "authors", "heads": 1}),
+    ("gat", {"preset": "authors", "heads": 1}),
+    ("gcnii", {"conv": "deepgat"}),
+    ("g2", {"conv": "deepgat"}),
+]
+AUTHORS = SYSTEMS["deepgat"].presets["authors"]
+
+
+def made(system, chosen, layers):
+    """The network in training, with dropout wherever it has a setting for it."""
+    torch.manual_seed(0)
+    rates = {} if system == "g2" else {"dropout": 0.5}
+    sizes = {"num_layers": layers, "hidden_channels": 6}
+    return network(system, 6, 3, **rates, **sizes, **chosen).train()
 
 
 def gradients(model: torch.nn.Module, segment: int) -> list[Tensor]:
@@ -33,43 +51,37 @@ def gradients(model: torch.nn.Module, segment: int) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("segment", [1, 2, 5])
-@pytest.mark.parametrize(("model", "preset"), MODELS)
-def test_the_same_bits(model, preset, segment):
-    settings = model_settings(model, preset, layers=5, hidden=6, heads=1, dropout=0.5)
-    if settings.step_depth:
-        settings = settings.with_changes({"step_depth": 4})
-    torch.manual_seed(0)
-    network = build_model(settings, 6, 3).train()
-    kept, again = gradients(network, 0), gradients(network, segment)
+@pytest.mark.parametrize(("system", "chosen"), MODELS, ids=str)
+def test_the_same_bits(system, chosen, segment):
+    model = made(system, chosen, layers=5)
+    kept, again = gradients(model, 0), gradients(model, segment)
     assert len(kept) == len(again)
     assert all(map(torch.equal, kept, again))
 
 
 def test_batch_statistics_are_counted_once():
-    settings = model_settings("deepgat", "authors", layers=4, hidden=3, heads=2, norm="batch")
     buffers = []
     for segment in (0, 2):
         torch.manual_seed(0)
-        network = build_model(settings, 6, 3).train()
-        gradients(network, segment)
-        buffers.append({name: item.clone() for name, item in network.named_buffers()})
+        model = DeepGAT(6, 3, 4, 3, **{**AUTHORS, "heads": 2, "norm": "batch"}).train()
+        gradients(model, segment)
+        buffers.append({name: item.clone() for name, item in model.named_buffers()})
     assert buffers[0]
     assert all(torch.equal(item, buffers[1][name]) for name, item in buffers[0].items())
 
 
 @pytest.mark.parametrize("choice", ["projections", "layer", "sqrt"])
 def test_a_whole_training_is_the_same(choice):
-    from deepgat.training.recipes import recipe
-
     histories = []
     for checkpoint in ("none", choice):
         training = {"epochs": 6, "device": "cpu", "checkpoint": checkpoint}
-        made = recipe("authors", layers=5, hidden=4, heads=2, training=training)
-        histories.append(train_once(tiny_dataset(), made, seed=1).fitted.history)
+        sizes = {"num_layers": 5, "hidden_channels": 4, "heads": 2}
+        plan = recipe("deepgat", preset="authors", training=training, **sizes)
+        histories.append(train_once(tiny_dataset(), plan, seed=1).fitted.history)
     assert histories[0] == histories[1]
 
 
-def saved_bytes(network: torch.nn.Module, segment: int) -> int:
+def saved_bytes(model: torch.nn.Module, segment: int) -> int:
     """What autograd holds on to between the forward and the backward pass."""
     seen: dict[int, int] = {}
 
@@ -82,16 +94,14 @@ def saved_bytes(network: torch.nn.Module, segment: int) -> int:
     near = Neighbors.from_edge_index(random_edges(n, 400), n)
     torch.manual_seed(0)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        outputs = network.run(torch.randn(n, 6), near, segment=segment)
+        outputs = model.run(torch.randn(n, 6), near, segment=segment)
     del outputs
     return sum(seen.values())
 
 
 def test_segments_keep_less():
-    settings = model_settings("deepgat", "authors", layers=16, hidden=8, heads=8)
-    torch.manual_seed(0)
-    network = build_model(settings, 6, 3).train()
-    kept, by_layer, by_root = (saved_bytes(network, segment) for segment in (0, 1, 4))
+    model = DeepGAT(6, 8, 16, 3, **AUTHORS).train()
+    kept, by_layer, by_root = (saved_bytes(model, segment) for segment in (0, 1, 4))
     assert by_layer < kept / 3
     assert by_root < by_layer
 
@@ -118,23 +128,19 @@ def test_layers_per_segment():
     assert [segment_length(choice, 100) for choice in CHECKPOINTS[1:]] == [0, 0, 1, 10]
 
 
-@pytest.mark.parametrize(("model", "preset"), MODELS)
-def test_projections_come_back_to_the_bit(model, preset):
-    settings = model_settings(model, preset, layers=3, hidden=6, heads=1, dropout=0.5)
-    torch.manual_seed(0)
-    network = build_model(settings, 6, 3).train()
-    kept = gradients(network, 0)
-    network.forget_projections(True)
-    assert all(map(torch.equal, kept, gradients(network, 0)))
+@pytest.mark.parametrize(("system", "chosen"), MODELS, ids=str)
+def test_projections_come_back_to_the_bit(system, chosen):
+    model = made(system, chosen, layers=3)
+    kept = gradients(model, 0)
+    model.forget_projections(True)
+    assert all(map(torch.equal, kept, gradients(model, 0)))
 
 
 def test_without_projections_less_is_kept():
-    settings = model_settings("deepgat", "authors", layers=8, hidden=8, heads=8)
-    torch.manual_seed(0)
-    network = build_model(settings, 6, 3).train()
-    kept = saved_bytes(network, 0)
-    network.forget_projections(True)
-    assert saved_bytes(network, 0) < 0.8 * kept
+    model = DeepGAT(6, 8, 8, 3, **AUTHORS).train()
+    kept = saved_bytes(model, 0)
+    model.forget_projections(True)
+    assert saved_bytes(model, 0) < 0.8 * kept
 
 
 def test_free_memory_is_a_number():

@@ -21,9 +21,7 @@ class Net(nn.Module):
 
     def __init__(self, score, dropout: float = 0.0) -> None:
         super().__init__()
-        self.conv = NeighborAttention(
-            6, 4, 8, score=score, num_classes=3, attention_dropout=dropout
-        )
+        self.conv = NeighborAttention(6, 4, 8, score=score, num_classes=3, dropout=dropout)
         self.out = nn.Linear(32, 2)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -47,6 +45,7 @@ def test_compiled_as_one_graph(score):
         torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.slow
 def test_dropout_is_drawn_anew_in_a_compiled_layer():
     torch._dynamo.reset()
     net, x = Net(ClassScore, dropout=0.5), torch.randn(20, 6)

@@ -40,7 +40,7 @@ def test_weights_multiply_the_exponential():
 
 
 def test_features_join_by_a_linear_map_and_learn():
-    conv = NeighborAttention(3, 2, 2, score=UniformScore, bias=False, edge_channels=2).double()
+    conv = NeighborAttention(3, 2, 2, score=UniformScore, bias=False, edge_dim=2).double()
     x = torch.randn(4, 3, dtype=torch.double)
     attr = torch.randn(7, 2, dtype=torch.double, requires_grad=True)
     h = (x @ conv.weight.t()).view(4, 2, 2)
@@ -70,7 +70,7 @@ def test_what_does_not_fit_is_refused():
     x = torch.randn(4, 3)
     with pytest.raises(UserError, match="3 rows of edge values for 7 edges"):
         conv(x, EDGES, edge_weight=torch.ones(3))
-    with pytest.raises(UserError, match="without edge_channels"):
+    with pytest.raises(UserError, match="has no edge_dim: make it with edge_dim=2"):
         conv(x, EDGES, edge_attr=torch.ones(7, 2))
     with pytest.raises(UserError, match="pass edge_attr"):
-        NeighborAttention(3, 2, 2, score=AdditiveScore, edge_channels=2)(x, EDGES)
+        NeighborAttention(3, 2, 2, score=AdditiveScore, edge_dim=2)(x, EDGES)

@@ -10,7 +10,7 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.utils import dropout_edge
 
 from deepgat.nn import NeighborAttention, UniformScore
-from deepgat.nn.drop_edge import DropEdge, all_edges, masked, no_edges
+from deepgat.nn.drop_edge import DropEdge, all_edges, no_edges
 from deepgat.ops import Neighbors, Normalization
 
 from graphs import graphs, random_edges
@@ -90,7 +90,7 @@ def test_a_graph_that_pyg_dropped_edges_from():
     theirs.lin.weight.data = ours.double().weight.data
     x = torch.randn(20, 7, dtype=torch.double)
     expected = theirs(x, left)
-    for near in (masked(whole, keep), whole.select(keep, symmetric=True)):
+    for near in (whole.masked(~keep), whole.select(keep, symmetric=True)):
         torch.testing.assert_close(ours(x, near), expected, rtol=0, atol=1e-10)
 
 

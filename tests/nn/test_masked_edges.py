@@ -9,22 +9,24 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from deepgat.nn import AttentionStack, build_model, model_settings
-from deepgat.nn.drop_edge import DropEdge, all_edges, masked, no_edges, recordable
-from deepgat.nn.layers import neighbor_differences
-from deepgat.nn.presets import PRESETS
+from deepgat import ops
+from deepgat.models import SYSTEMS, Network
+from deepgat.models.registry import LABEL_PROPAGATION
+from deepgat.nn.drop_edge import DropEdge, all_edges, no_edges, recordable
 from deepgat.nn.scores import HeadShape, OthersScore, ScoreInputs
-from deepgat.nn.settings import SCORES, ModelSettings
 from deepgat.ops import Neighbors, use_backend
 from deepgat.training.loop import TrainSettings, fit
+from networks import PAPER_SCORES, network
 from tiny import tiny_dataset
 
 from graphs import edges, graphs, random_edges, undirected
 
-D_IN, CLASSES = 5, 4  # two heads divide the classes that APPNP passes on
+D_IN, CLASSES = 5, 4
 SHARES = (0.0, 0.5, 0.9)
-SYSTEMS = [(model, score) for model, scores in SCORES.items() for score in scores]
-DROPPING = {"hidden": 4, "heads": 2, "layers": 3, "attention_dropout": 0.3}
+SIZES = {"hidden_channels": 4, "num_layers": 3}
+DROPPING = {**SIZES, "heads": 2, "attention_dropout": 0.3, "unit_features": False}
+SCORED = [(system, score) for system, scores in PAPER_SCORES.items() for score in scores]
+OTHERS = [name for name in SYSTEMS if name not in (*PAPER_SCORES, LABEL_PROPAGATION)]
 
 
 def awkward_edges() -> Tensor:
@@ -33,7 +35,7 @@ def awkward_edges() -> Tensor:
     return torch.cat([hub, random_edges(25, 30), edges((3, 3), (4, 4), (5, 6))], 1)
 
 
-def computed(model: AttentionStack, near: Neighbors, multi_label: bool) -> dict[str, Tensor]:
+def computed(model: Network, near: Neighbors, multi_label: bool) -> dict[str, Tensor]:
     """All that a training step makes of the lists; the same random numbers every time."""
     torch.manual_seed(1)
     n = near.num_nodes
@@ -55,19 +57,21 @@ def computed(model: AttentionStack, near: Neighbors, multi_label: bool) -> dict[
 
 
 def assert_same_on_both(
-    chosen: ModelSettings,
+    system: str,
+    chosen: dict,
     near: Neighbors,
     shares: tuple[float, ...] = SHARES,
     multi_label: bool = False,
 ) -> None:
     """On lists that are cut, and on lists whose dropped edges weigh 0."""
     torch.manual_seed(0)
-    channels = 0 if near.features is None else near.features.size(1)
-    model = build_model(chosen, D_IN, CLASSES, multi_label, channels).double().train()
+    edge_dim = None if near.features is None else near.features.size(1)
+    made = network(system, D_IN, CLASSES, multi_label=multi_label, edge_dim=edge_dim, **chosen)
+    model = made.double().train()
     for share in shares:
         keep = DropEdge(share).kept(near)
         cut = computed(model, near.select(keep, near.symmetric), multi_label)
-        found = computed(model, masked(near, keep), multi_label)
+        found = computed(model, near.masked(~keep), multi_label)
         assert cut.keys() == found.keys()
         for name, tensor in cut.items():
             assert tensor.isfinite().all(), name
@@ -77,17 +81,20 @@ def assert_same_on_both(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize(("model", "score"), SYSTEMS)
-def test_any_score_in_any_body(model, score, preset):
-    chosen = model_settings(model, preset, score, **DROPPING)
-    assert_same_on_both(chosen, Neighbors.from_edge_index(awkward_edges(), 30))
+@pytest.mark.parametrize("preset", ["paper", "authors"])
+@pytest.mark.parametrize(("system", "score"), SCORED)
+def test_any_score(system, score, preset):
+    chosen = {**DROPPING, "preset": preset, "score": score}
+    assert_same_on_both(system, chosen, Neighbors.from_edge_index(awkward_edges(), 30))
 
 
-@pytest.mark.parametrize("backend", ["auto", "reference"])
-@pytest.mark.parametrize(("model", "score"), SYSTEMS)
-def test_any_score_with_edge_values_on_any_backend(model, score, backend):
-    """Undirected too, and with the symmetric normalisation."""
+@pytest.mark.parametrize("system", OTHERS)
+def test_any_other_system(system):
+    assert_same_on_both(system, SIZES, Neighbors.from_edge_index(awkward_edges(), 30))
+
+
+def weighted_lists() -> Neighbors:
+    """Undirected lists with weights, some of them 0, and features."""
     edge_index = random_edges(20, 40)
     torch.manual_seed(2)
     weight = torch.rand(80).masked_fill(torch.rand(80) < 0.2, 0.0).double()
@@ -95,46 +102,58 @@ def test_any_score_with_edge_values_on_any_backend(model, score, backend):
     near = Neighbors.from_edge_index(edge_index, 20)
     near = near.with_values(edge_index, weight, features)
     itself = (near.source == near.target).unsqueeze(1)
-    near = replace(near, log_weight=near.log_weight.masked_fill(itself, 0.0))
-    chosen = model_settings(model, "paper", score, normalization="symmetric", **DROPPING)
+    return replace(near, log_weight=near.log_weight.masked_fill(itself, 0.0))
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize(("system", "score"), SCORED)
+def test_any_score_with_edge_values_on_any_backend(system, score, backend):
     with use_backend(backend):
-        assert_same_on_both(chosen, near)
+        assert_same_on_both(system, {**DROPPING, "score": score}, weighted_lists())
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize("system", ["gcn", "deep", "sage"])
+def test_symmetric_normalisation_and_means_with_edge_values(system, backend):
+    with use_backend(backend):
+        assert_same_on_both(system, SIZES, weighted_lists())
 
 
 @pytest.mark.parametrize(
-    ("model", "preset", "choices"),
+    ("system", "choices"),
     [
-        ("sage", "g2", {"gate_reduction": "sum"}),
-        ("gat", "g2", {"gate_layer": "own", "gate_power": 1.0}),
-        ("deepgat", "deep", {"compatibility": "learnt", "learn_temperature": True}),
-        ("deepgat", "deep", {"detach_attention": False, "attention_from": 1}),
-        ("deepgat", "authors", {"norm": "batch"}),
+        ("g2", {"reduction": "sum"}),
+        ("g2", {"conv": "gat", "gate_conv": "own", "power": 1.0}),
+        ("gcnii", {"conv": "deepgat"}),
+        ("deep", {"attention_from": 1}),
+        ("deepgat", {**DROPPING, "preset": "authors", "norm": "batch"}),
     ],
 )
-def test_other_settings(model, preset, choices):
-    chosen = model_settings(model, preset, **{**DROPPING, **choices})
-    assert_same_on_both(chosen, Neighbors.from_edge_index(awkward_edges(), 30))
-
-
-@pytest.mark.parametrize("model", SCORES)
-def test_several_labels_per_node(model):
-    chosen = model_settings(model, "paper", **DROPPING)
+def test_other_settings(system, choices):
     near = Neighbors.from_edge_index(awkward_edges(), 30)
-    assert_same_on_both(chosen, near, multi_label=True)
+    assert_same_on_both(system, {**SIZES, **choices}, near)
 
 
+@pytest.mark.parametrize("system", ["deepgat", "gat", "gcn", "oracle", "sage"])
+def test_several_labels_per_node(system):
+    chosen = DROPPING if system in PAPER_SCORES else SIZES
+    near = Neighbors.from_edge_index(awkward_edges(), 30)
+    assert_same_on_both(system, chosen, near, multi_label=True)
+
+
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     graph=graphs(),
     share=st.sampled_from(SHARES),
     body=st.sampled_from(
-        [("sage", "standard"), ("gcn", "gcnii"), ("sage", "g2"), ("gat", "g2"), ("deepgat", "deep")]
+        [("sage", {}), ("gcnii", {}), ("g2", {}), ("g2", {"conv": "gat"}), ("deep", {})]
     ),
 )
 def test_any_graph(graph, share, body):
-    n, edge_index = graph
-    chosen = model_settings(*body, hidden=4, layers=2)
-    assert_same_on_both(chosen, Neighbors.from_edge_index(edge_index, n), (share,))
+    (n, edge_index), (system, choices) = graph, body
+    chosen = {"hidden_channels": 4, "num_layers": 2, **choices}
+    assert_same_on_both(system, chosen, Neighbors.from_edge_index(edge_index, n), (share,))
 
 
 def test_a_training_has_the_same_losses():
@@ -142,14 +161,14 @@ def test_a_training_has_the_same_losses():
     data, drop = tiny_dataset(), DropEdge(0.5)
 
     def as_on_a_gpu(near: Neighbors) -> Neighbors:
-        return masked(near, drop.kept(near))
+        return near.masked(~drop.kept(near))
 
-    for name in ("dropedge", "g2", "sage", "deep"):
+    for name, chosen in {"dropedge": {}, "sage": {"drop_edge": 0.5}, "g2": {}, "deep": {}}.items():
         found = []
         for sampler in (drop, as_on_a_gpu):
             torch.manual_seed(0)
-            model = build_model(model_settings(name, layers=3, drop_edge=0.5), 6, 3)
-            assert model.edge_sampler == drop
+            model = network(name, 6, 3, num_layers=3, **chosen)
+            assert model.edge_sampler == (all_edges if name in ("g2", "deep") else drop)
             model.edge_sampler = sampler
             history = fit(model, data, TrainSettings(epochs=8, device="cpu", seed=4)).history
             found.append([(epoch.loss, epoch.val_loss) for epoch in history])
@@ -165,11 +184,11 @@ def test_nothing_in_a_draw_waits_for_its_numbers():
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         lists = {name: mode.from_tensor(t) for name, t in vars(near).items() if torch.is_tensor(t)}
         near = replace(near, **lists)
-        left = masked(near, DropEdge(0.5).kept(near))
+        left = near.masked(~DropEdge(0.5).kept(near))
         assert left.num_edges == near.num_edges
         assert left.others.shape == (30,)
         x = torch.randn(30, 4)
-        assert neighbor_differences(x, left, 2.0, mean=True).shape == (30, 4)
+        assert ops.neighbor_differences(left, x, 2.0).shape == (30, 4)
         OthersScore(HeadShape(1, 4))(ScoreInputs(left, x.unsqueeze(1)))
         with pytest.raises(Exception, match="nonzero"):  # what cutting the lists comes to
             near.select(DropEdge(0.5).kept(near), near.symmetric)
@@ -178,8 +197,3 @@ def test_nothing_in_a_draw_waits_for_its_numbers():
 def test_which_samplers_can_be_recorded():
     assert all(map(recordable, (all_edges, no_edges, DropEdge(0.5))))
     assert not recordable(lambda near: near)
-
-
-def test_a_model_without_edges_drops_none():
-    """Lists drawn anew would have to be cut down to self-loops anew, too."""
-    assert build_model(model_settings("mlp", drop_edge=0.5), 6, 3).edge_sampler is all_edges

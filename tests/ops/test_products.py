@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deepgat.nn import DeepGAT
+from deepgat.models import SYSTEMS, DeepGAT
 from deepgat.ops import SparseMatrix, as_neighbors, matmul
 from deepgat.ops.cpu import kernels
 
@@ -126,7 +126,7 @@ def test_the_number_of_threads_changes_no_bit_of_a_training():
     def train(threads: int) -> list[Tensor]:
         torch.set_num_threads(threads)
         torch.manual_seed(0)
-        model = DeepGAT(12, 3, layers=3, preset="authors", hidden=8, heads=8)
+        model = DeepGAT(12, 8, 3, 3, **SYSTEMS["deepgat"].presets["authors"])
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         losses = []
         for _ in range(20):

@@ -2,8 +2,7 @@
 the division of the work do not matter. This is their definition; the kernels compute the same.
 
 ``seed`` is one integer of 32 bits in a tensor of 64-bit ones, on the device of the data. Where the
-heads at hand are some of a layer's, the number of those before them stands in its upper half. Where
-the rows at hand are part of a larger graph, the numbers that they have there follow it
+rows at hand are part of a larger graph, the numbers that they have there follow it
 (:func:`numbered`), so that the masks are those of the whole.
 """
 
@@ -26,16 +25,9 @@ def numbered(seed: Tensor, ids: Tensor | None) -> Tensor:
     return seed if ids is None else torch.cat([seed, ids])
 
 
-def with_first_head(seed: Tensor, first: int) -> Tensor:
-    """The seed for heads ``first``, ``first + 1``, … of a layer."""
-    if not first:
-        return seed
-    return torch.cat([seed[:1] + (first << 32), seed[1:]])
-
-
 def keep_edges(target: Tensor, source: Tensor, heads: int, p: float, seed: Tensor) -> Tensor:
     """[E, H]: 0 with probability ``p``, else 1/(1 − p), for the edges (v, u) and every head."""
-    head = torch.arange(1, heads + 1, device=target.device) + (seed[:1] >> 32)
+    head = torch.arange(1, heads + 1, device=target.device)
     pair = mix(mix(seed[:1] ^ _names(target, seed)) + _names(source, seed))
     return _factors(mix(pair.unsqueeze(-1) + GOLDEN * head), p)
 

@@ -41,7 +41,6 @@ extern "C" struct DeepgatProblem {
   int32_t symmetric_normalization, shared, undirected;
   int32_t heads, score_channels, channels, lanes, threads;
   uint32_t seed;
-  uint32_t first_head;            // of the layer, where these are some of its heads: for the mask
   double scale, slope, dropout;
   const void *query, *key, *value;  // lanes; key is query where they are shared
   const void* bias;                 // [E][heads]
@@ -155,11 +154,11 @@ struct Attention {
     if (L == W) {
       const uint32_t u = id_of(p.ids, x.index[g]);
       const uint32_t pair = back ? mix(mix(mask.seed ^ u) + v) : mix(mix(mask.seed ^ v) + u);
-      return mask(mix(pair + golden * (COUNT + static_cast<uint32_t>(block * W + 1) + p.first_head)));
+      return mask(mix(pair + golden * (COUNT + static_cast<uint32_t>(block * W + 1))));
     }
     const Words u = ids_of(p.ids, x.index + g * W);
     const Words pair = back ? mix(mix(mask.seed ^ u) + v) : mix(mix(mask.seed ^ v) + u);
-    return mask(mix(pair + golden * (static_cast<uint32_t>(block + 1) + p.first_head)));
+    return mask(mix(pair + golden * static_cast<uint32_t>(block + 1)));
   }
   template <class F>
   void each_bias(const Piece& x, int64_t g, bool back, F work) const {  // work(lane, place)

@@ -68,7 +68,7 @@ class _Problem(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("nodes", "longest")),
         ("query_strides", ctypes.c_int64 * 3),
         *((name, ctypes.c_int32) for name in _INTEGERS),
-        *((name, ctypes.c_uint32) for name in ("seed", "first_head")),
+        ("seed", ctypes.c_uint32),
         *((name, ctypes.c_double) for name in ("scale", "slope", "dropout")),
         *((name, ctypes.c_void_p) for name in _TENSORS),
     ]
@@ -220,8 +220,7 @@ class _Call:
             channels=channels,
             lanes=lanes_of(value),
             threads=threads(),
-            seed=int(seed[0]) & 0xFFFFFFFF if dropout else 0,
-            first_head=int(seed[0]) >> 32 if dropout else 0,
+            seed=int(seed[0]) if dropout else 0,
             scale=scale,
             slope=slope,
             dropout=dropout,

@@ -25,8 +25,7 @@ def named(seed, rows, NAMED: tl.constexpr):
 def keep(seed, v, u, h, threshold, factor, ACC: tl.constexpr):
     """[EB, HB]: 0 or ``factor`` for the edges (v, u), one of which is a block, and the heads h."""
     pair = mix(mix(seed.to(tl.uint32) ^ v.to(tl.uint32)) + u.to(tl.uint32))
-    head = (h + 1).to(tl.uint32) + (seed >> 32).to(tl.uint32)
-    draw = mix(pair[:, None] + head[None, :] * 0x9E3779B9)
+    draw = mix(pair[:, None] + (h + 1).to(tl.uint32)[None, :] * 0x9E3779B9)
     return tl.where(draw.to(tl.int64) >= threshold, exact(factor, ACC), 0.0)
 
 

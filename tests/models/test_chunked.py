@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from deepgat.nn import build_model
-from deepgat.nn.layerwise import Chunks
+from deepgat.models import Deep, build_network
+from deepgat.models.chunked import Chunks
 from deepgat.ops import use_backend
 from deepgat.training.loop import prepare
 from deepgat.training.recipes import recipe
@@ -18,27 +18,28 @@ from together import CASES, dataset
 
 CPU = torch.device("cpu")
 EXTRA = {
-    "jump": {"preset": "authors", "layers": 3, "hidden": 4, "heads": 2, "encoder": "linear",
-             "readout": "jump-lstm"},
-    "mlp": {"preset": "mlp", "layers": 3, "hidden": 8},
-    "appnp": {"preset": "appnp", "layers": 4, "hidden": 8},
-    "oracle-in-gcnii": {"model": "oracle", "preset": "gcnii", "layers": 3, "hidden": 8},
-    "steps": {"preset": "deep", "layers": 9, "hidden": 8, "step_depth": 4},
-    "shared steps": {"preset": "deep", "layers": 9, "hidden": 8, "step_depth": 4,
-                     "shared_steps": True},
-    "steps and labels": {"preset": "deep", "layers": 5, "hidden": 8, "step_depth": 4,
-                         "label_input": "layer", "label_hops": 2, "projection": True},
-    "g2-own": {"preset": "g2", "layers": 3, "hidden": 8, "gate_layer": "own"},
+    "jump": {"model": "jk", "mode": "lstm", "num_layers": 3, "hidden_channels": 4},
+    "mlp": {"model": "mlp", "num_layers": 3, "hidden_channels": 8},
+    "appnp": {"model": "appnp", "num_layers": 4, "hidden_channels": 8},
+    "sage-in-gcnii": {"model": "gcnii", "conv": "sage", "num_layers": 3, "hidden_channels": 8},
+    "steps": {"model": "deep", "num_layers": 9, "hidden_channels": 8, "step_depth": 4},
+    "labels-in-layers": {"model": "deepgat", "num_layers": 3, "hidden_channels": 4,
+                         "label_input": "layer", "label_hops": 2},
+    "g2-own": {"model": "g2", "num_layers": 3, "hidden_channels": 8, "gate_conv": "own"},
 }  # fmt: skip
 
 
 def check(name, kind="odd", most=17, backend="auto", exactly=False):
     data = dataset(kind)
     plan = recipe(dataset="digits", **(CASES | EXTRA)[name])
-    settings = plan.model
-    if kind == "labels":
-        settings = settings.with_changes({"label_hops": 0})
-    model = build_model(settings, 7, 3, data.multi_label, data.num_edge_features).double()
+    model = build_network(
+        plan.system,
+        plan.settings,
+        7,
+        3,
+        multi_label=data.multi_label,
+        edge_dim=data.num_edge_features,
+    ).double()
     for module in model.modules():  # statistics that matter
         if isinstance(module, torch.nn.BatchNorm1d):
             module.running_mean.normal_()
@@ -47,7 +48,7 @@ def check(name, kind="odd", most=17, backend="auto", exactly=False):
     (graph,) = prepare(model, data, CPU)
     with use_backend(backend), torch.no_grad():
         expected = graph.run(model).logits
-        chunks = Chunks(model, graph.x, graph.neighbors, most)
+        chunks = Chunks(graph.x, graph.neighbors, most)
         labels = graph.y if model.needs_labels else None
         found = [chunks.logits(model, graph.label_features, labels) for _ in range(2)]
     assert expected.isfinite().all()
@@ -82,10 +83,9 @@ def test_chunks_of_any_size(most):
 def test_what_is_held_does_not_grow_with_depth(monkeypatch):
     """Of the states of all nodes three are alive at most: h^0, and those of two layers."""
     data = dataset()
-    plan = recipe(dataset="digits", preset="deep", layers=12, hidden=8)
-    model = build_model(plan.model, 7, 3).double().eval()
+    model = Deep(7, 8, 12, 3).double().eval()
     (graph,) = prepare(model, data, CPU)
-    chunks = Chunks(model, graph.x, graph.neighbors, 20)
+    chunks = Chunks(graph.x, graph.neighbors, 20)
     alive: list[weakref.ref] = []
     most = 0
     each = Chunks._each
