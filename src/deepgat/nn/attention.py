@@ -201,7 +201,7 @@ class NeighborAttention(nn.Module):
         """
         if isinstance(x, tuple):
             raise UserError(
-                "x is a pair: bipartite graphs are not supported; join sources and targets into "
+                "x is a pair: this layer works on one set of nodes; join sources and targets into "
                 "one graph"
             )
         x = ops.as_features(x)
@@ -327,7 +327,7 @@ class NeighborAttention(nn.Module):
         log_weight, features = neighbors.log_weight, neighbors.features
         if features is not None and self.edge_map is None:
             raise UserError(
-                "edge_attr is given, but the layer has no edge_dim: create the layer with "
+                "edge_attr is given, but the layer has no edge_dim: make it with "
                 f"edge_dim={features.size(1)}"
             )
         if self.edge_map is not None and features is None:
