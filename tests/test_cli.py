@@ -657,7 +657,7 @@ def test_a_process_exits_with_0_and_prints_json_alone():
     if kernels.available():
         assert result.err == ""
     else:  # told once, where it does not disturb the output
-        assert result.err.count("its fast kernels are not there") == 1
+        assert result.err.count("its fast kernels are missing") == 1
     (record,) = result.records
     assert record["dataset"] == "csbm"
 

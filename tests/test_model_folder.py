@@ -364,13 +364,13 @@ def test_an_empty_folder_may_be_written_to(tmp_path, run, data):
 
 def test_the_folder_one_stands_in_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="the folder you are in"):
+    with pytest.raises(UserError, match="is the current folder"):
         check_can_write(Path("."))
 
 
 def test_a_folder_under_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="no folder one can write to"):
+    with pytest.raises(UserError, match="is not a writable folder"):
         check_can_write(tmp_path / "file" / "a" / "b")
 
 

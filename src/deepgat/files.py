@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Atomic writing of files and folders."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from deepgat.errors import UserError
 
 
 class FolderKind(NamedTuple):
-    """A kind of folder that we write as a whole, and may replace as a whole."""
+    """A kind of folder that deepgat writes, and replaces, as a whole."""
 
     name: str
     marker: str
-    """The file that says it is one."""
+    """The file that identifies such a folder."""
     files: tuple[str, ...]
-    """All that it may hold."""
+    """The names of all files it may contain."""
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON text with a newline; numbers that JSON has no word for become null."""
+    """JSON text with a final newline; NaN and infinity become null."""
     return json.dumps(_plain(value), indent=indent) + "\n"
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file under another name, then rename it: readers see all of it or nothing."""
+    """Write a file under a temporary name, then rename it: readers never see part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not mkstemp: only the owner may read its files, but what is written here can be shared.
+    # Not mkstemp, whose files only the owner may read.
     temporary = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         write_through(temporary, content.encode() if isinstance(content, str) else content)
@@ -53,9 +53,9 @@ def write_through(path: Path, content: bytes) -> None:
 
 @contextmanager
 def new_folder(path: Path, kind: FolderKind) -> Iterator[Path]:
-    """A folder that appears under its name only when all of it is written.
+    """A folder that appears under its name once it is complete.
 
-    An existing folder of its kind is replaced; anything else in the way is refused.
+    It replaces an existing folder of its kind; anything else at this path is an error.
     """
     check_can_write(path, kind)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,30 +74,28 @@ def new_folder(path: Path, kind: FolderKind) -> Iterator[Path]:
 
 
 def check_can_write(path: Path, kind: FolderKind) -> None:
-    """Refuse to write over anything that is not such a folder of ours; to be asked early."""
+    """Refuse to overwrite anything but a folder of this kind; call it before long work."""
     try:
         there = path.exists() or path.is_symlink()
         names = {inner.name for inner in path.iterdir()} if path.is_dir() else set()
         above = next(folder for folder in path.absolute().parents if folder.exists())
         own = Path.cwd().is_relative_to(path.resolve())
     except OSError as error:
-        raise UserError(
-            f"{path} cannot be read ({error.strerror}): choose another --out"
-        ) from error
+        raise UserError(f"{path} cannot be read ({error.strerror}): choose another path") from error
     if there and (not path.is_dir() or (names and kind.marker not in names)):
         raise UserError(
-            f"{path} exists and is not a {kind.name} folder: choose another --out, or remove it "
+            f"{path} exists and is not a {kind.name} folder: choose another path, or remove it "
             "first"
         )
     if others := sorted(names.difference(kind.files)):
         raise UserError(
             f"{path} holds {others[0]} beside a {kind.name}, and would be replaced as a whole: "
-            "choose another --out, or move that away first"
+            "choose another path, or move that file away first"
         )
     if own:
-        raise UserError(f"{path} is the folder you are in: choose a new one for --out")
+        raise UserError(f"{path} is the current folder: choose another path")
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        raise UserError(f"{above} is no folder one can write to: choose another --out")
+        raise UserError(f"{above} is not a writable folder: choose another path")
 
 
 def _plain(item: Any) -> Any:
@@ -109,6 +107,6 @@ def _plain(item: Any) -> Any:
 
 
 def beside(records: Path, what: str) -> Path:
-    """The file of something else that belongs to a file of records, runs.jsonl or runs.jsonl.gz."""
+    """The companion file of runs.jsonl (or runs.jsonl.gz): runs.WHAT.jsonl."""
     stem = records.name.removesuffix(".gz").removesuffix(".jsonl")
     return records.with_name(f"{stem}.{what}.jsonl")

@@ -1,4 +1,4 @@
-"""One model trained by several processes, each holding a part of the graph, exactly."""
+"""Exact partition-parallel training: several processes train one model, each on a part."""
 
 from deepgat.distributed.dataset import PartDataset, cut_dataset, part_of, whole_labels
 from deepgat.distributed.halo import LivePart

@@ -18,12 +18,12 @@ from deepgat.distributed.team import Team
 from deepgat.errors import UserError
 
 LABEL_HOPS = HOPS
-"""Hops of propagated labels that a part keeps; the most that a preset uses."""
+"""Hops of propagated labels that a part stores; no preset uses more."""
 SHARED = (
     "name", "title", "num_features", "num_classes", "multi_label", "split",
     "class_names", "feature_names", "reading", "feature_plan",
 )  # fmt: skip
-"""What a dataset and its parts say alike."""
+"""Fields that a dataset and its parts have in common."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ class PartDataset:
     title: str
     parts: tuple[GraphPart, ...]
     number: int
-    """Which part, from 0."""
+    """Index of the part, from 0."""
     of: int
-    """How many parts there are."""
+    """Number of parts."""
     num_features: int
     num_classes: int
     multi_label: bool
     split: str
     node_ids: tuple[str, ...] = field(default=(), repr=False)
-    """Of the whole graph, where they are at hand: the first process has them."""
+    """Of the whole graph, in the first process; empty elsewhere."""
     class_names: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = field(default=(), repr=False)
     reading: Mapping[str, Any] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class PartDataset:
 
     @property
     def num_nodes(self) -> int:
-        """Of the whole graphs, all together."""
+        """Total over all graphs, with all their parts."""
         return sum(part.num_nodes for part in self.parts)
 
     @property
@@ -62,7 +62,7 @@ class PartDataset:
 
     @property
     def num_edge_features(self) -> int:
-        """Width of ``edge_attr``, 0 without it."""
+        """Width of ``edge_attr``; 0 without edge features."""
         edge_attr = self.parts[0].edge_attr
         return 0 if edge_attr is None else edge_attr.size(1)
 
@@ -70,7 +70,7 @@ class PartDataset:
 def cut_dataset(
     dataset: NodeDataset, all_owners: list[torch.Tensor], number: int, of: int
 ) -> PartDataset:
-    """Part ``number`` of a dataset whose graphs' nodes have these owners."""
+    """Part ``number`` of a dataset; ``all_owners`` has the owner of each node, per graph."""
     propagate = None
     if not dataset.multi_label:
         propagate = PropagateLabels(LABEL_HOPS, "neighbor-counts", num_classes=dataset.num_classes)
@@ -88,7 +88,7 @@ def cut_dataset(
 
 
 def part_of(dataset: NodeDataset | PartDataset, team: Team) -> PartDataset:
-    """This process's part of the data; the first process says who owns which node."""
+    """This process's part of the data; the first process computes the partition."""
     if isinstance(dataset, NodeDataset):
         found = []
         for graph in dataset.graphs:

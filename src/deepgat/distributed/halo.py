@@ -1,4 +1,4 @@
-"""A live part of a graph: whom to send which rows, and the exchange itself."""
+"""The halo exchange: which rows go to which process, and their transfer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class LivePart(Part):
     """One part of a graph among the processes of a team (see :class:`deepgat.ops.Part`).
 
     Attributes:
-        send: rows for each process; ``rows`` [Σ send] are they, the first process's first.
-        receive: rows from each process, which are the halo, the first process's first.
-        border: rows that are sent to someone, each once.
-        order, ptr: ``rows[order]`` is sorted, and ``ptr`` [border + 1] says where the stretch of
-            each row of ``border`` begins: gradients that come home are added in this order.
+        send: number of rows for each process; ``rows`` [Σ send] are their indices, by rank.
+        receive: number of rows from each process; together they are the halo, by rank.
+        border: the distinct rows that are sent.
+        order, ptr: ``rows[order]`` is sorted, and ``ptr`` [border + 1] is where each row of
+            ``border`` begins in it: the order in which returned gradients are added.
     """
 
     team: Team
@@ -40,12 +40,12 @@ class LivePart(Part):
 
     @staticmethod
     def meet(team: Team, own: int, ids: Tensor, receive: Sequence[int], num_nodes: int) -> LivePart:
-        """Tell the other processes which of their rows are wanted here, and learn theirs.
+        """Exchange with the other processes which rows each one needs.
 
         Args:
-            team: the processes; all of them call this.
-            own, ids, num_nodes: as in :class:`Part`; own nodes sorted by their numbers.
-            receive: how many nodes of the halo each process owns; the halo is in that order.
+            team: the processes; all of them must call this.
+            own, ids, num_nodes: as in :class:`Part`; own nodes sorted by number.
+            receive: number of halo nodes that each process owns; the halo is sorted by owner.
         """
         ids = ids.to(team.device)
         send = team.swap_counts(receive)
@@ -70,17 +70,17 @@ class LivePart(Part):
         return self.team.gathered(self.ids[: self.own], x, self.num_nodes)
 
     def to(self, device: object) -> Part:
-        return self  # a part lives where its process computes
+        return self  # a part is always on the device of its process
 
     def added(self, came: Tensor) -> Tensor:
-        """Gradients that came home for rows sent out, added up in one order: → [border, …]."""
+        """Sum the returned gradients per sent row, in a fixed order: → [border, …]."""
         rows = _flat(came).index_select(0, self.order)
         total = torch.segment_reduce(rows, "sum", offsets=self.ptr, initial=0)
         return total.view(self.border.numel(), *came.shape[1:])
 
 
 class LiveLoan(Loan):
-    """Rows on their way between the processes, one message for each dtype."""
+    """An exchange of rows in progress, with one message per dtype."""
 
     def __init__(self, part: LivePart, tensors: Sequence[Tensor]) -> None:
         self.own = list(tensors)
@@ -103,19 +103,19 @@ class LiveLoan(Loan):
 
 
 class _Journey:
-    """Rows to the neighbours, and their gradients home; :class:`_Start` and :class:`_Finish`.
+    """The state shared by :class:`_Start` and :class:`_Finish` for one message.
 
-    Forward, the first sends and the second waits. Backward, the second sends and the first waits:
-    autograd runs what is ready in the reverse order, so all that was computed in between forward
-    is computed in between backward. Gradients reach the first in here, not by autograd, since they
-    are rows to be added to what it has.
+    In the forward pass, ``_Start`` sends rows and ``_Finish`` waits for them. In the backward
+    pass, ``_Finish`` sends their gradients back and ``_Start`` waits. Autograd runs in reverse
+    order, so the same computation overlaps with the transfer in both passes. Gradients reach
+    ``_Start`` through this object, not through autograd, since it adds them to some rows only.
 
     Attributes:
-        wanted: which tensors have a gradient.
-        given: the tensors, until the second has them.
-        swap: what is under way.
-        rows: the own rows that the second was asked for; None: all.
-        grads: of those rows, for each tensor that has a gradient, rows first.
+        wanted: indices of the tensors that need a gradient.
+        given: the tensors, until ``_Finish`` takes them.
+        swap: the exchange in progress.
+        rows: the own rows requested from ``_Finish``; None: all.
+        grads: the gradients of those rows, for each tensor in ``wanted``.
     """
 
     def __init__(self, part: LivePart) -> None:
@@ -127,13 +127,13 @@ class _Journey:
         self.grads: list[Tensor] = []
 
     def set_out(self, rows: list[Tensor], send: list[int], receive: list[int]) -> Tensor:
-        """All of it [k, w] as one message; the room [k', Σ w] for what comes."""
+        """Start to send the rows [k, w] as one message; return the receive buffer [k', Σ w]."""
         packed = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
         self.swap = self.part.team.start_swap(packed, send, receive)
         return self.swap.found
 
     def arrived(self, shapes: list[torch.Size]) -> list[Tensor]:
-        """What came, for tensors whose rows have these shapes."""
+        """Wait; split the received rows into tensors with these row shapes."""
         assert self.swap is not None
         found, self.swap = self.swap.wait(), None
         pieces = found.split([math.prod(shape) for shape in shapes], 1)
@@ -141,7 +141,7 @@ class _Journey:
 
 
 class _Start(torch.autograd.Function):
-    """The room of rows that are on their way, and the tensors [own, …] themselves."""
+    """Start the exchange; return the receive buffer and the tensors [own, …] themselves."""
 
     @staticmethod
     def forward(ctx: Any, journey: _Journey, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -178,7 +178,7 @@ class _Start(torch.autograd.Function):
 
 
 class _Finish(torch.autograd.Function):
-    """Some rows of every tensor with the halo's below, from the room for those."""
+    """Finish the exchange; return some rows of every tensor with the halo appended."""
 
     @staticmethod
     def forward(
@@ -208,11 +208,11 @@ class _Finish(torch.autograd.Function):
 
 
 def _rows_first(x: Tensor) -> Tensor:
-    """x, or x with heads innermost where it lies so in memory (the CPU kernels' layout)."""
+    """x, transposed if its memory layout has heads innermost (the CPU kernels' layout)."""
     turned = x.dim() == 3 and not x.is_contiguous() and x.transpose(1, 2).is_contiguous()
     return x.transpose(1, 2) if turned else x
 
 
 def _flat(x: Tensor) -> Tensor:
-    """[k, …] → [k, w], also for k = 0 and where there is no more than k."""
+    """[k, …] → [k, w]; also for k = 0 and for one-dimensional x."""
     return x.reshape(x.size(0), math.prod(x.shape[1:]))

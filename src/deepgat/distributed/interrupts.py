@@ -1,4 +1,4 @@
-"""Ctrl-C in a team: all processes stop after the same epoch."""
+"""Ctrl-C in a team stops all processes after the same epoch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from deepgat.distributed.team import Team
 
 @contextmanager
 def stop_asked(team: Team | None) -> Iterator[Callable[[], bool]]:
-    """A question that all processes ask together: was any of them told to stop?
+    """A function that all processes call together: was any of them interrupted?
 
-    An interrupt is noted rather than raised, since a process that stops alone leaves the others
-    waiting. Alone, and outside the main thread, it is raised as ever.
+    An interrupt is recorded instead of raised, since a process that stops alone leaves the others
+    waiting. Without a team, or outside the main thread, interrupts raise as usual.
     """
     if team is None or threading.current_thread() is not threading.main_thread():
         yield lambda: team is not None and team.highest(0.0) > 0

@@ -1,4 +1,4 @@
-"""Start the processes of a team on this machine, with torch's elastic launcher."""
+"""Starts the processes of a team on this machine with torch's elastic launcher."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from pathlib import Path
 from deepgat.errors import UserError
 
 VERDICT = "DEEPGAT_VERDICT"
-"""The variable that names the file in which a process says why trying again is of no use."""
+"""Environment variable: path of the file in which a process records that restarts are futile."""
 MOST_RESTARTS = 3
 
 
 def launch(processes: int, arguments: Sequence[str], restarts: int = MOST_RESTARTS) -> int:
-    """Run ``python -m deepgat ARGUMENTS`` in so many processes; the exit code of the whole.
+    """Run ``python -m deepgat ARGUMENTS`` in several processes; return the exit code.
 
-    Where one dies, all are started again, at most ``restarts`` times; they go on from where the
-    training was last kept.
+    If a process dies, all of them restart from the last checkpoint, at most ``restarts`` times.
     """
     if processes < 1:
         raise UserError(f"processes is {processes}: expected 1 or more")
@@ -49,17 +48,17 @@ def launch(processes: int, arguments: Sequence[str], restarts: int = MOST_RESTAR
         except ChildFailedError as error:
             code = max(failure.exitcode for failure in error.failures.values())
             number, failure = error.get_first_failure()
-            if code in (2, 130):  # it has said why
+            if code in (2, 130):  # the process has printed the reason
                 return code
             raise UserError(
                 f"process {number} of {processes} ended with exit code {failure.exitcode} and "
-                f"{restarts} restarts did not help: see what it printed above"
+                f"{restarts} restarts did not help: see its output above"
             ) from error
         return int(verdict.read_text() or 0) if verdict.exists() else 0
 
 
 def give_up(code: int) -> bool:
-    """Note that starting again is of no use; whether this process is the first to say so."""
+    """Record that restarts are futile; return whether this process is the first to do so."""
     path = os.environ.get(VERDICT)
     if path is None:
         return True
@@ -72,13 +71,13 @@ def give_up(code: int) -> bool:
 
 
 def restarted() -> bool:
-    """Whether this process takes the place of one that died."""
+    """Whether this process replaces one that died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 @contextmanager
 def _surroundings(processes: int) -> Iterator[Path]:
-    """The cores divided among the processes, and a place for their verdict."""
+    """Environment of the processes: threads per process, and the path of the verdict."""
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="deepgat-") as folder:
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))

@@ -1,4 +1,4 @@
-"""Who owns which node: METIS, a bandwidth ordering, or a greedy choice that needs O(n) memory."""
+"""Graph partitioning: METIS, reverse Cuthill–McKee, or greedy streaming in O(n) memory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from deepgat.errors import UserError, unknown_name
 
 METHODS = ("auto", "metis", "order", "stream")
 NODE_WORK = 16
-"""What a node costs beside its edges, in edges: dense products and activations (measured on CS)."""
+"""Work per node in units of edges: dense products and activations (measured on CS)."""
 ROUNDS = 10
-"""How often "stream" looks at every node."""
+"""Passes of "stream" over all nodes."""
 SLACK = 1.05
-"""Its parts may have so many times the mean work."""
+"""Capacity of a part of "stream", relative to the mean work."""
 _FEW = 8
-"""Nodes per part below which METIS has nothing to choose."""
+"""With fewer nodes per part, "auto" does not use METIS."""
 
 
 def has_metis() -> bool:
@@ -29,14 +29,14 @@ def has_metis() -> bool:
 
 
 def chosen_method(method: str, num_nodes: int, parts: int) -> str:
-    """What "auto" stands for; a :class:`UserError` for what is not there."""
+    """Resolve "auto"; raise a :class:`UserError` for a method that is not available."""
     if method not in METHODS:
-        raise unknown_name("way to partition", method, METHODS)
+        raise unknown_name("partitioning method", method, METHODS)
     if parts < 1:
         raise UserError(f"the number of parts is {parts}: expected 1 or more")
     if method == "metis" and not has_metis():
         raise UserError(
-            "METIS is not there: install it (pip install 'deepgat[metis]'), or choose stream"
+            "METIS is not installed: install it (pip install 'deepgat[metis]'), or choose stream"
         )
     if method != "auto":
         return method
@@ -44,16 +44,15 @@ def chosen_method(method: str, num_nodes: int, parts: int) -> str:
 
 
 def owners(edge_index: Tensor, num_nodes: int, parts: int, method: str = "auto") -> Tensor:
-    """[n] int64: the part of every node, from 0; parts have about the same work to do.
+    """[n] int64: the part of every node, from 0; parts have about equal work. Deterministic.
 
     Args:
-        edge_index: [2, e]; edges are taken in both directions.
+        edge_index: [2, e], taken as undirected.
         num_nodes: n.
-        parts: how many; some may stay empty where there are few nodes.
-        method: "metis" cuts few edges; "order" puts the nodes in reverse Cuthill–McKee order,
-            a breadth-first one that keeps neighbours close, and cuts it into stretches; "stream"
-            is :func:`stream_owners`; "auto" is METIS where pymetis is installed, else "stream".
-            The same input gives the same parts.
+        parts: number of parts; on a small graph some may be empty.
+        method: "metis" cuts few edges; "order" splits the reverse Cuthill–McKee order, which keeps
+            neighbours close, into contiguous ranges; "stream" is :func:`stream_owners`; "auto" is
+            METIS if pymetis is installed, else "stream".
     """
     method = chosen_method(method, num_nodes, parts)
     if parts == 1 or num_nodes == 0:
@@ -62,7 +61,7 @@ def owners(edge_index: Tensor, num_nodes: int, parts: int, method: str = "auto")
 
 
 def owners_of(near: sp.csr_matrix, parts: int, method: str) -> np.ndarray:
-    """The same from the neighbours in either direction, rows sorted, without a diagonal."""
+    """As :func:`owners`, from a symmetric adjacency matrix with sorted rows and no diagonal."""
     degree = np.diff(near.indptr)
     if method == "stream":
         return stream_owners(lambda: iter([near.indices]), degree, parts)
@@ -78,17 +77,17 @@ def stream_owners(
 ) -> np.ndarray:
     """Linear deterministic greedy with restreaming (Stanton and Kliot 2012; Nishimura and Ugander).
 
-    Nodes come in the order of their numbers, a few at a time, and go to the part p that maximises
-    |N_v ∩ p| · (1 − load_p / capacity), so few edges are cut and no part is full; ten times over,
-    the parts of the round before standing where a node has not come yet. In memory are O(n)
-    numbers and one of the lists' pieces.
+    Nodes are placed in the order of their numbers, a batch at a time. Each goes to the part p that
+    maximises |N_v ∩ p| · (1 − load_p / capacity): few edges are cut, and no part overflows. Ten
+    passes refine the result; each starts from the parts of the pass before. Memory holds O(n)
+    numbers and one piece of the lists.
 
     Args:
-        lists: gives the neighbours of all nodes, the first node's first, in pieces that hold whole
-            lists of a multiple of :func:`batch_size` nodes (the last may hold fewer).
+        lists: iterates over the neighbours of all nodes in order, in pieces that hold whole lists
+            of a multiple of :func:`batch_size` nodes (the last may hold fewer).
         degree: [n], the length of each list.
-        parts: how many.
-        tell: is told the share that is done.
+        parts: number of parts.
+        tell: called with the share that is done.
     """
     n = len(degree)
     work = degree + float(NODE_WORK)
@@ -110,7 +109,7 @@ def stream_owners(
 
 
 def batch_size(num_nodes: int) -> int:
-    """Nodes that :func:`stream_owners` places together: about a 4096th, a power of two to 4096."""
+    """Nodes per batch of :func:`stream_owners`: about n/4096, a power of two up to 4096."""
     return min(1 << max(0, num_nodes.bit_length() - 13), 4096)
 
 
@@ -124,7 +123,7 @@ def _place(
     load: np.ndarray,
     capacity: float,
 ) -> None:
-    """Give the nodes ``begin`` to ``end``, whose neighbours are ``near``, to parts; in place."""
+    """Assign the nodes ``begin`` … ``end`` − 1, with neighbours ``near``, to parts; in place."""
     parts, count = len(load), end - begin
     found = owner[near]
     row = np.repeat(np.arange(count), degree[begin:end])
@@ -134,7 +133,7 @@ def _place(
     placed = before >= 0
     load -= np.bincount(before[placed], weights=cost[placed], minlength=parts)
     room = np.maximum(1 - load / capacity, 0)
-    score = votes.reshape(count, parts) * room + 1e-3 * room  # without neighbours: the emptiest
+    score = votes.reshape(count, parts) * room + 1e-3 * room  # breaks ties by the emptiest part
     owner[begin:end] = score.argmax(1)
     load += np.bincount(owner[begin:end], weights=cost, minlength=parts)
 

@@ -1,8 +1,8 @@
-"""A partitioned dataset on disk: a folder of which a process reads its own part alone.
+"""A partitioned dataset on disk; each process reads its own part only.
 
-``partition.json`` says what it is; ``parts/K/G`` holds part K of graph G as plain ``.npy`` files,
-which are mapped into memory, not read; ``nodes.json`` says what nodes are called that have names,
-and only the first process reads it. The folder appears when all of it is written.
+``partition.json`` describes the dataset. ``parts/K/G`` holds part K of graph G as ``.npy`` files,
+which are memory-mapped. ``nodes.json`` holds node names, if there are any; only the first process
+reads it. The folder appears once it is complete.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ DESCRIPTION = "partition.json"
 NODES = "nodes.json"
 PARTITION_FOLDER = FolderKind("partition", DESCRIPTION, (DESCRIPTION, NODES, "parts"))
 _SOMETIMES = ("label_features", "edge_weight", "edge_attr")
-"""What not every part has."""
+"""Optional arrays of a part."""
 
 
 @dataclass(frozen=True)
 class PartSize:
-    """What one process will hold, all graphs together."""
+    """The size of one part, summed over all graphs."""
 
     nodes: int
     halo: int
@@ -50,7 +50,7 @@ def write_partition(
     method: str = "auto",
     told: Callable[[str, float], None] | None = None,
 ) -> list[PartSize]:
-    """Divide a dataset among ``parts`` processes and write each one's share; the sizes."""
+    """Partition a dataset, write the parts and return their sizes."""
     found = [owners(g.edge_index, g.num_nodes, parts, method) for g in dataset.graphs]
     sizes = []
     with new_folder(folder, PARTITION_FOLDER) as target:
@@ -72,7 +72,7 @@ def write_partition(
 
 
 def write_description(folder: Path, dataset: NodeDataset, sizes: list[PartSize]) -> None:
-    """``partition.json``, and ``nodes.json`` where nodes have names."""
+    """Write ``partition.json``, and ``nodes.json`` if nodes have names."""
     description = {
         "format": FORMAT,
         "parts": len(sizes),
@@ -86,18 +86,18 @@ def write_description(folder: Path, dataset: NodeDataset, sizes: list[PartSize])
 
 
 def part_folder(folder: Path, number: int, graph: int = 0) -> Path:
-    """The new folder of one part of one graph."""
+    """Create the folder of one part of one graph."""
     inner = folder / "parts" / str(number) / str(graph)
     inner.mkdir(parents=True)
     return inner
 
 
 def is_partition(folder: str | os.PathLike[str]) -> bool:
-    return os.path.isfile(Path(folder) / DESCRIPTION)  # Path's own raises for names too long
+    return os.path.isfile(Path(folder) / DESCRIPTION)  # Path.is_file raises if names are too long
 
 
 def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What ``partition.json`` says."""
+    """The content of ``partition.json``."""
     try:
         found = json.loads((Path(folder) / DESCRIPTION).read_text())
         if found["format"] != FORMAT:
@@ -105,7 +105,7 @@ def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
                 f"{folder} has partition format {found['format']} but this deepgat reads format "
                 f"{FORMAT}: partition the graph again"
             )
-        found = {"feature_plan": []} | found  # which older folders lack
+        found = {"feature_plan": []} | found  # older folders lack it
         found |= {name: tuple(found[name]) for name in ("class_names", "feature_names")}
         return {name: found[name] for name in ("parts", "graphs", *SHARED)}
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
@@ -157,7 +157,7 @@ def _write(folder: Path, part: GraphPart) -> None:
 
 def _read(folder: Path) -> GraphPart:
     def kept(name: str) -> Tensor:
-        # copy on write: mapped, and yet a tensor that torch does not warn about
+        # copy on write: torch warns about read-only arrays
         return torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c"))
 
     own, num_nodes, features = kept("sizes").tolist()

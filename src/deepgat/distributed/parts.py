@@ -1,4 +1,4 @@
-"""One part of a graph as plain data: what a process needs of it, and nothing else."""
+"""One part of a graph: the data that one process needs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from deepgat.data.transforms import SPLITS
 
 @dataclass(frozen=True, eq=False)
 class GraphPart:
-    """Nodes of a graph with all their in-neighbours; k parts in all.
+    """Some nodes of a graph and all their in-neighbours: one of k parts.
 
-    Own nodes come first, by their numbers in the whole graph; then the halo, by owner and number.
+    Own nodes come first, sorted by their number in the whole graph. The halo follows, sorted by
+    owner and number.
 
     Attributes:
-        own: how many own nodes.
+        own: number of own nodes.
         num_nodes: n of the whole graph.
         ids: [own + halo] int64, numbers in the whole graph.
-        halo_counts: [k] int64, how many nodes of the halo each part owns.
-        edge_index: [2, e] int64, sources among all, targets among the own nodes.
+        halo_counts: [k] int64, number of halo nodes that each part owns.
+        edge_index: [2, e] int64; sources are own or halo nodes, targets own nodes.
         x: [own, d], dense or ``torch.sparse_csr``.
         y: [own] or [own, C].
         masks: {"train", "val", "test"}: [own] bool.
         label_features: [own, hops, C], or None.
-        edge_weight: [e] or None, and
-        edge_attr: [e, k] or None: of the edges of ``edge_index``.
+        edge_weight: [e] or None.
+        edge_attr: [e, edge_dim] or None.
     """
 
     own: int
@@ -53,7 +54,7 @@ class GraphPart:
 def cut(
     graph: Data, owner: Tensor, part: int, parts: int, label_features: Tensor | None = None
 ) -> GraphPart:
-    """The part of a graph that ``owner`` [n] int64 gives to number ``part`` of ``parts``."""
+    """Part number ``part`` of a graph whose nodes have the owners ``owner`` [n] int64."""
     n = owner.numel()
     mine = owner == part
     own = mine.nonzero().view(-1)

@@ -1,8 +1,8 @@
 """Partitions a graph on disk that need not fit into memory.
 
 The files are byte for byte those of ``partition_folder.write_partition`` for the same owners.
-Memory grows with the number of nodes and with the edges of a 256th of them, not with all edges or
-the features. METIS and the ordering need all neighbours in memory, 4 bytes each; "stream" does not.
+Memory grows with the number of nodes and the edges of 1/256 of them, not with all edges or the
+features. METIS and "order" also hold all neighbours, at 4 bytes each; "stream" does not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from deepgat.distributed.partition_folder import (
 from deepgat.files import new_folder
 
 _AT_ONCE = 2**22
-"""Node numbers of an edge file that are read together."""
+"""Node numbers of an edge file to read at once."""
 
 
 def write_streamed(
@@ -43,13 +43,13 @@ def write_streamed(
     told: Told = lambda what, share: None,
     stretch: int | None = None,
 ) -> tuple[NodeDataset, list[PartSize]]:
-    """Divide the graph at ``path`` among ``parts`` processes and write each one's share.
+    """Partition the graph at ``path`` and write the parts.
 
     Returns the dataset without features and edges, and the sizes of the parts. ``stretch``, a
-    multiple of 64, is how many nodes' edges are in memory together.
+    multiple of 64, is the number of nodes whose edges are in memory at once.
     """
     with new_folder(folder, PARTITION_FOLDER) as target:
-        scratch = target.parent / "scratch"  # goes with the folder that is being written
+        scratch = target.parent / "scratch"  # removed with the temporary folder around it
         scratch.mkdir()
         graph = stream_graph(path, options, split, scratch, told, stretch)
         owner = _owners(graph, parts, method, told)
@@ -75,7 +75,7 @@ def _owners(graph: StreamedGraph, parts: int, method: str, told: Told) -> np.nda
         near[at : at + len(piece)] = piece
         at += len(piece)
     ptr = ptr.astype(np.int32) if ptr[-1] < 2**31 else ptr
-    ones = np.broadcast_to(np.int8(1), near.shape)  # takes no room
+    ones = np.broadcast_to(np.int8(1), near.shape)  # takes no memory
     adjacency = sp.csr_matrix((edges.nodes, edges.nodes), dtype=np.int8)
     adjacency.data, adjacency.indices, adjacency.indptr = ones, near, ptr
     return owners_of(adjacency, parts, method)
@@ -134,7 +134,7 @@ def _write_edges(
     entering: np.ndarray,
     told: Told,
 ) -> None:
-    """Every part's edge values, and the ends of its edges in global numbers for later."""
+    """Write the edge values of every part, and the ends of its edges to temporary files."""
     edges = graph.edges
     with ExitStack() as stack:
         values: dict[str, list[_ArrayFile]] = {"edge_weight": [], "edge_attr": []}
@@ -214,7 +214,7 @@ def _write_labels(
     own: np.ndarray,
     told: Told,
 ) -> None:
-    """Labels, masks, and the propagated labels where a node has one class."""
+    """Write labels, masks and, for single-label data, the propagated labels."""
     data, classes = graph.dataset.graph, graph.dataset.num_classes
     for number, folder in enumerate(folders):
         mine = torch.from_numpy(owner == number)
@@ -241,7 +241,7 @@ def _write_labels(
 def _write_halo(
     folder: Path, scratch: Path, owner: np.ndarray, number: int, parts: int, edges: int
 ) -> int:
-    """The nodes of a part and its halo, and its edges in their numbers; the size of the halo."""
+    """Write the nodes of a part with its halo, and its renumbered edges; return the halo size."""
     seen = np.zeros(len(owner), dtype=bool)
     for source in _pieces(_ends(scratch, number, "source")):
         seen[source] = True
@@ -261,7 +261,7 @@ def _write_halo(
 
 
 def _pieces(path: Path) -> Iterator[np.ndarray]:
-    """The node numbers of a file, a block at a time."""
+    """Node numbers of a file, block by block."""
     with path.open("rb") as file:
         while len(found := np.fromfile(file, np.int32, _AT_ONCE)):
             yield found

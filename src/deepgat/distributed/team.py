@@ -1,4 +1,4 @@
-"""The processes that train one model together, on torch.distributed."""
+"""The processes that train one model together, built on torch.distributed."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from torch import Tensor
 from deepgat.errors import UserError
 
 _SMALL = 4096
-"""Numbers up to which a sum is made by sending everything to everyone."""
+"""Sums of up to this many numbers use all_gather."""
 _TIMEOUT = timedelta(minutes=10)
 
 
 class LostTeamError(RuntimeError):
-    """Another process of the team is gone."""
+    """Another process of the team cannot be reached."""
 
 
 @dataclass(frozen=True, eq=False)
 class Swap:
-    """Rows on their way: what is sent and the room for what comes, both kept until it is there."""
+    """An exchange of rows in progress; keeps both buffers alive until it is complete."""
 
     sent: Tensor
     found: Tensor
     work: Any
 
     def wait(self) -> Tensor:
-        """What came."""
+        """The received rows."""
         if self.work is not None:
             _talk(self.work.wait)
         return self.found
 
 
 class Team:
-    """Processes of equal rights, each with a rank; what is summed here is summed in their order.
+    """A group of processes that sum in the order of their ranks.
 
-    A sum has the same bits in every process, so decisions taken on it (early stopping, the best
-    epoch) are the same everywhere.
+    A sum is bitwise equal in every process, so decisions based on it (early stopping, the best
+    epoch) agree.
 
     Attributes:
-        rank, size: this process's number, from 0, and how many there are.
-        device: where this process computes.
-        sent: bytes that this process has sent to others for rows of neighbours.
+        rank, size: number of this process, from 0, and number of processes.
+        device: device of this process.
+        sent: bytes of halo rows that this process has sent.
     """
 
     def __init__(self, rank: int, size: int, device: torch.device) -> None:
@@ -56,12 +56,12 @@ class Team:
 
     @staticmethod
     def launched() -> bool:
-        """Whether torchrun, or ``--processes``, started this process as one of a team."""
+        """Whether torchrun or :func:`~deepgat.distributed.launch.launch` started this process."""
         return dist.is_available() and dist.is_torchelastic_launched()
 
     @staticmethod
     def join(device: str = "auto") -> Team:
-        """Meet the other processes that torchrun started; NCCL on GPUs, gloo on CPUs."""
+        """Connect to the other processes that torchrun started; NCCL on GPUs, gloo on CPUs."""
         local = int(os.environ.get("LOCAL_RANK", "0"))
         beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         gpus = torch.cuda.device_count()
@@ -76,7 +76,7 @@ class Team:
             torch.cuda.set_device(where)
         if not dist.is_initialized():
             store, rank, size = next(dist.rendezvous("env://"))
-            # a shelf of its own for every attempt: the last one's addresses lead nowhere
+            # a new prefix for every restart: addresses of the last attempt are stale
             attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
             shelf = dist.PrefixStore(f"deepgat/{attempt}", store)
             dist.init_process_group(
@@ -89,7 +89,7 @@ class Team:
         return Team(dist.get_rank(), dist.get_world_size(), where)
 
     def leave(self) -> None:
-        """Part from the others; none of them may be waiting for this one."""
+        """Leave the team; no other process may be waiting for this one."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -100,7 +100,7 @@ class Team:
         flat = x.contiguous().view(-1)
         if flat.numel() <= _SMALL:
             return _in_order(self.everyone(flat)).view(x.shape)
-        # every process sums a stretch of it: what travels does not grow with their number
+        # every process sums one slice, so traffic does not grow with the number of processes
         stretch = -(-flat.numel() // self.size)
         padded = torch.cat([flat, flat.new_zeros(stretch * self.size - flat.numel())])
         theirs = torch.empty_like(padded)
@@ -109,7 +109,7 @@ class Team:
         return total.view(-1)[: flat.numel()].view(x.shape)
 
     def everyone(self, x: Tensor) -> Tensor:
-        """What every process has: [k] → [size, k]."""
+        """x of every process: [k] → [size, k]."""
         found = x.new_empty(self.size, x.numel())
         _talk(dist.all_gather, list(found.unbind()), x.contiguous())
         return found
@@ -127,17 +127,17 @@ class Team:
                 grad.copy_(piece.view_as(grad))
 
     def highest(self, number: float) -> float:
-        """The largest of every process's number."""
+        """The maximum over the processes."""
         if self.size == 1:
             return number
         return float(self.everyone(torch.tensor([number], device=self.device).double()).max())
 
     def swap(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
-        """``send[r]`` rows for each process r against ``receive[r]`` of its: [Σ receive, …]."""
+        """Send ``send[r]`` rows to, and receive ``receive[r]`` from, each r: [Σ receive, …]."""
         return self.start_swap(rows, send, receive).wait()
 
     def start_swap(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Swap:
-        """The same on its way; every process starts its swaps in one order."""
+        """As :meth:`swap`, without waiting. All processes must start swaps in the same order."""
         rows = rows.contiguous()
         found = rows.new_empty(sum(receive), *rows.shape[1:])
         if self.size == 1:
@@ -147,7 +147,7 @@ class Team:
         return Swap(rows, found, _talk(dist.all_to_all_single, found, rows, *counts, async_op=True))
 
     def swap_counts(self, send: Sequence[int]) -> list[int]:
-        """How many rows each process will send, from how many are asked of it."""
+        """Exchange counts: send ``send[r]`` to process r, return what each process sent here."""
         if self.size == 1:
             return list(send)
         asked = torch.tensor(send, device=self.device)
@@ -156,7 +156,7 @@ class Team:
         return found.tolist()
 
     def from_first(self, x: Tensor) -> Tensor:
-        """The first process's x, everywhere; shapes must be the same."""
+        """Broadcast x from the first process; shapes must agree."""
         if self.size == 1:
             return x
         moved = x.to(self.device).contiguous()
@@ -164,7 +164,7 @@ class Team:
         return moved.to(x.device)
 
     def gathered(self, ids: Tensor, rows: Tensor, count: int) -> Tensor | None:
-        """[count, …] in the first process, all processes' rows in the places ``ids``; else None."""
+        """The rows of all processes at the places ``ids``, [count, …]; None except in rank 0."""
         places, values = self.to_first(ids), self.to_first(rows)
         if self.rank:
             return None
@@ -173,7 +173,7 @@ class Team:
         return found
 
     def to_first(self, x: Tensor) -> list[Tensor]:
-        """In the first process every process's x [k_r, …], in the order of ranks; [] elsewhere."""
+        """x [k_r, …] of every process in the order of ranks; [] except in the first process."""
         if self.size == 1:
             return [x]
         counts = self.everyone(torch.tensor([x.size(0)], device=self.device)).view(-1).tolist()
@@ -184,7 +184,7 @@ class Team:
         return list(found.split(receive)) if self.rank == 0 else []
 
     def wait(self) -> None:
-        """Until every process is here."""
+        """A barrier: return once every process has called it."""
         self.highest(0.0)
 
     def __repr__(self) -> str:
@@ -192,7 +192,7 @@ class Team:
 
 
 class Total(torch.autograd.Function):
-    """Σ over the processes; a gradient of it is the sum of theirs."""
+    """Σ over the processes; the backward pass sums the gradients likewise."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, team: Team) -> Tensor:

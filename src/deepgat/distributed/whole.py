@@ -1,4 +1,4 @@
-"""Whole graphs for each process: side by side they are one graph that nothing has to be cut of."""
+"""Whole graphs per process: many small graphs need no partitioning."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from deepgat.ops import Loan, Part
 
 @dataclass(frozen=True, eq=False)
 class WholeGraphs(Part):
-    """Some of the graphs of a step, whole: a part without a halo, so nothing is borrowed.
+    """Some of the graphs of a step: a part without a halo, so it borrows nothing.
 
-    The nodes of all graphs of the step are numbered one graph after the other, whoever has them,
-    so that dropout is that of one process that has all of them.
+    Nodes are numbered consecutively over all graphs of the step in all processes. Dropout masks
+    are therefore those of a single process with all graphs.
     """
 
     team: Team
@@ -29,7 +29,7 @@ class WholeGraphs(Part):
 
     @staticmethod
     def among(team: Team, sizes: Sequence[int]) -> WholeGraphs:
-        """This process's, of graphs with so many nodes: :func:`dealt`."""
+        """This process's share (:func:`dealt`) of graphs with these numbers of nodes."""
         starts = [0, *accumulate(sizes)]
         mine = dealt(range(len(sizes)), team)
         numbers = [torch.arange(starts[i], starts[i + 1]) for i in mine]
@@ -50,5 +50,5 @@ class WholeGraphs(Part):
 
 
 def dealt(items: Sequence[int], team: Team) -> list[int]:
-    """Every process's share: the first item to the first process, the second to the second, …"""
+    """This process's share when items are dealt to the processes in turn."""
     return list(items[team.rank :: team.size])

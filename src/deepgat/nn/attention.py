@@ -1,4 +1,4 @@
-"""One neighbour-attention convolution, usable by itself in any PyTorch Geometric model."""
+"""A neighbour-attention convolution for any PyTorch Geometric model."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Attention(NamedTuple):
     edge_index: Tensor
     """[2, E]: sources u in row 0, targets v in row 1."""
     weight: Tensor
-    """[E, H]: α_vu of each edge and head; over the edges into v they sum to 1 (row-normalised)."""
+    """[E, H]: α_vu of each edge and head; row-normalised, they sum to 1 over the edges into v."""
 
 
 class ConvOutput(NamedTuple):
-    """All that one convolution computed."""
+    """The outputs of one convolution."""
 
     out: Tensor
     """[n, H·D], or [n, D] with averaged heads."""
     class_logits: Tensor | None = None
-    """The class prediction the attention came from, [n, H, C]; None without one."""
+    """The class prediction that the attention compares, [n, H, C]; None without one."""
     attention: Attention | None = None
     """On request only."""
 
@@ -50,10 +50,10 @@ class NeighborAttention(nn.Module):
         \mathbf{x}'_v = \sum_{u \in N_v} \alpha_{vu} \mathbf{W}_2 \mathbf{x}_u + \mathbf{b},
         \qquad \alpha_{vu} = \frac{\exp s(v, u)}{\sum_{w \in N_v} \exp s(v, w)}
 
-    per head, the heads concatenated or averaged. It takes the place of
-    :class:`torch_geometric.nn.GATConv`, whose arguments it shares. With ``num_classes`` the score
-    is DeepGAT's: the layer first predicts the class of every node, p_v = W₁(x_v ‖ z_v), and
-    s(v, u) compares the predictions of v and u. Without it the score is GAT's.
+    per head; heads are concatenated or averaged. It is a drop-in replacement for
+    :class:`torch_geometric.nn.GATConv` with the same arguments. With ``num_classes`` the score is
+    DeepGAT's: the layer predicts the class of every node, p_v = W₁(x_v ‖ z_v), and s(v, u)
+    compares the predictions of v and u. Without it the score is GAT's.
 
     Args:
         in_channels: d, width of the input.
@@ -62,18 +62,18 @@ class NeighborAttention(nn.Module):
         concat: concatenate the heads ([n, H·D]) or average them ([n, D]).
         negative_slope: of LeakyReLU in GAT's score.
         dropout: share of the attention weights α dropped in training.
-        add_self_loops: every node attends to itself. Without it a node attends to itself only
-            where ``edge_index`` says so, and a node without incoming edges receives 0.
-        edge_dim: width of ``edge_attr``; a linear map of it joins the score of each head.
+        add_self_loops: every node attends to itself. Without it, only nodes with a self-loop in
+            ``edge_index`` do, and nodes without incoming edges receive 0.
+        edge_dim: width of ``edge_attr``; a linear map of it is added to the score of each head.
         bias: learn b.
         residual: add W' x_v + b', a learnt skip connection.
-        score: another score, made from the layer's shape; see :mod:`deepgat.nn.scores`.
+        score: a factory for another score; see :mod:`deepgat.nn.scores`.
         num_classes: C, for scores that compare class predictions.
         label_channels: width of ``label_features``, z, which only W₁ reads.
         class_bias: learn a bias in W₁.
         normalization: "row", over N_v, or "symmetric".
-        project: multiply by W₂ before summing. Without it the layer sums x itself, its channels
-            divided among the heads (d = H·D, heads concatenated), and has no W₂.
+        project: multiply by W₂ before summing. Without it the layer has no W₂ and sums x itself,
+            whose channels are split among the heads (d = H·D, heads concatenated).
 
     Shapes:
         x [n, d], dense or sparse (``torch.sparse_csr``/``sparse_coo`` or an
@@ -114,7 +114,7 @@ class NeighborAttention(nn.Module):
         super().__init__()
         if not project and (in_channels != heads * out_channels or not concat):
             raise UserError(
-                f"without a projection a layer keeps its width: {in_channels} channels do not "
+                f"a layer without a projection keeps its width: {in_channels} channels do not "
                 f"make {heads} concatenated heads of {out_channels}"
             )
         self.in_channels = in_channels
@@ -127,7 +127,7 @@ class NeighborAttention(nn.Module):
         self.label_channels = label_channels
         self.normalization = Normalization.named(normalization)
         self.forget_projections = False
-        """Compute W₂ x and W₁ x again in the backward pass: less memory for a little more time."""
+        """Recompute W₂ x and W₁ x in the backward pass: less memory for a little more time."""
 
         if score is None:
             additive = partial(AdditiveScore, negative_slope=negative_slope)
@@ -142,7 +142,7 @@ class NeighborAttention(nn.Module):
             if num_classes is None:
                 raise UserError(
                     f"{type(self.score).__name__} compares class predictions: "
-                    "say how many classes there are with num_classes"
+                    "give the number of classes as num_classes"
                 )
             width = in_channels + label_channels
             self.class_weight = nn.Parameter(torch.empty(heads * num_classes, width))
@@ -155,7 +155,7 @@ class NeighborAttention(nn.Module):
         self.res = nn.Linear(in_channels, width) if residual else None
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reinitialise all parameters."""
         self._reset_own()
         if self.res is not None:
             self.res.reset_parameters()
@@ -189,15 +189,15 @@ class NeighborAttention(nn.Module):
         Args:
             x: [n, d].
             edge_index: the edges.
-            edge_attr: [number of edges, edge_dim]: joins the score through a linear map.
-            edge_weight: [number of edges] ≥ 0: multiplies exp(s); its logarithm joins the score.
-            label_features: z [n, label_channels]; zeros when left out.
-            labels: the true classes, for the oracle alone.
-            return_attention_weights: return the attention too.
+            edge_attr: [number of edges, edge_dim]: its linear map is added to the score.
+            edge_weight: [number of edges] ≥ 0: multiplies exp(s).
+            label_features: z [n, label_channels]; zeros by default.
+            labels: the true classes, for the oracle only.
+            return_attention_weights: also return the attention.
 
-        ``edge_attr`` and ``edge_weight`` are in the order of ``edge_index``, or of the lists where
-        these are given. The weights of a repeated edge are added, its features averaged; a
-        self-loop that the graph does not have weighs 1.
+        ``edge_attr`` and ``edge_weight`` are in the order of ``edge_index``, or of the neighbour
+        lists if those are given. The weights of repeated edges are added, their features averaged.
+        Added self-loops have weight 1.
         """
         if isinstance(x, tuple):
             raise UserError(
@@ -225,14 +225,14 @@ class NeighborAttention(nn.Module):
         undropped: Features | None = None,
         silent: Tensor | None = None,
     ) -> ConvOutput:
-        """As :meth:`forward` on prepared lists, returning everything the layer computed.
+        """As :meth:`forward` on prepared lists, with all outputs.
 
         Args:
             x, neighbors, label_features, labels: as in :meth:`forward`.
-            with_attention: return the attention too.
-            undropped: x before dropout, where attention is to be computed from that. The class
-                prediction that is returned, and trained, is always made from ``x``.
-            silent: [n] bool: nodes that nobody speaks to; their sum is 0.
+            with_attention: also return the attention.
+            undropped: x before dropout, to compute the attention from. The class prediction that
+                is returned and trained always uses ``x``.
+            silent: [n] bool: nodes without incoming edges; their sum is 0.
         """
         if self.score.others_only:
             silent = neighbors.others == 0
@@ -268,7 +268,7 @@ class NeighborAttention(nn.Module):
         return ConvOutput(out, class_logits, attention)
 
     def _project(self, x: Features, label_features: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """(W₂ x, W₁(x ‖ z) + b₁), both by one product where that is faster."""
+        """(W₂ x, W₁(x ‖ z) + b₁), by a single product if that is faster."""
         if self.weight is None or self.class_weight is None:
             return self._value(x), self.predict_classes(x, label_features)
         of_features = self.class_weight[:, : self.in_channels]
@@ -276,14 +276,14 @@ class NeighborAttention(nn.Module):
         return value, self._complete(logits, label_features)
 
     def predict_classes(self, x: Features, label_features: Tensor | None) -> Tensor | None:
-        """p_v = W₁(x_v ‖ z_v) + b₁: [n, H, C]; None where no score asks for it."""
+        """p_v = W₁(x_v ‖ z_v) + b₁: [n, H, C]; None if the score does not need it."""
         if self.class_weight is None:
             return None
         (logits,) = self._per_head(x, self.class_weight[:, : self.in_channels])
         return self._complete(logits, label_features)
 
     def _complete(self, logits: Tensor, label_features: Tensor | None) -> Tensor:
-        """W₁'s part for x, joined by its part for z and b₁."""
+        """Add W₁'s part for z, and b₁, to its part for x."""
         assert self.class_weight is not None
         if self.label_channels and label_features is not None:
             of_labels = self.class_weight[:, self.in_channels :]
@@ -291,8 +291,8 @@ class NeighborAttention(nn.Module):
         return logits if self.class_bias is None else logits + self.class_bias
 
     def _value(self, x: Features) -> Tensor:
-        """What is summed over the neighbours: [n, H, D]."""
-        if self.weight is not None:  # W₂ is linear, so project first and gather the narrow result
+        """The values to sum over the neighbours: [n, H, D]."""
+        if self.weight is not None:  # project first, and gather the narrower result
             return self._per_head(x, self.weight)[0]
         if not isinstance(x, Tensor):
             raise UserError(
@@ -301,10 +301,11 @@ class NeighborAttention(nn.Module):
         return x.reshape(x.size(0), self.heads, self.out_channels)
 
     def _per_head(self, x: Features, *weights: Tensor) -> list[Tensor]:
-        """x Wᵀ as [n, H, ·] for every weight [H·, d]; on the CPU the heads are innermost in memory.
+        """x Wᵀ as [n, H, ·] for every weight [H·, d].
 
-        That is how its kernels read it; turning the small weight is cheaper than the large result.
-        On a GPU, or where x is sparse, one product serves all weights.
+        On the CPU the heads are innermost in memory, as its kernels expect. Transposing the small
+        weight is cheaper than transposing the large result. On a GPU, or for sparse x, one product
+        serves all weights.
         """
         on_cpu, flat = weights[0].device.type == "cpu", list(weights)
         if on_cpu:
@@ -346,10 +347,10 @@ class NeighborAttention(nn.Module):
 def _without_added_loops(
     neighbors: Neighbors, edge_index: Tensor | Neighbors
 ) -> tuple[Neighbors, Tensor]:
-    """(the lists, self-loops that the graph does not have weighing 0; nodes without any edge)."""
+    """(the lists with weight 0 for added self-loops, [n] bool nodes without incoming edges)."""
     if isinstance(edge_index, Neighbors):
         raise UserError(
-            "prepared Neighbors always hold self-loops: pass edge_index to a layer with "
+            "prepared Neighbors always contain self-loops: pass edge_index to a layer with "
             "add_self_loops=False"
         )
     source, target = edge_index
@@ -357,5 +358,5 @@ def _without_added_loops(
     looped[target[source == target]] = True
     alone = neighbors.others == 0
     added = (neighbors.source == neighbors.target) & ~looped.index_select(0, neighbors.target)
-    added &= ~alone.index_select(0, neighbors.target)  # their weights need a sum
+    added &= ~alone.index_select(0, neighbors.target)  # so that their softmax is defined
     return neighbors.masked(added), alone & ~looped

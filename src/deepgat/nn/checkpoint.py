@@ -1,10 +1,9 @@
-"""Depth at little memory: activations computed again in the backward pass instead of kept.
+"""Activation checkpointing: the backward pass recomputes activations instead of storing them.
 
-The cheapest is to forget the projections W₂ h and W₁ h, half of what a layer keeps: one matrix
-product brings them back. Beyond that, layers 1 … L are cut into segments; what lies inside one is
-forgotten after the forward pass and computed again, to the bit, when its gradient is due.
-Segments of one layer keep L layer inputs; segments of √L layers keep √L of them and, for a moment,
-√L layers' activations.
+The cheapest choice recomputes the projections W₂ h and W₁ h, half of what a layer stores, with one
+matrix product. The others split layers 1 … L into segments and recompute everything inside a
+segment, bit for bit. Segments of one layer store L layer inputs. Segments of √L layers store √L
+inputs and, during the backward pass of a segment, the activations of √L layers.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from torch.utils.checkpoint import checkpoint
 
 CHECKPOINTS = ("auto", "none", "projections", "layer", "sqrt")
 _ROOM = 0.5
-"""The share of the free memory that activations may take before they are forgotten."""
+"""Share of the free memory that stored activations may take."""
 
 
 def chosen(
     choice: str, layers: int, kept_bytes: float, input_bytes: float, free_bytes: float
 ) -> str:
-    """What "auto" stands for: it forgets no more than the free memory asks for.
+    """Resolve "auto" to the choice that recomputes least within the free memory.
 
     Args:
         choice: one of ``CHECKPOINTS``.
         layers: L.
-        kept_bytes: what the backward pass of one layer needs.
-        input_bytes: the input of one layer.
-        free_bytes: memory that is free.
+        kept_bytes: bytes that the backward pass of one layer needs.
+        input_bytes: bytes of the input of one layer.
+        free_bytes: free memory.
     """
     if choice != "auto":
         return choice
@@ -55,7 +54,7 @@ def segment_length(choice: str, layers: int) -> int:
 def remade(
     tensors: Sequence[Tensor | None], make: Callable[[], Sequence[Tensor | None]]
 ) -> Iterator[None]:
-    """Autograd forgets these tensors, where it would keep them, and calls ``make`` for them."""
+    """Autograd calls ``make`` in the backward pass instead of saving ``tensors``."""
     places = {_place(tensor): i for i, tensor in enumerate(tensors) if tensor is not None}
     made: dict[int, Tensor] = {}
 
@@ -79,7 +78,7 @@ def _place(tensor: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
 
 
 def recomputed(segment: Callable[..., Any], module: nn.Module, *inputs: Any) -> Any:
-    """``segment(*inputs)``, whose inside is computed again for the backward pass."""
+    """``segment(*inputs)``, recomputed in the backward pass."""
     return checkpoint(
         segment,
         *inputs,
@@ -89,7 +88,7 @@ def recomputed(segment: Callable[..., Any], module: nn.Module, *inputs: Any) -> 
 
 
 def free_memory(device: torch.device) -> float:
-    """Bytes; infinite where the system does not tell."""
+    """In bytes; infinity if the system does not report it."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     info = Path("/proc/meminfo")
@@ -101,7 +100,7 @@ def free_memory(device: torch.device) -> float:
 
 @contextmanager
 def _without_statistics(module: nn.Module) -> Iterator[None]:
-    """Batch normalisations do not count the second computation of the same numbers."""
+    """Keeps recomputation from updating the running statistics of batch norms."""
     norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     momenta = [norm.momentum for norm in norms]
     counts = [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]

@@ -1,4 +1,4 @@
-"""Which edges a model runs on: part of a graph's neighbour lists, without sorting them again."""
+"""Selects the edges that a model runs on, without rebuilding the neighbour lists."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from torch import Tensor
 from deepgat.ops import Neighbors, PartNeighbors, dropout_masks
 
 EdgeSampler: TypeAlias = Callable[[Neighbors], Neighbors]
-"""The lists for one training step."""
+"""From the full lists to those of one training step."""
 
 
 def all_edges(neighbors: Neighbors) -> Neighbors:
-    """Nothing is left out."""
+    """Keep all edges."""
     return neighbors
 
 
 def no_edges(neighbors: Neighbors) -> Neighbors:
-    """N_v = {v}: what is left of a graph network without its graph, an MLP."""
+    """N_v = {v}: turns a graph network into an MLP."""
     return neighbors.alone
 
 
 @dataclass(frozen=True)
 class DropEdge:
-    """Leaves every edge out with probability ``share``, drawn anew at each call.
+    """Drops every edge with probability ``share``; each call draws anew.
 
-    Both directions of an edge stay or go together; self-loops stay. Weights are normalised over
-    what is left. A hash of the edge's two nodes and a seed from torch's random numbers decides.
-    The lists are cut, since fewer edges are less work; on a GPU, where steps are recorded, edges
-    left out get the weight 0 instead, which is the same to a model.
+    Both directions of an edge share one draw, and self-loops always stay. Attention is normalised
+    over the remaining edges. The draw hashes the two nodes and a seed from torch's generator. On
+    the CPU the lists become shorter, which saves work. On a GPU, dropped edges get weight 0
+    instead, so that CUDA graphs can record the step; the result is the same.
     """
 
     share: float
@@ -46,7 +46,7 @@ class DropEdge:
         return neighbors.select(keep, neighbors.symmetric)
 
     def kept(self, neighbors: Neighbors) -> Tensor:
-        """[E] bool: a draw of the edges that stay."""
+        """[E] bool: the edges that stay, at random."""
         source, target = neighbors.edge_index
         ends = torch.minimum(source, target), torch.maximum(source, target)
         drawn = dropout_masks.keep_entries(
@@ -56,9 +56,9 @@ class DropEdge:
 
 
 def recordable(sampler: EdgeSampler) -> bool:
-    """Whether a step that calls it, on a GPU, can be recorded as a CUDA graph and replayed.
+    """Whether a CUDA graph can record a step that calls this sampler.
 
-    A function from elsewhere may draw by other means than torch's random numbers of the device;
-    replayed, it would give the same edges every time.
+    Other samplers may draw random numbers that torch's device generator does not provide. Replayed,
+    they would return the same edges every time.
     """
     return sampler in (all_edges, no_edges) or type(sampler) is DropEdge

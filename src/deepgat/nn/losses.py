@@ -1,4 +1,4 @@
-"""The training loss: one term per layer, or the output's alone."""
+"""Training losses: one term per layer, or the output only."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from deepgat.ops import current_part, node_mean_share
 
 
 def layer_weight(layer: int, delta: float) -> float:
-    """γ(l) = δ / (l + δ) + 1: 2 at layer 0, falling towards 1; δ = 0 weighs all layers by 1."""
+    """γ(l) = δ / (l + δ) + 1, which falls from 2 at layer 0 towards 1; always 1 if δ = 0."""
     return (delta / (layer + delta) if delta else 0.0) + 1.0
 
 
 def layer_weights(layers: Sequence[int], delta: float, like: Tensor) -> Tensor:
-    """γ of consecutive layers: [K], computed on the device of ``like``."""
+    """γ of consecutive layers [K], with the device and dtype of ``like``."""
     number = torch.arange(layers[0], layers[-1] + 1, device=like.device, dtype=like.dtype)
     return (delta / (number + delta) if delta else torch.zeros_like(number)) + 1.0
 
@@ -27,7 +27,7 @@ def layer_weights(layers: Sequence[int], delta: float, like: Tensor) -> Tensor:
 def classification_loss(logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
     """Cross-entropy averaged over nodes (y [n]), or over nodes and labels (y [n, C]).
 
-    With ``reduction="none"`` that of every node [n], or of every node and label [n, C].
+    With ``reduction="none"``, per node [n], or per node and label [n, C].
     """
     if y.dim() == 1:
         return F.cross_entropy(logits, y, reduction=reduction)
@@ -41,9 +41,9 @@ def layer_losses(
     nodes: Tensor,
     node_weight: Tensor | None = None,
 ) -> Tensor:
-    """:func:`classification_loss` of every layer on the nodes [k], all at once: [K].
+    """:func:`classification_loss` of every layer on the nodes [k]: [K].
 
-    With ``node_weight`` [k] the mean over nodes is Σ_v w_v CE_v / Σ_v w_v, of a whole graph.
+    With ``node_weight`` [k], the weighted mean Σ_v w_v CE_v / Σ_v w_v; whole graphs only.
     """
     logits = torch.stack([layer_logits[layer].index_select(0, nodes) for layer in layers])
     true = y.index_select(0, nodes)
@@ -56,9 +56,9 @@ def layer_losses(
 
 
 class Loss(Protocol):
-    """From every layer's logits {l: [n, C]}, the labels and the training nodes to a number.
+    """Maps the logits of every layer {l: [n, C]}, labels and training nodes to a scalar.
 
-    Where the graph is divided among processes, this one's share of it: they add up to the loss.
+    For a partitioned graph, it returns this process's share; the shares add up to the loss.
     """
 
     def __call__(
@@ -68,13 +68,13 @@ class Loss(Protocol):
         nodes: Tensor,
         node_weight: Tensor | None = None,
     ) -> Tensor:
-        """``nodes``: [k], their numbers; ``node_weight``: [k], how much each of them counts."""
+        """``nodes`` [k]: indices of the training nodes; ``node_weight`` [k]: their weights."""
         ...
 
 
 @dataclass(frozen=True)
 class OutputLoss:
-    """CE(ŷ^L on V'): the output alone, for models whose layers do not predict."""
+    """CE(ŷ^L on V'), for models in which only the last layer predicts."""
 
     def __call__(
         self,
@@ -94,8 +94,8 @@ class OutputLoss:
 class LayerwiseLoss:
     """Σ_l γ(l) · CE(ŷ^l on V') from l = ``first_layer`` to L.
 
-    ``first_layer`` is 1 in the paper; 0 in the authors' code, which also trains the prediction
-    made from the raw features.
+    ``first_layer`` is 1 in the paper. It is 0 in the authors' code, which also trains the
+    prediction from the raw features.
     """
 
     delta: float
@@ -115,9 +115,9 @@ class LayerwiseLoss:
 
 @dataclass(frozen=True)
 class OutputAndLayersLoss:
-    """CE(ŷ^L on V') + λ Σ_{l<L} γ̃(l) · CE(ŷ^l on V'), γ̃ the paper's γ divided by its sum.
+    """CE(ŷ^L on V') + λ Σ_{l<L} γ̃(l) · CE(ŷ^l on V'), where γ̃ is the paper's γ scaled to sum 1.
 
-    The output counts fully; the layers before it, together, with ``weight``, λ.
+    ``weight`` is λ, the total weight of the layers before the last.
     """
 
     delta: float

@@ -1,4 +1,4 @@
-"""Normalisations over all nodes of a graph, also where it is divided among processes."""
+"""Normalisation layers, with statistics over all nodes even of a partitioned graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NORMS = ("none", "layer", "batch", "pairnorm", "pairnorm-si")
 
 
 def make_norm(name: str, channels: int, scale: float = 1.0) -> nn.Module:
-    """The normalisation of this name for so many channels; ``scale`` is PairNorm's s."""
+    """A normalisation layer by name; ``scale`` is PairNorm's s."""
     match name:
         case "layer":
             return nn.LayerNorm(channels)
@@ -27,21 +27,21 @@ def make_norm(name: str, channels: int, scale: float = 1.0) -> nn.Module:
 
 
 def norm_elu(norm: nn.Module, x: Tensor) -> Tensor:
-    """ELU(norm(x)), in one pass where the norm is LayerNorm."""
+    """ELU(norm(x)), fused if the norm is LayerNorm."""
     if isinstance(norm, nn.LayerNorm):
         return ops.layer_norm_elu(x, norm.weight, norm.bias, norm.eps)
     return nn.functional.elu(norm(x))
 
 
 def normalized(norm: nn.Module, x: Tensor) -> Tensor:
-    """norm(x); LayerNorm's gradients have the same bits for any number of CPU threads."""
+    """norm(x); LayerNorm's gradients are bitwise equal for any number of CPU threads."""
     if isinstance(norm, nn.LayerNorm):
         return ops.layer_norm(x, norm.weight, norm.bias, norm.eps)
     return norm(x)
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """torch's batch normalisation; mean and variance are those of all nodes of the graph."""
+    """torch's batch norm with mean and variance over all nodes of the graph."""
 
     def forward(self, x: Tensor) -> Tensor:
         part = current_part()
@@ -54,7 +54,7 @@ class BatchNorm(nn.BatchNorm1d):
 
     @torch.no_grad()
     def _remember(self, mean: Tensor, variance: Tensor, nodes: int) -> None:
-        """The running averages, as torch keeps them: of the unbiased variance."""
+        """Update the running statistics as torch does, with the unbiased variance."""
         assert self.momentum is not None
         assert self.num_batches_tracked is not None
         assert self.running_mean is not None
@@ -65,7 +65,7 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 class PairNorm(WholePairNorm):
-    """PyG's PairNorm; the centre and the mean length are those of all nodes of the graph."""
+    """PyG's PairNorm with centre and mean length over all nodes of the graph."""
 
-    def forward(self, x: Tensor) -> Tensor:  # the batches of PyG's are not needed here
+    def forward(self, x: Tensor) -> Tensor:  # without PyG's batch argument
         return pair_norm(x, self.scale, self.eps, self.scale_individually)

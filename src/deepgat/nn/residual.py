@@ -1,4 +1,4 @@
-"""How a layer's output joins what was there before it."""
+"""Residual connections: interpolation and GCNII's identity mapping."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deepgat import ops
 
 
 def mix(start: Tensor, end: Tensor, share: Tensor | float) -> Tensor:
-    """(1 − share) · start + share · end, in the wider of the two types: they differ in bf16."""
+    """(1 − share) · start + share · end, in the wider dtype; under bf16 autocast they differ."""
     dtype = torch.promote_types(start.dtype, end.dtype)
     if isinstance(share, Tensor):
         dtype = torch.promote_types(dtype, share.dtype)
@@ -20,7 +20,7 @@ def mix(start: Tensor, end: Tensor, share: Tensor | float) -> Tensor:
 
 
 class IdentityMap(nn.Module):
-    """x ((1 − β) I + β W): GCNII's weights, near the identity. ``weight``: W [D, D]."""
+    """x ((1 − β) I + β W): GCNII's identity mapping. ``weight``: W [D, D]."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

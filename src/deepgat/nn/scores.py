@@ -1,8 +1,7 @@
-"""How much node v listens to its neighbour u: one small class per score.
+"""Attention scores s(v, u): one small class per score.
 
-A score is a value handed to a convolution. To add one, subclass :class:`Score`, say what it
-needs, and return one of the forms of :mod:`deepgat.ops`. Shapes: n nodes, H heads, D channels
-per head, C classes.
+To add a score, subclass :class:`Score`, declare what it needs, and return one of the forms of
+:mod:`deepgat.ops`. Shapes: n nodes, H heads, D channels per head, C classes.
 """
 
 from __future__ import annotations
@@ -29,26 +28,26 @@ from deepgat.ops import (
 
 @dataclass(frozen=True)
 class HeadShape:
-    """What a score may need to know of its layer to make its parameters."""
+    """The sizes of a layer, from which a score makes its parameters."""
 
     heads: int
     width: int
     """D, channels per head of the layer's output."""
     classes: int = 0
-    """C, of the layer's class prediction."""
+    """C, number of classes that the layer predicts."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreInputs:
-    """What a score may look at."""
+    """The inputs of a score."""
 
     neighbors: Neighbors
     projected: Tensor
-    """W h, or h itself where the layer does not project: [n, H, D]."""
+    """W h, or h itself if the layer does not project: [n, H, D]."""
     class_logits: Tensor | None = None
     """The layer's class prediction p before softmax or sigmoid: [n, H, C]."""
     labels: Tensor | None = None
-    """The true classes [n] or labels [n, C]; the oracle alone may see them."""
+    """The true classes [n] or labels [n, C], for the oracle only."""
 
 
 class Score(nn.Module):
@@ -57,20 +56,20 @@ class Score(nn.Module):
     needs_class_logits = False
     needs_labels = False
     others_only = False
-    """Whether v itself is left out of N_v; a node without others then receives 0."""
+    """Whether N_v excludes v itself; a node without other neighbours then receives 0."""
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew; most scores have none."""
+        """Reinitialise the parameters; most scores have none."""
 
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
         raise UserError(f"{type(self).__name__} does not say how to compute a score")
 
 
 ScoreFactory: TypeAlias = Callable[[HeadShape], Score]
-"""Makes the score of one layer."""
+"""Creates the score of one layer."""
 
 Scale: TypeAlias = Callable[[int, int], float]
-"""(width of the vectors compared, per-head output width of the layer) → factor on <q, k>."""
+"""(width of q and k, per-head output width of the layer) → factor on <q, k>."""
 
 
 def unscaled(vector_width: int, output_width: int) -> float:
@@ -89,9 +88,9 @@ def by_sqrt_output_width(vector_width: int, output_width: int) -> float:
 
 
 class AdditiveScore(Score):
-    r"""AD, the original GAT's: s_vu = LeakyReLU(<w_t, W h_v> + <w_s, W h_u>).
+    r"""AD, the score of the original GAT: s_vu = LeakyReLU(<w_t, W h_v> + <w_s, W h_u>).
 
-    w = (w_t ‖ w_s) is learnt, per head: ``target`` and ``source``, each [H, D].
+    The learnt vectors w_t and w_s are ``target`` and ``source``, [H, D] each.
     """
 
     def __init__(self, shape: HeadShape, negative_slope: float = 0.2) -> None:
@@ -130,12 +129,12 @@ class ClassScore(Score):
     ŷ = softmax(p), or sigmoid(p) with ``independent_labels``.
 
     Args:
-        shape: of the layer.
-        scale: DP's or SD's factor.
+        shape: sizes of the layer.
+        scale: the factor of DP or SD.
         independent_labels: several labels per node instead of one class.
         sharpness: τ, multiplies the agreement; 1 in the paper.
-        detached: no gradient through the attention; only their loss trains the predictions.
-        attends: without it the layer predicts classes but weighs all neighbours alike, s_vu = 0.
+        detached: no gradient flows through the attention; only the loss trains the predictions.
+        attends: if False, the layer predicts classes but all weights are equal (s_vu = 0).
     """
 
     needs_class_logits = True
@@ -159,19 +158,19 @@ class ClassScore(Score):
         if not self.attends:
             return Uniform()
         logits = inputs.class_logits
-        assert logits is not None  # the convolution sees to it
+        assert logits is not None  # the convolution provides them
         logits = logits.detach() if self.detached else logits
         return ClassAgreement(logits, self.factor, self.independent_labels)
 
 
 class OracleScore(Score):
-    """What perfect predictions would give: o(v, u) = 1 if v and u share their class, else 0.
+    """The score of perfect predictions: o(v, u) = 1 if v and u share a class, else 0.
 
-    ``inside_softmax=True`` is Algorithm 1 taken literally, α = softmax(o): weights within N_v
-    differ by at most a factor e. ``False`` is what Lemma 2 needs, α = o / Σo: nothing passes
-    between classes. For independent labels o(v, u) = <y_v, y_u>, and at least 1 for v = u.
-    It looks at every label, test nodes included: an upper bound to compare with, not a model.
-    The layers still predict classes, and are trained to; only the attention ignores it.
+    ``inside_softmax=True`` is α = softmax(o) as in Algorithm 1: weights within N_v differ by at
+    most a factor e. ``False`` is α = o / Σo as Lemma 2 requires: nothing passes between classes.
+    For independent labels, o(v, u) = <y_v, y_u>, and at least 1 for v = u. The oracle reads every
+    label, including those of test nodes: it is an upper bound for comparison, not a model. Its
+    layers still learn to predict classes, but the attention ignores these predictions.
     """
 
     needs_class_logits = True
@@ -182,13 +181,13 @@ class OracleScore(Score):
         self.inside_softmax = inside_softmax
 
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
-        assert inputs.labels is not None  # the convolution sees to it
+        assert inputs.labels is not None  # the convolution provides them
         agreement = _agreement(inputs.labels, inputs.neighbors).to(inputs.projected.dtype)
         return EdgeScore((agreement if self.inside_softmax else agreement.log()).unsqueeze(-1))
 
 
 class UniformScore(Score):
-    """GCN: s_vu = 0. With row normalisation α = 1/|N_v|, symmetric 1/sqrt(|N_v| |N_u|)."""
+    """GCN: s_vu = 0. Row normalisation gives α = 1/|N_v|, symmetric 1/sqrt(|N_v| |N_u|)."""
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
@@ -198,7 +197,7 @@ class UniformScore(Score):
 
 
 class OthersScore(Score):
-    """GraphSAGE's mean: every node of N_v but v itself counts the same, 1/(|N_v| − 1)."""
+    """GraphSAGE's mean: all neighbours except v itself have the weight 1/(|N_v| − 1)."""
 
     others_only = True
 
@@ -208,7 +207,7 @@ class OthersScore(Score):
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
         neighbors = inputs.neighbors
         itself = neighbors.target == neighbors.source
-        # a node that is alone keeps itself, so that its weights have a sum; the layer drops it
+        # an isolated node keeps itself, so that its softmax is defined; the layer zeroes it
         skipped = itself & (neighbors.others > 0).index_select(0, neighbors.target)
         score = inputs.projected.new_zeros(neighbors.num_edges)
         return EdgeScore(score.masked_fill(skipped, -math.inf).unsqueeze(-1))
@@ -225,4 +224,4 @@ def _agreement(labels: Tensor, neighbors: Neighbors) -> Tensor:
 
 
 SD_SCALES: Mapping[str, Scale] = {"width": by_width, "sqrt-output-width": by_sqrt_output_width}
-"""What SD divides by, as printed in the paper and as in its authors' code."""
+"""The divisors of SD: in the paper and in the authors' code."""

@@ -1,9 +1,9 @@
 """Neighbour attention as torch operators: ``deepgat::attend`` and its gradient.
 
-Here are their signatures, the shapes for tracing and the autograd rule, so ``torch.compile`` and
-``torch.export`` can see through them; the kernels behind them are registered per kind of device
-(``native.py`` for the CPU, ``gpu/attention.py`` for GPUs). In eager mode the same kernels run in
-a plain ``autograd.Function``, since a registered operator costs half a millisecond a call.
+This module defines their signatures, the shapes for tracing and the autograd rule, so that
+``torch.compile`` and ``torch.export`` can trace them. ``cpu/kernels.py`` and ``gpu/attention.py``
+register the kernels. In eager mode the same kernels run in a plain ``autograd.Function``, since
+calling a registered operator costs half a millisecond.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def neighbor_attention(
     seed: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """As :func:`deepgat.ops.definition.neighbor_attention`, without a number per edge."""
+    """As :func:`deepgat.ops.definition.neighbor_attention`, without per-edge storage."""
     return run(neighbors, value, form, normalization, dropout, seed, bias)[0].to(value.dtype)
 
 
 @torch.no_grad()
 def log_sums(neighbors: Neighbors, form: DotProduct | ClassAgreement) -> Tensor:
-    """log Σ_{u∈N_v} exp(s_vu), [n, H]; without a gradient."""
+    """log Σ_{u∈N_v} exp(s_vu), [n, H]; not differentiable."""
     compared = form.query if isinstance(form, DotProduct) else form.logits
     value = compared.new_ones(*compared.shape[:2], 1)
     _, found = run(neighbors, value, form)
@@ -71,7 +71,7 @@ def run(
 ) -> tuple[Tensor, Tensor]:
     """(out [n, H, D], log Σ exp of every list in the layout of the kernels).
 
-    With a ``link`` these lists are a part of longer ones (:mod:`deepgat.ops.partitioned.halves`).
+    With a ``link``, the lists are halves of longer ones (:mod:`deepgat.ops.partitioned.halves`).
     """
     nothing = value.new_empty(0)
     query = key = nothing
@@ -90,7 +90,7 @@ def run(
             pass
     stored = value.dtype
     if value.device.type == "cpu" and stored in (torch.bfloat16, torch.float16):
-        value = value.float()  # the CPU kernels know float32 and float64
+        value = value.float()  # the CPU kernels support float32 and float64 only
     exact = value.dtype if value.device.type == "cpu" or stored == torch.float64 else None
     query, key = (x if exact is None else x.to(exact) for x in (query, key))
     if bias is not None:
@@ -134,8 +134,8 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """(out [n, H, D], log Σ exp of every list [n, H], on the CPU in the layout of its kernels).
 
-    ``shared``: query is the key too (``key`` is then empty); ``activation`` acts on it first.
-    ``seed``'s first number draws the dropout mask; it is not read without dropout.
+    ``shared``: the query is also the key, and ``key`` is empty. ``activation`` is applied to the
+    query first. The first number of ``seed`` seeds the dropout mask; it is unused without dropout.
     """
     raise _no_kernel(value)
 
@@ -162,25 +162,25 @@ def attend_backward(
     want_scores: bool,
     want_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of query, key, value and bias; [0] where there is none or none is wanted."""
+    """Gradients of query, key, value and bias; an empty tensor for each one not needed."""
     raise _no_kernel(value)
 
 
 def lanes_of(value: Tensor) -> int:
-    """Heads in one vector of the CPU kernels (see attention.cpp): 8, or 1 where heads are few.
+    """Heads per vector in the CPU kernels (see attention.cpp): 8, or 1 for few heads.
 
-    Where 1 pays was measured: up to 2 heads, and up to 4 wide ones.
+    Measured: 1 is faster for up to 2 heads, and for up to 4 wide heads.
     """
     _, heads, channels = value.shape
     return 1 if heads <= 2 or (heads <= 4 and channels >= 64) else LANES
 
 
 def cpu_room(value: Tensor, channels: int, per_head: bool = False) -> Tensor:
-    """Empty room in the layout of the CPU kernels, [n, blocks, vectors, 8].
+    """An uninitialised tensor in the layout of the CPU kernels, [n, blocks, vectors, 8].
 
-    With ``per_head`` one number per node and head, [n, blocks, lanes]. A block is 8 heads and a
-    vector holds one channel of them; with few heads a block is one head and a vector holds 8 of
-    its channels. Either is padded to whole vectors.
+    With ``per_head``, one number per node and head, [n, blocks, lanes]. A block is 8 heads, and a
+    vector holds one channel of each. With few heads, a block is one head, and a vector holds 8 of
+    its channels. Both are padded to whole vectors.
     """
     lanes, (n, heads, _) = lanes_of(value), value.shape
     blocks = -(-heads // lanes)
@@ -190,7 +190,7 @@ def cpu_room(value: Tensor, channels: int, per_head: bool = False) -> Tensor:
 
 
 def from_cpu_room(room: Tensor, value: Tensor, channels: int) -> Tensor:
-    """[n, H, channels]: a view of the room, unless there is more than one block of 8 heads."""
+    """[n, H, channels] from :func:`cpu_room`; a copy if there are several blocks of 8 heads."""
     heads = value.size(1)
     if room.dim() == 3:  # one number per head
         return room.flatten(1)[:, :heads].unsqueeze(-1)
@@ -254,26 +254,26 @@ def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
 attend.register_autograd(_backward, setup_context=_setup_context)
 
 KERNELS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
-"""(forward, backward) by kind of device."""
+"""(forward, backward) by device type."""
 
 
 def register_kernels(
     device: str, forward: Callable[..., Any], backward: Callable[..., Any]
 ) -> None:
-    """Make these the kernels of both operators on one kind of device."""
+    """Register the kernels of both operators for one device type."""
     attend.register_kernel(device)(forward)
     attend_backward.register_kernel(device)(backward)
     KERNELS[device] = forward, backward
 
 
 class Link:
-    """What a backward pass is told of lists of which it has a part: (out, log Σ exp) of all."""
+    """Passes (out, log Σ exp) of the complete lists to the backward pass of one half."""
 
     whole: tuple[Tensor, Tensor] | None = None
 
 
 class _Attend(torch.autograd.Function):
-    """``deepgat::attend`` without the dispatcher; with a link, for a part of longer lists."""
+    """``deepgat::attend`` without the dispatcher; with a link, for one half of longer lists."""
 
     @staticmethod
     def forward(

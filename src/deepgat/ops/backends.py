@@ -1,4 +1,4 @@
-"""Which implementation runs: one operator, several backends with the same numbers."""
+"""Chooses the implementation of an operator; all backends compute the same."""
 
 from __future__ import annotations
 
@@ -24,25 +24,23 @@ _HOW_TO_BUILD = (
     "install a C++ compiler with OpenMP, then deepgat again "
     "(pip install --force-reinstall --no-deps deepgat)"
 )
-_HOW_TO_GET_TRITON = (
-    "install triton (pip install triton), which torch's builds for GPUs bring along"
-)
+_HOW_TO_GET_TRITON = "install triton (pip install triton), which torch's builds for GPUs include"
 _HOW_TO = {"cpu": _HOW_TO_BUILD, "cuda": _HOW_TO_GET_TRITON}
 _chosen = "auto"  # a plain global: torch.compile can read it
 
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
-    """Run operators inside with one backend: "reference" (plain torch), "native" (C++), "triton".
+    """Run operators with one backend: "reference" (plain torch), "native" (C++) or "triton".
 
-    "auto", the default, takes the fastest that fits the tensors: native on the CPU, Triton on GPUs.
+    "auto", the default, is the fastest for the tensors' device: native on CPUs, Triton on GPUs.
     """
     if name not in BACKENDS:
         raise unknown_name("backend", name, BACKENDS)
     if name == "native" and not kernels.available():
         raise UserError(f"the native backend is not built: {_HOW_TO_BUILD}")
     if name == "triton" and not gpu.available():
-        raise UserError(f"the triton backend is not there: {_HOW_TO_GET_TRITON}")
+        raise UserError(f"the triton backend is not available: {_HOW_TO_GET_TRITON}")
     global _chosen
     before, _chosen = _chosen, name
     try:
@@ -52,7 +50,7 @@ def use_backend(name: str) -> Iterator[None]:
 
 
 def chosen() -> str:
-    """The backend that :func:`use_backend` asks for here; "auto" outside it."""
+    """The backend selected with :func:`use_backend`; "auto" by default."""
     return _chosen
 
 
@@ -66,9 +64,8 @@ def neighbor_attention(
 ) -> Tensor:
     """out_v = Σ_{u∈N_v} α_vu value_u: [n, H, D] → [n, H, D].
 
-    α is exp(s_vu + bias_vu), normalised over N_v or symmetrically; a share ``dropout`` of the
-    weights is dropped, drawn from torch's random numbers. ``bias``: [E, H], or [E, 1] for all
-    heads.
+    α is exp(s_vu + bias_vu), normalised over N_v or symmetrically. ``dropout`` is the share of
+    weights to drop, seeded by torch's random generator. ``bias``: [E, H], or [E, 1] for all heads.
     """
     seed = dropout_masks.new_seed(value.device) if dropout else None
     run = _implementation(value)
@@ -80,20 +77,20 @@ def neighbor_attention(
 def neighbor_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tensor:
     """out_v = Σ_{u∈N_v} |x_v − x_u|^p per channel, p ≥ 1: [n, D] → [n, D].
 
-    An edge of weight 0 counts as none; lists with weights take the definition, which holds a number
-    per edge and channel. Under autocast in float32, as torch takes powers there.
+    Edges of weight 0 are ignored. Lists with weights use the reference implementation, which stores
+    one number per edge and channel. Under autocast it runs in float32, like torch's ``pow``.
     """
     if x.dim() != 2 or x.size(0) != neighbors.num_nodes or not x.is_floating_point():
         raise UserError(
-            f"x has shape {list(x.shape)} of {x.dtype}: expected [{neighbors.num_nodes}, channels] "
-            "of floating numbers, a row for every list"
+            f"x has shape {list(x.shape)} and dtype {x.dtype}: expected floating-point numbers "
+            f"[{neighbors.num_nodes}, channels], one row per list"
         )
     if not power >= 1:
-        raise UserError(f"power is {power}: expected 1 or more, where the gradient is finite")
+        raise UserError(f"power is {power}: expected 1 or more, so that the gradient is finite")
     if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
         x = x.float()
     run = definition.neighbor_differences
-    if neighbors.square.log_weight is None:  # the kernels look at no weights
+    if neighbors.square.log_weight is None:  # the kernels do not support weights
         run = _implementation(x, differences.neighbor_differences, run)
     return run(neighbors.square, neighbors.with_halo(x), float(power))[: x.size(0)]
 
@@ -106,7 +103,7 @@ def _implementation(
     chosen, device = _chosen, value.device.type
     if chosen == "reference":
         return slow
-    if torch.compiler.is_compiling():  # no looking around while a graph is traced
+    if torch.compiler.is_compiling():  # the checks below cannot be traced
         return fast if device in attention.KERNELS else slow
     if device == "cpu" and kernels.available() and chosen != "triton":
         return fast
@@ -122,7 +119,7 @@ def _implementation(
 @cache
 def _say_once(device: str) -> None:
     warnings.warn(
-        f"deepgat runs its slow path on the {device}, because its fast kernels are not there: "
+        f"deepgat runs its slow path on the {device}, because its fast kernels are missing: "
         f"{_HOW_TO[device]}",
         stacklevel=4,
     )

@@ -1,7 +1,7 @@
-"""Neighbour attention and differences in plain torch, one equation per function: the definition.
+"""The reference implementation of neighbour attention and differences: one equation per function.
 
-Every faster backend is tested against this one, output and gradients. It holds a number per
-edge and channel, E×H×D, which is what the others avoid.
+Tests compare the output and the gradients of every faster backend with this one. It stores one
+number per edge and channel (E×H×D), which the other backends avoid.
 Shapes: n nodes, E edges, H heads, D channels per head.
 """
 
@@ -42,13 +42,13 @@ def edge_scores(neighbors: Neighbors, form: ScoreForm) -> Tensor:
         case EdgeScore(score):
             return score
         case Uniform():
-            # double, so that the weights are right to the last digit in any dtype asked for
+            # double, so that the weights are exact in every output dtype
             return torch.zeros(neighbors.num_edges, 1, device=neighbors.device, dtype=torch.float64)
 
 
 def shifted_exp(scores: Tensor, neighbors: Neighbors) -> tuple[Tensor, Tensor]:
-    """exp(s_vu − m_v), [E, H], and m_v = max_u s_vu, [n, H], which keeps exp in range."""
-    with torch.no_grad():  # any shift gives the same weights
+    """exp(s_vu − m_v), [E, H], and m_v = max_u s_vu, [n, H], which prevents overflow."""
+    with torch.no_grad():  # the weights do not depend on the shift
         highest = torch.segment_reduce(scores.detach(), "max", offsets=neighbors.ptr, axis=0)
     return (scores - target_rows(highest, neighbors)).exp(), highest
 
@@ -61,7 +61,7 @@ def attention_weights(
 ) -> Tensor:
     """α_vu for every edge, [E, H] or [E, 1]: exp(s_vu) / d_v, or exp(s_vu) / sqrt(d_v d_u).
 
-    ``bias``, [E, H] or [E, 1], joins the score.
+    ``bias``, [E, H] or [E, 1], is added to the score.
     """
     scores = _biased_scores(neighbors, form, bias)
     if normalization is Normalization.ROW:
@@ -101,7 +101,7 @@ def neighbor_attention(
     seed: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Weigh every neighbour, drop a share of the weights, and sum: [n, H, D] → [n, H, D]."""
+    """Weighted sum over the neighbours, with attention dropout: [n, H, D] → [n, H, D]."""
     weights = attention_weights(neighbors, form, normalization, bias).to(value.dtype)
     if dropout:
         assert seed is not None
@@ -115,10 +115,10 @@ def dropout_mask(neighbors: Neighbors, heads: int, dropout: float, seed: Tensor)
 
 
 def neighbor_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tensor:
-    """out_v = Σ_{u∈N_v} |x_v − x_u|^p per channel: [n, D] → [n, D]; edges of weight 0 are none.
+    """out_v = Σ_{u∈N_v} |x_v − x_u|^p per channel, ignoring edges of weight 0: [n, D] → [n, D].
 
-    The E×D differences are computed again in the backward pass rather than kept: a deep stack
-    would keep them for every layer.
+    The backward pass recomputes the E×D differences: a deep network could not store them for
+    every layer.
     """
 
     def total(x: Tensor) -> Tensor:
@@ -148,10 +148,9 @@ def sum_by_target(x: Tensor, neighbors: Neighbors) -> Tensor:
 
 
 class _Rows(torch.autograd.Function):
-    """Pick a row per edge. Its adjoint is the sum over each row's edges, and the other way round.
+    """Select one row per edge. The backward pass is :class:`_SumRows`, and vice versa.
 
-    Written out because autograd's own adjoint of indexing adds rows in any order on a GPU: the
-    same seed would not give the same numbers.
+    Autograd's own backward pass of indexing is not deterministic on a GPU.
     """
 
     @staticmethod

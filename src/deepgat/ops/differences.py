@@ -1,4 +1,4 @@
-r"""Sums of powers of differences between neighbours: ``deepgat::differences`` and its gradient.
+r"""Sums over neighbours of powers of differences: ``deepgat::differences`` and its gradient.
 
 .. math::
     out_v = \sum_{u \in N_v} f(x_v - x_u), \qquad f(d) = |d|^p \text{ per channel, } p \ge 1
@@ -7,10 +7,10 @@ r"""Sums of powers of differences between neighbours: ``deepgat::differences`` a
         \sum_{u \in N_v} g_v f'(x_v - x_u) + \sum_{w: v \in N_w} g_w f'(x_v - x_w), \qquad
     f'(d) = p |d|^{p-1} \operatorname{sign}(d), \quad f'(0) = 0
 
-Both sums of the gradient g are over contiguous lists, by target and by source; in an undirected
-graph these are the same, and one pass takes g_v + g_u. Saved for the backward: x alone. The kernels
-are registered per kind of device (``native_differences.py``, ``gpu/differences.py``); as in
-``attention.py`` they run without the dispatcher in eager mode.
+g is the gradient of the output. Both sums are over contiguous lists, by target and by source. In an
+undirected graph these lists are equal, and one pass sums with g_v + g_u. Only x is saved for the
+backward pass. ``cpu/differences.py`` and ``gpu/differences.py`` register the kernels. In eager mode
+they run without the dispatcher, as in ``attention.py``.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from deepgat.ops.neighbors import Neighbors
 LISTS = ("source", "pieces", "hubs", "target_by_source", "source_pieces", "source_hubs")
 """The tensors of :class:`~deepgat.ops.Neighbors` that the kernels read, in this order."""
 VALUE, THERE, BACK, BOTH = 0, 1, 2, 3
-"""What a pass over lists sums: f(d); or f'(d) times g_v, g_u, or g_v + g_u."""
+"""What one pass over the lists sums: f(d), or f'(d) times g_v, g_u, or g_v + g_u."""
 
 
 def neighbor_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tensor:
-    """As :func:`deepgat.ops.definition.neighbor_differences`, without a number per edge."""
+    """As :func:`deepgat.ops.definition.neighbor_differences`, without per-edge storage."""
     stored = x.dtype
     if x.device.type == "cpu" and stored in (torch.bfloat16, torch.float16):
-        x = x.float()  # the CPU kernels know float32 and float64
+        x = x.float()  # the CPU kernels support float32 and float64 only
     lists = [getattr(neighbors, name) for name in LISTS]
     apply = differences if torch.compiler.is_compiling() else _Differences.apply
     return apply(lists, x, power, neighbors.symmetric).to(stored)
@@ -78,11 +78,11 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 differences.register_autograd(_backward, setup_context=_setup_context)
 
 KERNELS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {}
-"""(forward, backward) by kind of device."""
+"""(forward, backward) by device type."""
 
 
 def register_pass(device: str, run: Callable[..., Tensor]) -> None:
-    """Make both operators on one kind of device of one pass over lists.
+    """Register both operators for one device type, built from one pass over lists.
 
     ``run`` is (kind of pass, index, pieces, hubs, x [n, D], g [n, D] or None, power) → [n, D].
     """
@@ -124,4 +124,4 @@ class _Differences(torch.autograd.Function):
 
 
 def _no_kernel(x: Tensor) -> RuntimeError:
-    return RuntimeError(f"deepgat has no kernel of differences for {x.device}")
+    return RuntimeError(f"deepgat has no differences kernel for {x.device}")

@@ -1,4 +1,4 @@
-"""Node features, dense or sparse, and the linear map that reads them."""
+"""Node features, dense or sparse, and linear maps of them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from deepgat.ops.pieces import cut_lists
 
 @dataclass(frozen=True, eq=False)
 class SparseMatrix:
-    """A constant sparse matrix [n, d] that knows its transpose.
+    """A constant sparse matrix [n, d], stored with its transpose.
 
-    Bag-of-words features are 99% zeros. X W then costs one product per stored number, and so
-    does its gradient XᵀG, if the transpose is at hand: it is laid out once, here.
+    Bag-of-words features are 99% zeros. X W then costs one multiplication per stored number and
+    output column. With the transpose stored, so does the gradient XᵀG.
 
     Attributes:
-        values: [nnz]; row_ptr: [n+1] int64, column: [nnz] int32 as in compressed sparse rows.
+        values: [nnz]; row_ptr: [n+1] int64, column: [nnz] int32: the CSR format.
         column_ptr: [d+1], row: [nnz] and order: [nnz]: the transpose, whose values are
             ``values[order]``.
-        row_pieces, row_hubs, column_pieces, column_hubs: both cut for workers, of
+        row_pieces, row_hubs, column_pieces, column_hubs: rows and columns, split by
             :func:`~deepgat.ops.pieces.cut_lists`.
-        dropped: share of the stored numbers that products leave out, drawn by ``seed``.
+        dropped: dropout rate that products apply to the stored numbers, seeded by ``seed``.
     """
 
     values: Tensor
@@ -82,11 +82,11 @@ class SparseMatrix:
         return self.values.dtype
 
     def with_values(self, values: Tensor) -> SparseMatrix:
-        """The same places with other numbers in them."""
+        """A matrix with the same sparsity pattern and other values."""
         return replace(self, values=values)
 
     def with_dropout(self, p: float) -> SparseMatrix:
-        """The same matrix, of whose stored numbers a share p counts as 0 and the rest 1/(1−p)."""
+        """The same matrix with dropout of rate p on its stored numbers."""
         return replace(self, dropped=p, seed=_row_seed(self.device))
 
     def to(self, *args: Any, **kwargs: Any) -> SparseMatrix:
@@ -101,7 +101,7 @@ class SparseMatrix:
 
     def row_of_entries(self) -> Tensor:
         """[nnz]: the row of every stored number, in the order of ``values``."""
-        # its size is said, else a GPU would have to be asked for it, which no recording allows
+        # output_size avoids a synchronisation with the GPU, which CUDA graphs forbid
         return torch.repeat_interleave(self.row_ptr.diff(), output_size=self.values.numel())
 
     def to_dense(self) -> Tensor:
@@ -140,18 +140,18 @@ class Columns:
 
 
 Features: TypeAlias = Tensor | SparseMatrix | Columns
-"""What a layer reads: [n, d], dense, sparse, or several blocks side by side."""
+"""The input of a layer: [n, d], dense, sparse, or several blocks side by side."""
 
 
 def as_features(x: Features) -> Features:
-    """Torch's own sparse layouts become :class:`SparseMatrix`; all else passes through."""
+    """Convert torch's sparse layouts to :class:`SparseMatrix`; return anything else unchanged."""
     if isinstance(x, Tensor) and x.layout != torch.strided:
         return SparseMatrix.from_torch(x)
     return x
 
 
 def take_rows(x: Tensor | SparseMatrix, rows: Tensor) -> Tensor | SparseMatrix:
-    """Some rows, [k] int64, as features of their own: [n, d] → [k, d]."""
+    """The given rows [k] int64: [n, d] → [k, d]."""
     if isinstance(x, Tensor):
         return x.index_select(0, rows)
     begin = x.row_ptr[rows]
@@ -167,7 +167,7 @@ def take_rows(x: Tensor | SparseMatrix, rows: Tensor) -> Tensor | SparseMatrix:
 def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b for dense or sparse x: [n, d], weight [m, d] → [n, m].
 
-    The gradient reaches W and b, and x where x is dense; sparse features are constants.
+    Differentiable in W, b and dense x; sparse features are constants.
     """
     if isinstance(x, Tensor):
         return steady.linear(x, weight, bias)
@@ -181,7 +181,7 @@ def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def unit_rows(x: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
-    """Every row divided by the sum of its absolute values; rows of zeros stay zero."""
+    """Divide every row by the sum of its absolute values; rows of zeros stay zero."""
     if isinstance(x, Tensor):
         return F.normalize(x, p=1.0, dim=1)
     total = x.with_values(x.values.abs()).matmul(x.values.new_ones(x.size(1), 1)).squeeze(1)
@@ -189,7 +189,7 @@ def unit_rows(x: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
 
 
 def dropout(x: Any, p: float, training: bool) -> Any:
-    """Dropout on features; zeros stay zero, so for sparse x only the stored numbers are drawn."""
+    """Dropout on features; for sparse x, only stored numbers need a draw."""
     if not training or p == 0.0:
         return x
     if isinstance(x, Tensor):
@@ -200,7 +200,7 @@ def dropout(x: Any, p: float, training: bool) -> Any:
 
 
 def _row_seed(device: torch.device) -> Tensor:
-    """A new seed, with what masks call the rows where these are part of a graph."""
+    """A new dropout seed, with global row numbers if the graph is partitioned."""
     return dropout_masks.numbered(dropout_masks.new_seed(device), row_ids())
 
 

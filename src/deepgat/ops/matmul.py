@@ -1,7 +1,7 @@
-"""Two small operators around features: ``deepgat::sparse_matmul`` and ``deepgat::drop_entries``.
+"""Two operators on features: ``deepgat::sparse_matmul`` and ``deepgat::drop_entries``.
 
-Signatures, shapes for tracing, autograd rules and their definition in plain torch, which runs
-where no kernel is registered for the device.
+Signatures, shapes for tracing, autograd rules and an implementation in plain torch, which runs on
+devices without a registered kernel.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def define_sparse_matmul(
 ) -> Tensor:
     """out_i = Σ_{j in list i} mask · values[position_j] · dense[index_j]: [c, m] → [r, m].
 
-    The lists ``ptr`` [r+1] and ``index`` [nnz] int32 are rows of a matrix, or with ``transposed``
-    its columns; ``position`` says where each entry's number stands in ``values`` (None: in order).
-    The mask is :func:`deepgat.ops.dropout_masks.keep_entries` of the matrix's own (row, column).
-    ``pieces`` and ``hubs`` are those of :func:`deepgat.ops.pieces.cut_lists`.
+    The lists ``ptr`` [r+1] and ``index`` [nnz] int32 are the rows of a matrix, or its columns if
+    ``transposed``. ``position`` is the index of each entry in ``values`` (None: in order). The mask
+    is :func:`deepgat.ops.dropout_masks.keep_entries` of (row, column) in the untransposed matrix.
+    ``pieces`` and ``hubs`` come from :func:`deepgat.ops.pieces.cut_lists`.
     """
     numbers = values if position is None else values[position]
     if dropout:
@@ -58,7 +58,7 @@ def _(
 
 
 def define_drop_entries(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
-    """x with a share of its entries zeroed and the rest divided by 1 − dropout: [n, m] → [n, m]."""
+    """Dropout: zero a share of the entries, divide the rest by 1 − dropout: [n, m] → [n, m]."""
     row = torch.arange(x.size(0), device=x.device).unsqueeze(1)
     column = torch.arange(x.size(1), device=x.device)
     return x * dropout_masks.keep_entries(row, column, dropout, seed).to(x.dtype)

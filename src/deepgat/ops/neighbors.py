@@ -1,4 +1,4 @@
-"""Neighbour lists: who every node listens to."""
+"""Neighbour lists: the nodes that each node attends to."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Neighbors:
     Attributes:
         ptr: [n+1] int64; N_v is ``source[ptr[v]:ptr[v+1]]``.
         source: [E] int32, the neighbour u of each edge.
-        target: [E] int32, the node v that listens.
+        target: [E] int32, the node v of each edge.
         source_ptr: [n+1] int64, and
         by_source: [E] int64: the edges ordered by source u instead; ``by_source[source_ptr[u]:
-            source_ptr[u+1]]`` are the edges out of u. It makes every backward pass a sum over a
-            contiguous list, hence deterministic on every device.
+            source_ptr[u+1]]`` are the edges out of u. With this order every backward pass sums
+            over contiguous lists, so it is deterministic on every device.
         target_by_source: [E] int32, ``target[by_source]``.
-        pieces, hubs: the lists by target cut for workers, of :func:`~deepgat.ops.pieces.cut_lists`.
+        pieces, hubs: the lists by target, split by :func:`~deepgat.ops.pieces.cut_lists`.
         source_pieces, source_hubs: the same for the lists by source.
         symmetric: whether u ∈ N_v implies v ∈ N_u.
-        log_weight: [E, 1] or None: logarithms of the edges' weights, which join every score. An
-            edge of weight 0, −inf here, counts as none.
-        features: [E, k] or None: the edges' features, for layers with ``edge_dim``.
+        log_weight: [E, 1] or None: logarithms of the edge weights, added to every score. An edge
+            of weight 0 (−inf here) is ignored.
+        features: [E, k] or None: edge features, for layers with ``edge_dim``.
     """
 
     ptr: Tensor
@@ -89,7 +89,7 @@ class Neighbors:
         log_weight: Tensor | None = None,
         features: Tensor | None = None,
     ) -> Neighbors:
-        """From lists in both orders, which are now cut for workers."""
+        """From lists in both orders; splits long lists for parallel work."""
         pieces, hubs = cut_lists(ptr)
         source_pieces, source_hubs = (pieces, hubs) if symmetric else cut_lists(source_ptr)
         return Neighbors(
@@ -110,7 +110,7 @@ class Neighbors:
 
     @staticmethod
     def side_by_side(lists: Sequence[Neighbors]) -> Neighbors:
-        """Several graphs as one of as many components, their nodes numbered through; no sorting."""
+        """The disjoint union of several graphs, nodes numbered consecutively; no sorting."""
         nodes = [0, *accumulate(item.num_nodes for item in lists)]
         edges = [0, *accumulate(item.num_edges for item in lists)]
 
@@ -119,7 +119,7 @@ class Neighbors:
             given = next((item for item in items if item is not None), None)
             if given is None:
                 return None
-            items = [  # log 1, and no features
+            items = [  # weight 1 (log 1 = 0), features 0
                 given.new_zeros(each.num_edges, given.size(1)) if item is None else item
                 for each, item in zip(lists, items, strict=True)
             ]
@@ -147,9 +147,9 @@ class Neighbors:
     ) -> Neighbors:
         """The lists with weights [m] ≥ 0 and features [m, k] of the edges of ``edge_index``.
 
-        The weights of an edge named twice are added, its features averaged; a self-loop that
-        ``edge_index`` does not name weighs 1 and has features 0. The self-loop of a node that has
-        no edge of another weight than 0 weighs 1 too: it listens to itself.
+        The weights of repeated edges are added, their features averaged. A self-loop missing from
+        ``edge_index`` gets weight 1 and features 0. A self-loop also gets weight 1 if all edges
+        into its node have weight 0.
         """
         log_weight = None
         if weight is not None:
@@ -176,32 +176,32 @@ class Neighbors:
 
     @property
     def edge_index(self) -> Tensor:
-        """[2, E] in PyG's convention, self-loops included, in the order of per-edge tensors."""
+        """[2, E] in PyG's convention, with self-loops, in the order of per-edge tensors."""
         return torch.stack([self.source, self.target]).long()
 
     @property
     def degree(self) -> Tensor:
-        """[n] int64: |N_v|, the node itself counted."""
+        """[n] int64: |N_v|, including v itself."""
         return self.ptr.diff()
 
     @property
     def others(self) -> Tensor:
-        """[n] int64: how many nodes v listens to besides itself; edges of weight 0 do not count."""
+        """[n] int64: the number of neighbours u ≠ v, without edges of weight 0."""
         if self.log_weight is None:
             return self.degree - 1
         heard = (self.log_weight.view(-1) > -math.inf) & (self.source != self.target)
         return _places(heard)[self.ptr].diff()
 
     def in_order(self, edge_index: Tensor, values: Tensor, mean: bool, loops: float) -> Tensor:
-        """Numbers per edge of ``edge_index`` [2, m] in the order of the lists: [m, k] → [E, k].
+        """Values per edge of ``edge_index`` [2, m] in the order of the lists: [m, k] → [E, k].
 
-        Edges named several times are added, or averaged with ``mean``. Self-loops that
-        ``edge_index`` does not name get ``loops``.
+        Values of repeated edges are added, or averaged with ``mean``. Self-loops missing from
+        ``edge_index`` get the value ``loops``.
         """
         if values.size(0) != edge_index.size(1):
             raise UserError(
                 f"there are {values.size(0)} rows of edge values for {edge_index.size(1)} edges: "
-                "expected one each, in the order of edge_index"
+                "expected one row per edge, in the order of edge_index"
             )
         n = self.num_nodes
         source, target = edge_index.long()
@@ -215,26 +215,26 @@ class Neighbors:
 
     @property
     def square(self) -> Neighbors:
-        """Lists with one for every node that a list names; here these."""
+        """Lists that include one for every source node; here, these lists themselves."""
         return self
 
     def with_halo(self, x: Tensor) -> Tensor:
-        """A row for every node that a list names; here x itself, [n, …]."""
+        """One row for every source node; here x itself, [n, …]."""
         return x
 
     @cached_property
     def alone(self) -> Neighbors:
-        """N_v = {v}. Kept, since choosing edges waits for the GPU and cannot be recorded."""
+        """N_v = {v}. Cached: selecting edges synchronises with the GPU, so no CUDA graph may."""
         alone = self.select(self.source == self.target, symmetric=True)
-        features = alone.features  # with one neighbour each, their values make no difference
+        features = alone.features  # with a single neighbour, their values have no effect
         features = None if features is None else torch.zeros_like(features)
         return replace(alone, log_weight=None, features=features)
 
     def masked(self, drop: Tensor) -> Neighbors:
-        """The lists, the edges of ``drop`` [E] weighing 0; it spares an edge of every list.
+        """The lists with weight 0 for the edges in ``drop`` [E], which must spare one per list.
 
-        A model gives what it gives on the lists :meth:`select` cuts. Here no size depends on
-        ``drop``, so nothing waits for the GPU and a step can be recorded.
+        Models compute the same as on the shorter lists of :meth:`select`. Here no size depends on
+        ``drop``, so a CUDA graph can record it.
         """
         weight = self.log_weight
         if weight is None:
@@ -242,9 +242,9 @@ class Neighbors:
         return replace(self, log_weight=weight.masked_fill(drop.unsqueeze(1), -math.inf))
 
     def select(self, keep: Tensor, symmetric: bool) -> Neighbors:
-        """The lists with only the edges of ``keep`` [E]; it keeps every self-loop.
+        """The lists with only the edges in ``keep`` [E], which must include every self-loop.
 
-        Both orders of the edges stay sorted, so a running count gives all new places: O(E).
+        Both orders of the edges stay sorted, so a running count gives the new positions in O(E).
         """
         by_source = keep[self.by_source]
         place, source_place = _places(keep), _places(by_source)
@@ -268,15 +268,15 @@ class Neighbors:
             for name, item in vars(self).items()
             if isinstance(item, Tensor)
         }
-        if self.symmetric:  # one copy for both
+        if self.symmetric:  # share one copy
             tensors |= {"source_pieces": tensors["pieces"], "source_hubs": tensors["hubs"]}
         return Neighbors(**tensors, symmetric=self.symmetric)
 
 
 def as_neighbors(edge_index: Tensor | Neighbors, num_nodes: int) -> Neighbors:
-    """Pass lists through; build them from a plain ``edge_index``.
+    """Build lists from ``edge_index``; return existing lists unchanged.
 
-    Building costs a sort, so a training loop builds once and passes the lists to every call.
+    Building sorts the edges, so a training loop builds the lists once and reuses them.
     """
     if not isinstance(edge_index, Neighbors):
         if hasattr(edge_index, "as_tensor"):  # PyG's EdgeIndex, without importing PyG
@@ -300,7 +300,7 @@ def weighted_neighbors(
     """The lists with the weights and features of their edges.
 
     ``edge_weight`` [number of edges] and ``edge_attr`` [number of edges, k] are in the order of
-    ``edge_index``, or of the lists where these are given, whose own values they replace.
+    ``edge_index``. If that is a :class:`Neighbors`, they replace the values it holds.
     """
     neighbors = as_neighbors(edge_index, num_nodes)
     if edge_weight is None and edge_attr is None:
@@ -315,7 +315,7 @@ def weighted_neighbors(
         if values is not None and values.size(0) != neighbors.num_edges:
             raise UserError(
                 f"{name} has {values.size(0)} rows, but the neighbour lists hold "
-                f"{neighbors.num_edges} edges: expected one each, in the order of the lists"
+                f"{neighbors.num_edges} edges: expected one row per edge, in the order of the lists"
             )
     log_weight = neighbors.log_weight if edge_weight is None else edge_weight.unsqueeze(-1).log()
     features = neighbors.features if edge_attr is None else edge_attr
@@ -323,13 +323,13 @@ def weighted_neighbors(
 
 
 def _places(keep: Tensor) -> Tensor:
-    """[E + 1]: how many edges are kept before each."""
+    """[E + 1]: the number of kept edges before each edge."""
     count = torch.cumsum(keep, 0)
     return torch.cat([count.new_zeros(1), count])
 
 
 def pointers(sorted_or_not: Tensor, num_nodes: int) -> Tensor:
-    """[n + 1]: where the list of each of n nodes begins, once they are in order."""
+    """[n + 1]: where each node's list begins once the edges are sorted."""
     counts = torch.bincount(sorted_or_not, minlength=num_nodes)
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 

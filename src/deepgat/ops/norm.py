@@ -15,7 +15,7 @@ from deepgat.ops.steady import layer_norm
 
 
 def layer_norm_elu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """One kernel on a GPU, torch's own two elsewhere."""
+    """One fused kernel on a GPU, LayerNorm and then ELU elsewhere."""
     from deepgat.ops import gpu
 
     if x.is_cuda and x.dim() == 2 and gpu.available():

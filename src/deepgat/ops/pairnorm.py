@@ -1,4 +1,4 @@
-r"""PairNorm; of a whole graph on a GPU ``deepgat::pair_norm`` and its gradient.
+r"""PairNorm, and for a whole graph on a GPU ``deepgat::pair_norm`` and its gradient.
 
 .. math::
     z_v = x_v - \frac{1}{n} \sum_u x_u, \qquad
@@ -10,8 +10,8 @@ r"""PairNorm; of a whole graph on a GPU ``deepgat::pair_norm`` and its gradient.
         \Big( g_v - \frac{\langle g_v, z_v \rangle}{\|z_v\| (\epsilon + \|z_v\|)} z_v \Big)
     \text{ or } \frac{s}{r} \Big( g_v - \frac{\sum_u \langle g_u, z_u \rangle}{n r^2} z_v \Big)
 
-x and y: [n, m]. Where z_v = 0 its length has the gradient 0, as torch's norm. Saved for the
-backward: x, the mean of its rows [m] and, with one length for all, Σ ‖z_v‖² [1].
+x and y: [n, m]. The gradient of ‖z_v‖ is 0 at z_v = 0, as in torch. Saved for the backward pass:
+x, the mean of its rows [m] and, unless rows are scaled individually, Σ ‖z_v‖² [1].
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from deepgat.ops.partitioned.part import current_part, node_mean
 
 
 def pair_norm(x: Tensor, scale: float, eps: float, individually: bool) -> Tensor:
-    """y: [n, m]; the sums are over all nodes, also where the graph is divided."""
+    """y: [n, m]; the sums are over all nodes, even if the graph is partitioned."""
     from deepgat.ops import gpu
 
     if x.is_cuda and x.dim() == 2 and current_part() is None and gpu.available():
@@ -37,9 +37,10 @@ def pair_norm(x: Tensor, scale: float, eps: float, individually: bool) -> Tensor
 
 
 def by_kernels(x: Tensor, scale: float, eps: float, individually: bool) -> Tensor:
-    """y, of the type that PyG's formula has: autocast takes each row's length in float32.
+    """y, with the dtype of PyG's formula under autocast.
 
-    The one length of all rows is a scalar, which leaves the type as it is.
+    Autocast computes the length of each row in float32, which widens y. The common length of all
+    rows is a scalar and does not.
     """
     widened = individually and torch.is_autocast_enabled(x.device.type)
     stored = torch.promote_types(x.dtype, torch.float32) if widened else x.dtype
@@ -50,7 +51,7 @@ def by_kernels(x: Tensor, scale: float, eps: float, individually: bool) -> Tenso
 def fused(
     x: Tensor, scale: float, eps: float, individually: bool, stored: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """y [n, m] of the type ``stored``; the mean of rows [m]; Σ ‖z_v‖² [1], [0] individually."""
+    """(y [n, m] of dtype ``stored``, mean row [m], Σ ‖z_v‖² [1] or [0] if individually)."""
     raise RuntimeError(f"deepgat has no pair_norm kernel for {x.device}")
 
 
@@ -85,7 +86,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tens
     _, *statistics = output
     ctx.save_for_backward(x, *statistics)
     ctx.mark_non_differentiable(*statistics)
-    ctx.set_materialize_grads(False)  # else two kernels would make zeros for the statistics
+    ctx.set_materialize_grads(False)  # no kernels to make zero gradients for the statistics
 
 
 def _backward(ctx: Any, grad: Tensor, *_: None) -> tuple[Tensor, None, None, None, None]:

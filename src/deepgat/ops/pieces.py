@@ -1,4 +1,4 @@
-"""Long lists cut into pieces, so that a hub's list is shared by many workers."""
+"""Splits long neighbour lists into pieces, so that many workers share the list of a hub."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import torch
 from torch import Tensor
 
 LONGEST = 512
-"""Entries of the longest piece. One constant, since the cut decides the last bits of a sum."""
+"""Maximum entries per piece. A constant, because the split affects the rounding of sums."""
 
 
 def cut_lists(ptr: Tensor, longest: int = LONGEST) -> tuple[Tensor, Tensor]:
-    """Cut the lists ``ptr`` [n+1] (compressed rows) into pieces of at most ``longest`` entries.
+    """Split the lists ``ptr`` [n+1] (CSR) into pieces of at most ``longest`` entries.
 
     Returns:
-        pieces: [P, 4] int64, rows (list, begin, end, slot). A list that fits is one piece with
-            slot −1: whoever works on it has the whole result. The pieces of a longer list have
-            slots 0, 1, …: places for partial results, numbered through. They come first, since
-            they take longest.
-        hubs: [K, 3] int64, rows (list, first slot, end slot) of the lists that were cut; their
-            partial results are to be added in that order.
+        pieces: [P, 4] int64, rows (list, begin, end, slot). A short list is one piece with slot
+            −1, which yields its complete result. The pieces of longer lists have consecutive slots
+            0, 1, … for their partial results. They come first, since they take longest.
+        hubs: [K, 3] int64, rows (list, first slot, end slot) of the lists that were split. Their
+            partial results must be added in the order of the slots.
     """
     device, n = ptr.device, ptr.numel() - 1
     count = ((ptr.diff() + longest - 1) // longest).clamp(min=1)

@@ -1,8 +1,8 @@
-"""Parts of neighbour lists for mini-batches: some neighbours of some nodes, and lists among nodes.
+"""Neighbour sampling and induced subgraphs for mini-batches, on the CPU.
 
-What is random is a hash of (seed, v, u): the same on every machine, whatever the number of threads.
-The functions ``define_…`` are the definition, in plain torch; where the native kernels are built
-(``kernels/sampling.cpp``) these run, with the very same result. All of it is on the CPU.
+A hash of (seed, v, u) makes every random choice, so samples are the same on every machine and for
+any number of threads. The ``define_…`` functions are the reference implementation in plain torch.
+The C++ kernels (``cpu/sampling.cpp``), where they are built, return exactly the same result.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from deepgat.ops.neighbors import Neighbors, pointers
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Room to number some nodes of a graph anew; made once, since it is as long as the graph.
+    """A buffer that maps nodes to their places in a subgraph; allocated once, as it has n entries.
 
-    ``of`` [n] int32: the new number of every node, −1 for those that have none.
+    ``of`` [n] int32: the place of every node, −1 outside the subgraph.
     """
 
     of: Tensor
@@ -40,19 +40,19 @@ def reach(
     seed: int,
     places: Places,
 ) -> Tensor:
-    """Nodes from which the seeds are reached in as many hops as there are fan-outs: [m] int64.
+    """The nodes sampled around the seeds, one hop per fan-out: [m] int64.
 
-    In hop l every node that hop l − 1 found adds at most ``fan_outs[l]`` of its in-neighbours,
-    drawn without replacement. Where they would become more than ``most_nodes``, those that the hash
-    puts first are taken and the search ends; the seeds are always in.
+    In hop l, every node found in hop l − 1 adds at most ``fan_outs[l]`` of its in-neighbours,
+    drawn without replacement. The hop that would exceed ``most_nodes`` is filled at random, and
+    the search ends there. The result always contains the seeds.
 
     Args:
         neighbors: lists of a whole graph, on the CPU.
         seeds: [k] int64.
         fan_outs: one per hop, each 1 or more.
-        most_nodes: the most that are returned, if there are not more seeds than that.
-        seed: of the draws, below 2³².
-        places: of that graph; left as it was.
+        most_nodes: limit on the number of nodes returned; more seeds than this exceed it.
+        seed: random seed, below 2³².
+        places: the buffer of that graph; unchanged on return.
 
     Returns:
         The nodes in ascending order, each once.
@@ -79,10 +79,10 @@ def reach(
 
 
 def sample_neighbors(neighbors: Neighbors, nodes: Tensor, most: int, seed: int) -> Tensor:
-    """At most ``most`` of N_v without v for every node of ``nodes`` [k] int64: [·] int32.
+    """At most ``most`` neighbours u ≠ v of every node v in ``nodes`` [k] int64: [·] int32.
 
-    One node's after the other's, each in the order of its list. They are drawn without
-    replacement: those u whose hash of (seed, v, u) is smallest.
+    Neighbours of one node are contiguous and in the order of its list. They are the u with the
+    smallest hash of (seed, v, u), which is a draw without replacement.
     """
     if cpu_sampling.available() and backends.chosen() != "reference":
         return cpu_sampling.sample_neighbors(neighbors, nodes, most, seed)
@@ -90,12 +90,12 @@ def sample_neighbors(neighbors: Neighbors, nodes: Tensor, most: int, seed: int) 
 
 
 def sublists(neighbors: Neighbors, nodes: Tensor, places: Places) -> Neighbors:
-    """The lists among some nodes: N_v ∩ S for v ∈ S, numbered 0 … m − 1 in the order of S.
+    """The subgraph induced by S: lists N_v ∩ S for v ∈ S, nodes renumbered in the order of S.
 
     Args:
         neighbors: lists of a whole graph, on the CPU.
         nodes: S, [m] int64, ascending.
-        places: of that graph; left as it was.
+        places: the buffer of that graph; unchanged on return.
     """
     fast = cpu_sampling.available() and backends.chosen() != "reference"
     run = cpu_sampling.sublists if fast else define_sublists
@@ -113,12 +113,12 @@ def sublists(neighbors: Neighbors, nodes: Tensor, places: Places) -> Neighbors:
 
 
 def stretch(neighbors: Neighbors, begin: int, end: int) -> tuple[Neighbors, Tensor]:
-    """The lists of the nodes from ``begin`` to ``end``, whole, with the nodes that they name.
+    """The complete lists of the nodes ``begin`` … ``end`` − 1, with a halo.
 
     Returns:
-        Square lists of these nodes, which come first, and of their in-neighbours elsewhere, whose
-        lists hold themselves alone; and what all of them are called in ``neighbors``, [·] int64.
-        They are the ``square`` and the ``ids`` of a part.
+        The ``square`` and the ``ids`` of a part. The lists of the range come first, then one list
+        per in-neighbour outside it, which holds that node alone. ``ids`` [·] int64 are the nodes'
+        numbers in ``neighbors``.
     """
     own = end - begin
     edges = slice(int(neighbors.ptr[begin]), int(neighbors.ptr[end]))
@@ -132,9 +132,9 @@ def stretch(neighbors: Neighbors, begin: int, end: int) -> tuple[Neighbors, Tens
     source, target = torch.cat([source[order], loops]), torch.cat([target[order], loops])
 
     def listed(values: Tensor | None) -> Tensor | None:
-        if values is None:  # of a list with one entry, their values make no difference
+        if values is None:
             return None
-        values = values[edges][order]
+        values = values[edges][order]  # values in lists of one entry have no effect: zeros
         return torch.cat([values, values.new_zeros(loops.numel(), values.size(1))])
 
     by_source = torch.argsort(source, stable=True)
@@ -153,7 +153,7 @@ def stretch(neighbors: Neighbors, begin: int, end: int) -> tuple[Neighbors, Tens
 
 
 def define_sample_neighbors(neighbors: Neighbors, nodes: Tensor, most: int, seed: int) -> Tensor:
-    """The definition of :func:`sample_neighbors`."""
+    """Reference implementation of :func:`sample_neighbors`."""
     row, edge = _listed(neighbors.ptr, nodes)
     source = neighbors.source[edge].long()
     others = source != nodes[row]
@@ -169,7 +169,7 @@ def define_sample_neighbors(neighbors: Neighbors, nodes: Tensor, most: int, seed
 def define_sublists(
     neighbors: Neighbors, nodes: Tensor, place: Tensor
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """(the lists in both orders, [E'] int64: each one's edge in ``neighbors``)."""
+    """(the lists in both orders, [E'] int64 the number of each edge in ``neighbors``)."""
     size = nodes.numel()
     target, edge = _listed(neighbors.ptr, nodes)
     source = place[neighbors.source[edge].long()]
@@ -188,7 +188,7 @@ def define_sublists(
 
 
 def _listed(ptr: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """The entries of the lists of some nodes: (which of the nodes, place in all lists)."""
+    """The edges of some nodes' lists: (index into ``nodes``, index into all edges)."""
     degree = ptr[nodes + 1] - ptr[nodes]
     row = torch.repeat_interleave(torch.arange(nodes.numel()), degree)
     inner = torch.arange(row.numel()) - (degree.cumsum(0) - degree)[row]

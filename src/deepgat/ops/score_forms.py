@@ -1,7 +1,7 @@
 """The forms a score s_vu between two neighbours can take.
 
-A score is described by the small per-node tensors it is computed from, never by a number per
-edge unless there is no other way; so an operator can form each s_vu on the fly.
+Most forms hold small per-node tensors, from which an operator computes each s_vu on the fly. Only
+:class:`EdgeScore` holds one number per edge.
 Shapes: n nodes, E edges, H heads, A numbers per vector.
 """
 
@@ -29,7 +29,7 @@ class DotProduct:
 class ClassAgreement:
     """s_vu = scale · <ŷ_v, ŷ_u>, ŷ = softmax(logits), or sigmoid(logits) for independent labels.
 
-    logits: [n, H, C]. A dot product of its own kind, so that an operator can compute ŷ in passing.
+    logits: [n, H, C]. It is separate from :class:`DotProduct` so that an operator can fuse ŷ.
     """
 
     logits: Tensor
@@ -48,14 +48,14 @@ class Additive:
 
 @dataclass(frozen=True, eq=False)
 class EdgeScore:
-    """s_vu given outright, [E, H] or [E, 1] for all heads; −inf switches an edge off."""
+    """s_vu given explicitly, [E, H], or [E, 1] for all heads; −inf removes an edge."""
 
     score: Tensor
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """s_vu = 0: every neighbour counts the same."""
+    """s_vu = 0: all neighbours have the same weight."""
 
 
 ScoreForm: TypeAlias = DotProduct | ClassAgreement | Additive | EdgeScore | Uniform

@@ -1,7 +1,7 @@
-"""Dense maps whose gradients have the same bits for any number of CPU threads.
+"""Dense maps whose gradients are bitwise equal for any number of CPU threads.
 
-torch sums the gradients of a weight over the nodes in as many parts as there are threads. Here the
-parts are fixed by the number of nodes alone. On other devices these are torch's own.
+torch splits the sum over nodes in a weight's gradient by the number of threads, which changes its
+rounding. Here the split depends on the number of nodes only. Other devices use torch's functions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def identity_map(x: Tensor, weight: Tensor, beta: float) -> Tensor:
     if x.device.type != "cpu":
         return torch.addmm(x, x, weight, beta=1 - beta, alpha=beta)
     identity = torch.eye(weight.size(0), dtype=weight.dtype, device=x.device)
-    return linear(x, torch.lerp(identity, weight, beta).t())  # nothing of x's size but one product
+    return linear(x, torch.lerp(identity, weight, beta).t())  # one product of x's size, no more
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -38,7 +38,7 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
 
 
 def transposed_product(x: Tensor, y: Tensor) -> Tensor:
-    """xᵀ y, the sum over the rows taken in fixed parts: [n, m], [n, d] → [m, d]."""
+    """xᵀ y, summed over fixed blocks of rows: [n, m], [n, d] → [m, d]."""
     n = x.size(0)
     parts = max(1, min(n // _ROWS, _MOST_PARTS))
     rows = n // parts

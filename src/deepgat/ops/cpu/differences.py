@@ -1,4 +1,4 @@
-"""The CPU kernels of ``deepgat::differences`` and its gradient, of ``kernels/differences.cpp``."""
+"""Registers ``differences.cpp`` as the CPU kernel of ``deepgat::differences`` and its gradient."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_pass(
     kind: int, index: Tensor, pieces: Tensor, hubs: Tensor, x: Tensor, grad: Tensor | None,
     power: float,
 ) -> Tensor:  # fmt: skip
-    """One pass over lists: [n, D] → [n, D]."""
+    """One pass over the lists: [n, D] → [n, D]."""
     out = torch.empty_like(x)
     parts = x.new_empty(int(hubs[-1, 2]) if len(hubs) else 0, x.size(1))
     problem = _Differences(

@@ -1,4 +1,4 @@
-// Functions are compiled once per instruction set (setup.py), each time under names of their own.
+// setup.py compiles the functions once per instruction set. DEEPGAT_SUFFIX makes the names unique.
 #pragma once
 
 #ifndef DEEPGAT_SUFFIX

@@ -1,4 +1,4 @@
-"""What :mod:`deepgat.ops.sampling` defines, by the kernels of ``kernels/sampling.cpp``."""
+"""Calls the kernels of ``sampling.cpp``; :mod:`deepgat.ops.sampling` documents the functions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Sublists(ctypes.Structure):
 
 @cache
 def _functions() -> dict[str, Any] | None:
-    """None where they were not built."""
+    """None if the kernels are not built."""
     loaded = kernels.library()
     if loaded is None or not hasattr(loaded, "deepgat_sample_base"):
         return None

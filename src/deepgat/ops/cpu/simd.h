@@ -1,6 +1,4 @@
-// What the kernels share: vectors of W numbers, exp and log of them, sums of rows, dropout masks.
-//
-// Each .cpp is compiled once per instruction set; DEEPGAT_SUFFIX names the copy.
+// Shared by the kernels: vectors of W numbers, their exp and log, sums of rows, dropout masks.
 
 #pragma once
 
@@ -37,8 +35,8 @@ using Bits = typename VectorOf<T>::bits;
 typedef uint32_t Words __attribute__((vector_size(W * sizeof(uint32_t)), aligned(4)));
 constexpr Words COUNT = {0, 1, 2, 3, 4, 5, 6, 7};
 
-// What one register of the instruction set holds of a Vec. Wider vectors GCC keeps in memory, so the
-// innermost loops count in registers.
+// The part of a Vec that fits in one register. GCC keeps wider vectors in memory, so the innermost
+// loops work on registers.
 #if defined(__AVX512F__)
 constexpr int REGISTER_BYTES = 64;
 #elif defined(__AVX__)
@@ -87,7 +85,7 @@ template <class T>
 inline void store_register(T* p, Register<T> x) {
   *reinterpret_cast<Register<T>*>(p) = x;
 }
-// work(x), or work(x, y), register by register: GCC takes choices between wider vectors apart.
+// work(x), or work(x, y), register by register: GCC splits selections of wider vectors into scalars.
 template <class T, class F, class... X>
 inline Vec<T> by_registers(F work, const X&... x) {
   constexpr int N = PER_REGISTER<T>;
@@ -97,7 +95,7 @@ inline Vec<T> by_registers(F work, const X&... x) {
                    work(load_register(reinterpret_cast<const T*>(&x) + r * N)...));
   return found;
 }
-// The sum of a register's numbers, halves first.
+// The sum of a register's numbers, by pairwise halving.
 template <class T>
 inline T across_register(Register<T> x) {
   T part[PER_REGISTER<T>];
@@ -126,7 +124,7 @@ inline T total(Vec<T> x) {
   return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
 }
 
-// exp(r) for |r| up to log(2)/2; of one number or of a vector.
+// exp(r) for |r| up to log(2)/2; r is a number or a vector.
 template <class V>
 inline V exp_series(V r) {
   V p = r * 1.9875691500e-4f + 1.3981999507e-3f;
@@ -136,7 +134,7 @@ inline V exp_series(V r) {
   p = p * r + 5.0000001201e-1f;
   return p * r * r + r + 1.0f;
 }
-// log((1 + f) 2^n) for 1 + f in [sqrt(1/2), sqrt(2)); of one number or of a vector.
+// log((1 + f) 2^n) for 1 + f in [sqrt(1/2), sqrt(2)); f is a number or a vector.
 template <class V>
 inline V log_series(V f, V n) {
   const V square = f * f;
@@ -188,7 +186,7 @@ inline Register<float> log_register(Register<float> x) {
   f = f - 1.0f;
   V p = log_series(f, n);
   p = x > 0.0f ? p : V{} - std::numeric_limits<float>::infinity();
-  return x < std::numeric_limits<float>::infinity() ? p : x;  // and nan stays nan
+  return x < std::numeric_limits<float>::infinity() ? p : x;  // keeps nan
 }
 inline Vec<float> vlog(Vec<float> x) { return by_registers<float>(log_register, x); }
 inline Vec<double> vlog(Vec<double> x) {
@@ -196,14 +194,14 @@ inline Vec<double> vlog(Vec<double> x) {
   return x;
 }
 
-// A vector of the given places of (a, b), a's being 0 ... W-1 and b's W ... 2W-1.
+// Shuffles (a, b): places 0 ... W-1 are in a, places W ... 2W-1 in b.
 #ifdef __clang__
 #define DEEPGAT_PICK(T, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
 #define DEEPGAT_PICK(T, a, b, ...) __builtin_shuffle(a, b, Bits<T>{__VA_ARGS__})
 #endif
 
-// W vectors of W numbers, rows to columns.
+// Transposes W vectors of W numbers.
 template <class T>
 inline void turn(Vec<T>* x) {
   for (int i : {0, 2, 4, 6}) {
@@ -222,7 +220,7 @@ inline void turn(Vec<T>* x) {
     x[i + 4] = DEEPGAT_PICK(T, a, b, 4, 5, 6, 7, 12, 13, 14, 15);
   }
 }
-// The sums of a's neighbouring pairs, then of b's; and the sum of each of W vectors.
+// The sums of adjacent pairs in a, then in b; and the sum of each of W vectors.
 template <class T>
 inline Vec<T> pairs(Vec<T> a, Vec<T> b) {
   return DEEPGAT_PICK(T, a, b, 0, 2, 4, 6, 8, 10, 12, 14) + DEEPGAT_PICK(T, a, b, 1, 3, 5, 7, 9, 11, 13, 15);
@@ -233,7 +231,7 @@ inline Vec<T> totals(const Vec<T>* x) {
                   pairs<T>(pairs<T>(x[4], x[5]), pairs<T>(x[6], x[7])));
 }
 
-// Calls work(number of vectors B known to the compiler, first vector) for blocks of up to 8.
+// Calls work(B, first vector) for blocks of B <= 8 vectors; B is a compile-time constant.
 template <class F>
 inline void by_blocks(int vectors, F work) {
   for (int first = 0; first < vectors; first += 8) {
@@ -250,7 +248,7 @@ inline void by_blocks(int vectors, F work) {
   }
 }
 
-// Asks for a row of B vectors that will be read soon.
+// Prefetches a row of B vectors.
 template <int B, class T>
 inline void fetch_row(const T* row) {
   for (int i = 0; i < B * W; i += 64 / int(sizeof(T))) __builtin_prefetch(row + i);
@@ -277,8 +275,8 @@ inline void add_rows(T* sum, const T* w, const T* base, int64_t step, int last,
     for (int r = 0; r < R; ++r) store_register(sum + (b < B - 1 ? b * W : last) + r * N, part[b * R + r]);
 }
 
-// Inside a parallel region: the sums of hubs, in the order of their pieces. A hub is (row of `out`,
-// first row of `parts`, end of them).
+// Called inside a parallel region. Adds the partial sums of each hub in the order of its pieces.
+// A hub is (row of `out`, first row of `parts`, end row).
 template <class T>
 inline void join_pieces(const int64_t* hubs, int64_t num_hubs, int64_t columns, const T* parts, T* out) {
 #pragma omp for schedule(dynamic, 1)
@@ -291,8 +289,8 @@ inline void join_pieces(const int64_t* hubs, int64_t num_hubs, int64_t columns, 
   }
 }
 
-// Dropout: a hash of (seed, row, column[, head]), so forward and backward agree and nothing is
-// stored. ops/dropout_masks.py is the definition.
+// Dropout masks are a hash of (seed, row, column[, head]): forward and backward pass agree without
+// storing them. ops/dropout_masks.py is the reference.
 template <class U>
 inline U mix(U x) {
   x ^= x >> 16;
@@ -302,7 +300,7 @@ inline U mix(U x) {
   x ^= x >> 16;
   return x;
 }
-// What a mask calls a row, or several: its number, or its number in the graph this is a part of.
+// The number of a row (or several) that a mask hashes. In a part, it is that of the whole graph.
 inline uint32_t id_of(const int64_t* ids, int64_t row) {
   return static_cast<uint32_t>(ids ? ids[row] : row);
 }

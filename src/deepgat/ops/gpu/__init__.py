@@ -1,6 +1,6 @@
-"""The kernels for GPUs, in Triton; :func:`register` makes them the CUDA kernels of the operators.
+"""Triton kernels for GPUs; importing the modules registers them as the operators' CUDA kernels.
 
-Triton comes with torch's builds for GPUs. Where it is missing, the definitions in plain torch run.
+Triton comes with torch's builds for GPUs. Without it, the implementations in plain torch run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 
 @cache
 def available() -> bool:
-    """Whether Triton is there and its kernels could be registered."""
+    """Whether Triton is installed; registers the kernels if so."""
     if importlib.util.find_spec("triton") is None:
         return False
     from deepgat.ops.gpu import (  # noqa: F401  registers them

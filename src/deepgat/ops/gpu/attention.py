@@ -1,4 +1,4 @@
-"""Neighbour attention on a GPU: which kernels run, over what, with which tiles."""
+"""Neighbour attention on a GPU: launches the Triton kernels."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from deepgat.ops.gpu.launch import compute_type, sum_type, tiles_for, two_floats
 
 ROW, LOG_SUM, WEIGHTED = 0, 1, 2
 PIECES = 512
-"""Pieces of lists that one program counts."""
+"""Pieces per program of the counting kernel."""
 
 
 class _Problem:
-    """What forward and backward have in common: lists, rows, and the arguments of the kernels."""
+    """Kernel arguments that the forward and backward pass share."""
 
     def __init__(
         self, lists: Sequence[Tensor], query: Tensor, key: Tensor, value: Tensor,
@@ -33,7 +33,7 @@ class _Problem:
         self.sums = sum_type(value)
         self.kind, self.activation, self.shared = kind, activation, shared
         self.score_channels = query.size(2) if kind != NONE else 1
-        """A; the activated query is padded to the tile's width."""
+        """A, unpadded."""
         self.tiles = tiles_for(
             self.heads,
             self.channels,
@@ -66,7 +66,7 @@ class _Problem:
         }  # fmt: skip
 
     def activate(self, logits: Tensor) -> Tensor:
-        """ŷ = softmax or sigmoid of the logits, laid out for gathering: [n, H, A padded]."""
+        """ŷ = softmax or sigmoid of the logits: [n, H, A padded to the tile]."""
         width = self.tiles.score_channels
         y = logits.new_empty(self.n, self.heads, width)
         rows = self.n * self.heads
@@ -91,7 +91,7 @@ class _Problem:
         return out
 
     def parts(self, hubs: Tensor, pieces: Tensor, width: int) -> Tensor:
-        """Room for the partial results of cut lists: [slots, H, width]."""
+        """A buffer for the partial results of split lists: [slots, H, width]."""
         slots = pieces.size(0) - self.n + hubs.size(0)  # a hub of p pieces adds p − 1 to the n
         return self.value.new_empty(slots, self.heads, width, dtype=self.sums)
 
@@ -143,9 +143,9 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of ``deepgat::attend_backward``.
 
-    On an undirected graph one launch does everything, since a node's list holds both directions of
-    its edges; on a directed one the lists by target and by source take a launch each. With the
-    symmetric normalisation dV comes first: the other gradients need c_v = <dV_v, V_v>.
+    On an undirected graph one launch suffices, since a node's list serves both directions of its
+    edges. On a directed graph the lists by target and by source need a launch each. With symmetric
+    normalisation dV comes first, since the other gradients need c_v = <dV_v, V_v>.
     """
     p = _Problem(
         lists, query, key, value, bias, seed, kind, activation, scale, slope, shared, dropout
@@ -209,7 +209,7 @@ def _launch_backward(
     by_source: bool,
     want: dict[str, bool],
 ) -> None:
-    """One pass over the lists by target or by source, and the joining of cut lists."""
+    """One pass over the lists by target or by source; combines split lists."""
     prefix = "source_" if by_source else ""
     pieces, hubs = p.lists[prefix + "pieces"], p.lists[prefix + "hubs"]
     flags = {name: want.get(name, False) for name in ("query", "key", "value", "edges", "add")}

@@ -1,18 +1,18 @@
-"""Triton kernels of neighbour attention. Mathematics and names are those of ops/definition.py.
+"""Triton kernels for neighbour attention. Equations and names are those of ops/definition.py.
 
 For a node v with neighbours u ∈ N_v:
     s_vu = score + bias,   a_vu = exp(s_vu − L_v)             (row)
                            a_vu = exp(s_vu − (L_v + L_u)/2)   (symmetric),   L_v = log Σ_u exp(s_vu)
     out_v = Σ_u m_vu a_vu V_u,   m the dropout mask, already divided by the keep probability.
-Saved for the backward: L alone. With G = dOut, r_v = <G_v, out_v>, c_v = <dV_v, V_v>:
+The backward pass reads L and out. With G = dOut, r_v = <G_v, out_v>, c_v = <dV_v, V_v>:
     row:        ds_vu = a_vu (m_vu <G_v, V_u> − r_v)
     symmetric:  ds_vu = m_vu a_vu <G_v, V_u> − exp(s_vu − L_v) (r_v + c_v)/2
     dV_u = Σ_v m_vu a_vu G_v.
 
-One program works on one piece of a list and a block of HB heads, EB neighbours at a time; a tile is
-[EB, HB, channels]. Lists longer than a piece leave partial results that a second kernel adds in a
-fixed order: no atomics, the same bits every time. Sums are taken in ACC (float32, or float64 for
-float64 data), whatever the storage.
+One program handles one piece of a list and a block of HB heads, EB neighbours at a time; a tile is
+[EB, HB, channels]. Lists longer than a piece leave partial results, which a second kernel adds in a
+fixed order instead of by atomics, so results are deterministic. Sums use ACC (float32, or float64
+for float64 data) for any storage type.
 """
 
 import triton
@@ -28,7 +28,7 @@ SIGMOID: tl.constexpr = tl.constexpr(2)
 ROW: tl.constexpr = tl.constexpr(0)
 """Forward stage: weights normalised over the list."""
 LOG_SUM: tl.constexpr = tl.constexpr(1)
-"""Forward stage: L alone."""
+"""Forward stage: L only."""
 WEIGHTED: tl.constexpr = tl.constexpr(2)
 """Forward stage: the sum, given every node's L (symmetric normalisation)."""
 
@@ -57,7 +57,7 @@ def _tile(
 
 @triton.jit
 def _inside(h, c, H: tl.constexpr, C: tl.constexpr, HB: tl.constexpr, CB: tl.constexpr):
-    """[HB, CB]: which places of a block are real. A constant where all are, for wide loads."""
+    """[HB, CB]: bounds mask of a block; a constant if all are inside, to allow wide loads."""
     inside = tl.full([HB, CB], True, tl.int1)
     if H % HB != 0:
         inside = inside & (h < H)[:, None]
@@ -76,7 +76,7 @@ def _numbers(base, nodes, ok, h, H: tl.constexpr):
 
 @triton.jit
 def _score(q, k, scale, slope, KIND: tl.constexpr, ACC: tl.constexpr):
-    """(s, the factor of its gradient), [EB, HB] each, of rows that broadcast to [EB, HB, AB]."""
+    """(s, its derivative's factor), [EB, HB] each, from rows that broadcast to [EB, HB, AB]."""
     if KIND == DOT:
         s = tl.sum(q * k, axis=2) * exact(scale, ACC)
         steep = tl.zeros_like(s) + exact(scale, ACC)
@@ -97,7 +97,7 @@ def forward(
     BIAS: tl.constexpr, DROP: tl.constexpr, NAMED: tl.constexpr,
     ACC: tl.constexpr, EB: tl.constexpr, HB: tl.constexpr, AB: tl.constexpr, DB: tl.constexpr,
 ):  # fmt: skip
-    """Every one of the EB places of a tile keeps its own running softmax; they are joined last."""
+    """Each of the EB places of a tile keeps a running softmax; the end combines them."""
     piece = pieces + tl.program_id(0).to(tl.int64) * 4
     v, begin, end, slot = tl.load(piece), tl.load(piece + 1), tl.load(piece + 2), tl.load(piece + 3)
     h = tl.program_id(1) * HB + tl.arange(0, HB)
@@ -169,7 +169,7 @@ def count(
     pieces, number, log_sum, part_top, part_total,
     H: tl.constexpr, ACC: tl.constexpr, RB: tl.constexpr,
 ):  # fmt: skip
-    """Stage LOG_SUM of RB pieces where all scores are 0: exp(L_v) is the number of neighbours."""
+    """Stage LOG_SUM of RB pieces if all scores are 0: exp(L_v) is the number of neighbours."""
     place = tl.program_id(0).to(tl.int64) * RB + tl.arange(0, RB)
     here = place < number
     piece = pieces + place * 4
@@ -188,7 +188,7 @@ def merge_forward(
     hubs, out, log_sum, part_sum, part_top, part_total, heads, channels,
     STAGE: tl.constexpr, ACC: tl.constexpr, HB: tl.constexpr, DB: tl.constexpr,
 ):  # fmt: skip
-    """Join the pieces of one hub, as if they were one list."""
+    """Combine the partial results of one hub."""
     hub = hubs + tl.program_id(0).to(tl.int64) * 3
     v, begin, end = tl.load(hub), tl.load(hub + 1), tl.load(hub + 2)
     h = tl.program_id(1) * HB + tl.arange(0, HB)
@@ -237,11 +237,11 @@ def backward(
 ):  # fmt: skip
     """Gradients of one node x over its list: as target (QUERY, EDGES) and as source (KEY, VALUE).
 
-    Both at once on an undirected graph, where x's list holds both directions of every edge and
-    ``reverse`` names the edge back. Else the lists are by target, or by source, where ``reverse``
-    names the edge itself. SHARED: query is key, one gradient for both. ADD: add to what the other
-    launch left in it; FINISH: then take the activation's derivative. CHANNELS are those of the
-    gradient of query and key; A may be padded.
+    On an undirected graph one launch computes both, since the list of x serves both directions of
+    every edge; ``reverse`` is the opposite edge. On a directed graph the lists are by target, or by
+    source with ``reverse`` as the number of the edge. SHARED: query is key, with one gradient for
+    both. ADD: add to the result of the other launch. FINISH: apply the activation's derivative.
+    CHANNELS is the unpadded width of query and key; A may be padded.
     """
     piece = pieces + tl.program_id(0).to(tl.int64) * 4
     x, begin, end, slot = tl.load(piece), tl.load(piece + 1), tl.load(piece + 2), tl.load(piece + 3)
@@ -376,7 +376,7 @@ def backward(
 
 @triton.jit
 def _through_activation(grad, y, ACTIVATION: tl.constexpr):
-    """The gradient before softmax or sigmoid, from the one behind it; rows [HB, AB]."""
+    """Backward pass of softmax or sigmoid, from its output y; rows [HB, AB]."""
     if ACTIVATION == SOFTMAX:
         grad = y * (grad - tl.sum(grad * y, axis=1)[:, None])
     if ACTIVATION == SIGMOID:
@@ -390,7 +390,7 @@ def merge_sums(
     YS: tl.constexpr, ADD: tl.constexpr, ACTIVATION: tl.constexpr, ACC: tl.constexpr,
     HB: tl.constexpr, CB: tl.constexpr,
 ):  # fmt: skip
-    """Add the partial sums of one hub in their order."""
+    """Add the partial sums of one hub in order."""
     hub = hubs + tl.program_id(0).to(tl.int64) * 3
     v, begin, end = tl.load(hub), tl.load(hub + 1), tl.load(hub + 2)
     h, c = tl.program_id(1) * HB + tl.arange(0, HB), tl.arange(0, CB)
@@ -416,7 +416,7 @@ def activate(
 ):  # fmt: skip
     """softmax or sigmoid over the channels of RB rows (node, head): [n, H, A] → [n, H, CB].
 
-    The channels are padded with zeros to CB, so that rows can be gathered by wide loads.
+    Zeros pad the channels to CB, so that wide loads can gather rows.
     """
     row = tl.program_id(0).to(tl.int64) * RB + tl.arange(0, RB)
     c = tl.arange(0, CB)

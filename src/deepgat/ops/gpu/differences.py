@@ -1,4 +1,4 @@
-"""Sums of powers of differences between neighbours, on a GPU."""
+"""``deepgat::differences`` on a GPU."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from deepgat.ops.gpu.matmul_kernels import merge
 
 MOST_ENTRIES, COLUMNS = 32, 64
 MOST_HALVES = 16
-"""Powers up to half of this are products; the kernel unrolls them."""
+"""The kernel unrolls powers up to half of this into products."""
 PER_WARP = 512
-"""Numbers of a tile that one warp holds."""
+"""Numbers of a tile per warp."""
 
 
 def run_pass(
     kind: int, index: Tensor, pieces: Tensor, hubs: Tensor, x: Tensor, grad: Tensor | None,
     power: float,
 ) -> Tensor:  # fmt: skip
-    """One pass over lists: [n, D] → [n, D]."""
+    """One pass over the lists: [n, D] → [n, D]."""
     n, width = x.shape
     out = torch.empty_like(x)
     if not x.numel():

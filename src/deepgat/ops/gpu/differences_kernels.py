@@ -1,8 +1,8 @@
-"""Triton kernel of sums of powers of differences. Mathematics and names: ops/differences.py.
+"""Triton kernel for sums of powers of differences. Equations and names: ops/differences.py.
 
-One program works on one piece of a list and CB channels, EB neighbours at a time; a tile is
-[EB, CB]. Lists longer than a piece leave partial sums that are added in a fixed order: no atomics,
-the same bits every time. Sums are taken in ACC (float32, or float64 for float64 data).
+One program handles one piece of a list and CB channels, EB neighbours at a time; a tile is
+[EB, CB]. Lists longer than a piece leave partial sums, which are added in a fixed order instead of
+by atomics, so results are deterministic. Sums use ACC (float32, or float64 for float64 data).
 """
 
 import triton
@@ -18,7 +18,7 @@ BOTH: tl.constexpr = tl.constexpr(3)
 
 @triton.jit
 def _power(a, q, TWICE: tl.constexpr, ACC: tl.constexpr):
-    """a^q for a ≥ 0: products of a and its root where TWICE = 2q; TWICE = −1: by the logarithm."""
+    """a^q for a ≥ 0: by products of a and √a if TWICE = 2q, by logarithms if TWICE = −1."""
     if TWICE >= 0:
         if TWICE % 2 == 1:
             r = tl.sqrt(a)
@@ -36,12 +36,12 @@ def differences(
     pieces, index, x, grad, out, part, q, factor, width: tl.constexpr, PASS: tl.constexpr,
     TWICE: tl.constexpr, ACC: tl.constexpr, EB: tl.constexpr, CB: tl.constexpr,
 ):  # fmt: skip
-    """One pass over lists: Σ |d|^q, or ``factor`` · Σ |d|^q sign(d) times g_v, g_u or g_v + g_u."""
+    """One pass: Σ |d|^q, or ``factor`` · Σ |d|^q sign(d) times g_v, g_u or g_v + g_u."""
     piece = pieces + tl.program_id(0).to(tl.int64) * 4
     v, begin, end, slot = tl.load(piece), tl.load(piece + 1), tl.load(piece + 2), tl.load(piece + 3)
     c = tl.program_id(1) * CB + tl.arange(0, CB)
     real = tl.full([CB], True, tl.int1)
-    if width % CB != 0:  # else a constant, for wide loads
+    if width % CB != 0:  # a constant mask allows wide loads
         real = c < width
     mine = tl.load(x + v * width + c, mask=real, other=0).to(ACC)
     if PASS != VALUE and PASS != BACK:
@@ -54,7 +54,7 @@ def differences(
         inside = ok[:, None] & real[None, :]
         at = u[:, None] * width + c[None, :]
         theirs = tl.load(x + at, mask=inside, other=0).to(ACC)
-        d = tl.where(inside, mine[None, :] - theirs, 0.0)  # which adds nothing
+        d = tl.where(inside, mine[None, :] - theirs, 0.0)  # padding adds 0
         size = _power(tl.abs(d), q, TWICE, ACC)
         if PASS == VALUE:
             sums += size

@@ -1,4 +1,4 @@
-"""Sizes of the tiles that the Triton kernels work on."""
+"""Tile sizes of the Triton kernels."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ import triton.language as tl
 from torch import Tensor
 
 LARGEST = 2048
-"""Numbers in the largest tile of gathered rows: more spill out of the registers."""
+"""Numbers in the largest tile of gathered rows; larger tiles spill registers."""
 PER_WARP = 1024
-"""Numbers of a tile that one warp holds: 32 in each thread."""
+"""Numbers of a tile per warp: 32 per thread."""
 PROGRAMS = 512
-"""Programs that share the rows of a sum over all of them; each leaves a partial sum."""
+"""Programs that share a sum over all rows; each leaves a partial sum."""
 
 
 class Tiles(NamedTuple):
-    """How much of the heads, channels and neighbours one program handles at a time."""
+    """Heads, channels and neighbours that one program handles at a time."""
 
     edges: int
     heads: int
     score_channels: int
     channels: int
     head_blocks: int
-    """Programs that share the heads of a list."""
+    """Programs per list, each with some of the heads."""
     warps: int
 
 
 def tiles_for(heads: int, channels: int, score_channels: int, mean_degree: float) -> Tiles:
-    """Tiles for H heads of D channels, scored by A numbers, in lists of that many neighbours."""
+    """Tiles for H heads of D channels, scores from A numbers, and lists of this mean length."""
     return _tiles(heads, channels, score_channels, _power(max(1, int(mean_degree))), LARGEST)
 
 
 @cache
 def _tiles(heads: int, channels: int, score_channels: int, usual: int, largest: int) -> Tiles:
-    """Measured on an H200: many heads at once do best with few neighbours at a time."""
+    """Measured on an H200: the more heads in a tile, the fewer neighbours it should have."""
     channels, score_channels = _power(channels), _power(score_channels)
     widest = max(channels, score_channels)
     block = min(_power(heads), max(1, largest // widest))
@@ -49,7 +49,7 @@ def _tiles(heads: int, channels: int, score_channels: int, usual: int, largest: 
 
 
 def row_tile(m: int) -> tuple[int, int]:
-    """Rows and columns of a tile as wide as rows of m numbers."""
+    """(rows, columns) of a tile that holds whole rows of m numbers."""
     width = _power(max(1, m))
     return max(1, 1024 // width), width
 
@@ -60,16 +60,16 @@ def _power(x: int) -> int:
 
 
 def compute_type(x: Tensor) -> Any:
-    """The type sums are taken in."""
+    """Triton's dtype for sums."""
     return tl.float64 if x.dtype == torch.float64 else tl.float32
 
 
 def sum_type(x: Tensor) -> torch.dtype:
-    """The same, as torch calls it."""
+    """torch's dtype for sums."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
 def two_floats(x: float) -> tuple[float, float]:
-    """x as a sum of two numbers of single precision; see ``dropout_masks.exact``."""
+    """x as a sum of two float32 numbers; see ``dropout_masks.exact``."""
     high = float(np.float32(x))
     return high, x - high

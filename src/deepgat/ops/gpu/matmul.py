@@ -1,4 +1,4 @@
-"""The sparse product and dropout on features, on a GPU."""
+"""The sparse product and feature dropout on a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deepgat.ops.gpu.launch import compute_type, row_tile, sum_type, two_floats
 
 ENTRIES, COLUMNS = 32, 64
 WIDEST = 1024
-"""Columns of a tile of dropout, at most."""
+"""Maximum columns of a dropout tile."""
 
 
 def sparse_matmul(

@@ -1,4 +1,4 @@
-"""Triton kernels of the sparse product and of dropout on features (see ops/matmul.py)."""
+"""Triton kernels for the sparse product and for feature dropout (see ops/matmul.py)."""
 
 import triton
 import triton.language as tl
@@ -44,7 +44,7 @@ def sparse_matmul(
 
 @triton.jit
 def merge(hubs, part, out, width, ACC: tl.constexpr, MB: tl.constexpr):
-    """Add the partial sums of one list in their order."""
+    """Add the partial sums of one list in order."""
     hub = hubs + tl.program_id(0).to(tl.int64) * 3
     i, begin, end = tl.load(hub), tl.load(hub + 1), tl.load(hub + 2)
     m = tl.program_id(1) * MB + tl.arange(0, MB)

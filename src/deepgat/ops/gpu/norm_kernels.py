@@ -1,4 +1,4 @@
-"""Triton kernels of LayerNorm with ELU (see ops/norm.py)."""
+"""Triton kernels for LayerNorm with ELU (see ops/norm.py)."""
 
 import triton
 import triton.language as tl
@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def _normalised(x, row, c, n, m: tl.constexpr, eps, ACC: tl.constexpr):
-    """((x − μ)/σ, 1/σ, which places are real) of a block of rows."""
+    """((x − μ)/σ, 1/σ, bounds mask) of a block of rows."""
     here = (row < n)[:, None] & (c < m)[None, :]
     value = tl.load(x + row[:, None] * m + c[None, :], mask=here, other=0).to(ACC)
     centred = tl.where(here, value - (tl.sum(value, axis=1) / m)[:, None], 0.0)
@@ -34,7 +34,7 @@ def backward(
     grad, x, weight, bias, dx, parts, n, eps, m: tl.constexpr, ACC: tl.constexpr,
     RB: tl.constexpr, MB: tl.constexpr,
 ):  # fmt: skip
-    """dx, and this program's share of dγ and dβ in parts [programs, 2, m]."""
+    """dx, and this program's partial sums of dγ and dβ in parts [programs, 2, m]."""
     c = tl.arange(0, MB)
     gamma = tl.load(weight + c, mask=c < m, other=0).to(ACC)[None, :]
     beta = tl.load(bias + c, mask=c < m, other=0).to(ACC)[None, :]

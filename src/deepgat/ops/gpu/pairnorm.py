@@ -40,7 +40,7 @@ def pair_norm_backward(
     grad: Tensor, x: Tensor, mean: Tensor, square: Tensor, scale: float, eps: float,
     individually: bool,
 ) -> Tensor:  # fmt: skip
-    """Both passes read x and the gradient: as many bytes as to keep dz, and it is never rounded."""
+    """Both passes read x and the gradient: the same traffic as storing dz, without rounding it."""
     grad, x = grad.contiguous(), x.contiguous()
     n, m = x.shape
     dx = torch.empty_like(x)
@@ -60,7 +60,7 @@ def pair_norm_backward(
 
 
 def _warps(width: int) -> int:
-    """Features before the first layer may be thousands of columns wide."""
+    """More for wide rows: input features can have thousands of columns."""
     return min(16, max(4, width // PER_WARP))
 
 

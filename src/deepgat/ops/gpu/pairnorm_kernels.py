@@ -1,8 +1,8 @@
-"""Triton kernels of PairNorm. Mathematics and names: ops/pairnorm.py.
+"""Triton kernels for PairNorm. Equations and names: ops/pairnorm.py.
 
-A tile is [RB, MB]: RB whole rows. Sums over all rows are partial sums per program, added in a fixed
-order: no atomics, the same bits every time. They are taken in ACC (float32, or float64 for float64
-data).
+A tile is [RB, MB]: RB whole rows. Each program leaves partial sums over its rows, which are added
+in a fixed order instead of by atomics, so results are deterministic. Sums use ACC (float32, or
+float64 for float64 data).
 """
 
 import triton
@@ -13,7 +13,7 @@ from deepgat.ops.gpu.dropout_masks import exact
 
 @triton.jit
 def _centred(x, mean, row, c, n, m: tl.constexpr, ACC: tl.constexpr):
-    """z of a block of rows, 0 beyond them; their places, and which of these are real."""
+    """(z, offsets, bounds mask) of a block of rows; z is 0 out of bounds."""
     here = (row < n)[:, None] & (c < m)[None, :]
     at = row[:, None] * m + c[None, :]
     value = tl.load(x + at, mask=here, other=0).to(ACC)
@@ -29,13 +29,13 @@ def _square_length(square, n, eps, ACC: tl.constexpr):
 
 @triton.jit
 def _by_own_length(g, z, here, scale, eps, ACC: tl.constexpr):
-    """dz of rows that are divided by ε + their own length: s g/ε where z = 0; 0 beyond the rows."""
+    """dz for rows scaled individually: s g/ε where z = 0, and 0 out of bounds."""
     length = tl.sqrt(tl.sum(z * z, axis=1))
     divisor = exact(eps, ACC) + length
     along = tl.sum(g * z, axis=1) / (tl.where(length == 0, 1.0, length) * divisor)
     dz = (g - z * along[:, None]) * (exact(scale, ACC) / divisor)[:, None]
-    # The choice also keeps this product from being fused with the difference to the mean: dz is as
-    # large as 1/ε where z = 0, and what its rounding leaves would be the gradient of a single row.
+    # The selection also stops the compiler from fusing this product with the subtraction of the
+    # mean. Where z = 0, dz is as large as 1/ε, and its rounding error would become the gradient.
     return tl.where(here, dz, 0.0)
 
 
@@ -43,7 +43,7 @@ def _by_own_length(g, z, here, scale, eps, ACC: tl.constexpr):
 def squares(
     x, mean, parts, n, m: tl.constexpr, ACC: tl.constexpr, RB: tl.constexpr, MB: tl.constexpr
 ):
-    """This program's share of Σ ‖z_v‖² in parts [programs]."""
+    """This program's partial sum of ‖z_v‖² in parts [programs]."""
     c = tl.arange(0, MB)
     sums = tl.zeros([RB, MB], ACC)
     for first in range(tl.program_id(0) * RB, n, tl.num_programs(0) * RB):
@@ -73,9 +73,9 @@ def backward_sums(
     grad, x, mean, parts, n, scale, eps, m: tl.constexpr, INDIVIDUALLY: tl.constexpr,
     ACC: tl.constexpr, RB: tl.constexpr, MB: tl.constexpr,
 ):  # fmt: skip
-    """This program's share in parts [programs, m + 1]: of Σ dz_v, or of Σ g_v and of Σ g_v·z_v.
+    """This program's partial sums in parts [programs, m + 1]: of dz_v, or of g_v and g_v·z_v.
 
-    With one length for all, Σ dz_v follows from Σ g_v, since Σ z_v = 0.
+    With one length for all rows, Σ dz_v follows from Σ g_v, since Σ z_v = 0.
     """
     c = tl.arange(0, MB)
     sums = tl.zeros([RB, MB], ACC)

@@ -1,1 +1,1 @@
-"""The operators on one part of a graph that is divided among processes."""
+"""The operators on one part of a graph that is partitioned among processes."""

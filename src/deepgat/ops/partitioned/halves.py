@@ -1,13 +1,13 @@
-"""Attention over lists that come in two halves, one after the other, each by a run of its own.
+"""Attention over neighbour lists that are split into two halves.
 
 With out_i and L_i = log Σ exp(s) of half i alone, and L = log(exp L_1 + exp L_2),
 
     out = exp(L_1 − L) out_1 + exp(L_2 − L) out_2.
 
-A weight is α_vu = exp(s_vu − L_v) in either half, and the backward pass of the kernels reads no
-more of its list than L_v and out_v (``kernels/attention.cpp``): given those of both halves
-together, it finds the gradients of the whole. The first half has a list for every node; the second
-for some of them, ``targets``, in its first rows.
+In either half a weight is α_vu = exp(s_vu − L_v), and the backward kernels read only L_v and out_v
+of the complete list (``cpu/attention.cpp``). With L and out of both halves together, they compute
+the exact gradients. The first half has a list for every node. The second half has lists for the
+nodes ``targets``, in its first rows.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from deepgat.ops.score_forms import ScoreForm
 
 
 class Half(ABC):
-    """One half."""
+    """The result of attention over one half."""
 
     @abstractmethod
     def joined(self, other: Any, targets: Tensor) -> Tensor:
-        """out [n, H, D] of this first half and the second, of the same kind."""
+        """out [n, H, D] of both halves; ``other`` is the second half, of the same class."""
 
     @abstractmethod
     def alone(self) -> Tensor:
-        """out [n, H, D] where there is no second."""
+        """out [n, H, D] if there is no second half."""
 
 
 @dataclass(frozen=True, eq=False)
 class KernelHalf(Half):
-    """One half by the kernels."""
+    """One half, computed by the kernels."""
 
     out: Tensor
     log_sum: Tensor
@@ -71,7 +71,7 @@ class KernelHalf(Half):
 
 
 class _Join(torch.autograd.Function):
-    """out_1 becomes out, in place; the links tell the halves' backward passes out and L."""
+    """Turn out_1 into out in place; the links pass out and L to the backward passes."""
 
     @staticmethod
     def forward(
@@ -102,7 +102,7 @@ class _Join(torch.autograd.Function):
         out, log_sum, targets = ctx.saved_tensors
         first, second = ctx.links
         first.whole = out, log_sum
-        highest = torch.finfo(log_sum.dtype).max  # rows of no interest weigh exp(s − L) = 0
+        highest = torch.finfo(log_sum.dtype).max  # makes exp(s − L) = 0 in padding rows
         second.whole = (
             padded(out[targets], ctx.rows),
             padded(log_sum[targets], ctx.rows, highest),
@@ -111,14 +111,14 @@ class _Join(torch.autograd.Function):
 
 
 def _share(part: Tensor, both: Tensor, out: Tensor) -> Tensor:
-    """exp(L_i − L) out_i; 0 for a half of nothing but −inf, whose out_i is no number."""
+    """exp(L_i − L) out_i; 0 if all scores of the half are −inf, since out_i is then NaN."""
     weight = (part - both).exp().unsqueeze(-1)
     return torch.where(weight > 0, weight * out, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
 class ReferenceHalf(Half):
-    """One half in plain torch: Σ e_vu value_u and Σ e_vu, e_vu = exp(s_vu − top_v)."""
+    """One half in plain torch: Σ e_vu value_u and Σ e_vu with e_vu = exp(s_vu − top_v)."""
 
     weighted: Tensor | None
     total: Tensor

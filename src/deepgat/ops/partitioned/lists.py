@@ -1,4 +1,4 @@
-"""The neighbour lists of one part of a divided graph, and their halves: own nodes, and the halo."""
+"""The neighbour lists of one part of a graph, split into own neighbours and halo neighbours."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from deepgat.ops.partitioned.part import Part
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PartNeighbors(Neighbors):
-    """The lists of the own nodes of one part of a graph; they name nodes of the halo too.
+    """The lists of the own nodes of one part; their neighbours may lie in the halo.
 
-    ``square`` adds a list for every node of the halo, of itself alone, below the others: what
-    kernels for whole graphs compute on it is right in the rows of the own nodes, and a per-edge
-    tensor of the part is the beginning of one of ``square``. The lists by source are ``square``'s.
+    ``square`` appends a list for every halo node, which holds that node alone. Kernels for whole
+    graphs therefore compute correct results on it in the rows of the own nodes. A per-edge tensor
+    of the part is a prefix of one of ``square``. The lists by source are those of ``square``.
     """
 
     inner: Neighbors
@@ -27,7 +27,7 @@ class PartNeighbors(Neighbors):
 
     @staticmethod
     def of(square: Neighbors, part: Part) -> PartNeighbors:
-        """From lists over the own nodes and the halo, the halo's holding themselves alone."""
+        """From the lists ``square`` of own nodes and halo, as described above."""
         ptr = square.ptr[: part.own + 1]
         edges = square.num_edges - (square.num_nodes - part.own)
         lists = vars(square) | {"ptr": ptr}
@@ -42,7 +42,7 @@ class PartNeighbors(Neighbors):
 
     @property
     def edge_index(self) -> Tensor:
-        """[2, E] in the numbers of the whole graph."""
+        """[2, E] in node numbers of the whole graph."""
         return self.part.ids[super().edge_index]
 
     @cached_property
@@ -52,9 +52,9 @@ class PartNeighbors(Neighbors):
 
     @cached_property
     def sides(self) -> tuple[Side, Side]:
-        """Every list in two: the neighbours that are own nodes, and those that are in the halo.
+        """Every list split in two: neighbours among the own nodes, and neighbours in the halo.
 
-        The first has a list for every own node; the second for those with a neighbour in the halo.
+        The first has a list for every own node, the second for those with a halo neighbour.
         """
         lists = replace(self.inner, log_weight=None, features=None)
         own = self.part.own
@@ -81,16 +81,16 @@ class PartNeighbors(Neighbors):
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Some of the edges of a part, as lists with a row for every node that they name.
+    """A subset of a part's edges, as lists with one row per node involved.
 
-    Nodes of the halo have a list of themselves alone, below all others: kernels for whole graphs
-    want a list for every row, and what is found there is thrown away.
+    Kernels for whole graphs expect a list for every row. So each halo node has a list of its own,
+    which holds that node alone and comes last; its result is discarded.
 
     Attributes:
-        lists: over own nodes, and then the halo or none of it.
-        ids: [rows] their numbers in the whole graph.
-        chosen: [E] bool, which edges of the part they hold, first; None: all.
-        own: [k] the own nodes that have a list, first; None: all, in their order.
+        lists: of own nodes, then of the halo if it is involved.
+        ids: [rows] node numbers in the whole graph.
+        chosen: [E] bool, the part's edges that come first in the lists; None: all.
+        own: [k] the own nodes that have a list; None: all.
     """
 
     lists: Neighbors
@@ -99,41 +99,41 @@ class Side:
     own: Tensor | None = None
 
     def of_nodes(self, x: Tensor) -> Tensor:
-        """Of a tensor that only targets need [own, …] a row for each here; the halo's are 0."""
+        """Rows of x [own, …] for the nodes here; 0 for the halo, since only targets read x."""
         return padded(x if self.own is None else x.index_select(0, self.own), self.lists.num_nodes)
 
     def of_edges(self, x: Tensor) -> Tensor:
-        """Of a per-edge tensor of the part [E, …] the edges here; 0 for those of the halo."""
+        """Rows of the per-edge x [E, …] for the edges here; 0 for the lists of the halo."""
         return padded(x if self.chosen is None else x[self.chosen], self.lists.num_edges)
 
     @property
     def targets(self) -> Tensor:
-        """[k] the own nodes that have a list, where these are some."""
+        """[k] the own nodes that have a list, if not all have one."""
         assert self.own is not None
         return self.own
 
     def seed(self, seed: Tensor | None) -> Tensor | None:
-        """For dropout masks, by the nodes' numbers in the whole graph."""
+        """A dropout seed that hashes node numbers of the whole graph."""
         return None if seed is None else dropout_masks.numbered(seed, self.ids)
 
 
 def _side(square: Neighbors, part: Part, chosen: Tensor, rows: Tensor, some: bool) -> Side:
-    """The lists with only the edges ``chosen`` [E] and the nodes ``rows`` [own + halo] in them.
+    """The lists restricted to the edges ``chosen`` [E] and the nodes ``rows`` [own + halo].
 
-    ``some``: not all own nodes. All numbers stay in their order, so that running counts give the
-    new ones.
+    ``some``: not all own nodes are among them. The order is kept, so running counts give the new
+    numbers.
     """
     kept = square.select(torch.cat([chosen, rows[part.own :]]), False)
     number = torch.cumsum(rows, 0, dtype=torch.int32) - 1
 
-    def pointers(ptr: Tensor) -> Tensor:  # the lists left out are empty
+    def pointers(ptr: Tensor) -> Tensor:  # the omitted lists are empty
         return torch.cat([ptr[:-1][rows], ptr[-1:]])
 
     ptr, source_ptr = pointers(kept.ptr), pointers(kept.source_ptr)
     source = number[kept.source.long()]
     target_by_source = number[kept.target_by_source.long()]
     both_ways = torch.equal(ptr, source_ptr) and torch.equal(source, target_by_source)
-    if both_ways:  # held once
+    if both_ways:  # store it once
         source_ptr, target_by_source = ptr, source
     own = rows[: part.own]
     return Side(
@@ -153,7 +153,7 @@ def _side(square: Neighbors, part: Part, chosen: Tensor, rows: Tensor, some: boo
 
 
 def padded(x: Tensor, rows: int, filling: float = 0.0) -> Tensor:
-    """x with zeros, or another number, below: [k, …] → [rows, …]."""
+    """x with rows of ``filling`` appended: [k, …] → [rows, …]."""
     if x.size(0) == rows:
         return x
     return torch.cat([x, x.new_full((rows - x.size(0), *x.shape[1:]), filling)])

@@ -1,10 +1,10 @@
-"""A graph divided among processes, as the operators see it.
+"""The interface of the operators to a graph that is partitioned among processes.
 
-Every process holds some nodes, its own, and for each layer borrows the rows of their neighbours
-elsewhere, the *halo*. Code per node stays as it is; what looks at several nodes asks here: the
-rows of neighbours (:meth:`Part.borrow`), sums over all nodes (:func:`node_mean`,
-:func:`node_mean_share`), and the numbers of nodes in the whole graph, by which dropout masks are
-drawn. How processes talk is not decided here (:mod:`deepgat.distributed`).
+Every process owns some nodes. In each layer it borrows the rows of their neighbours in other
+parts, the *halo*. Code that works node by node does not change. Code that combines nodes uses this
+module: for rows of neighbours (:meth:`Part.borrow`), for means over all nodes (:func:`node_mean`,
+:func:`node_mean_share`), and for node numbers in the whole graph, which seed the dropout masks.
+:mod:`deepgat.distributed` implements the communication.
 """
 
 from __future__ import annotations
@@ -17,68 +17,68 @@ from torch import Tensor
 
 
 class Loan(ABC):
-    """Rows of the halo that are on their way; what needs none of them can be computed meanwhile."""
+    """Halo rows in transit; work that does not need them can overlap with the transfer."""
 
     own: list[Tensor]
-    """The tensors [own, …] that were asked for, to be used in place of those that were given: the
-    gradients of the borrowed rows come home into them."""
+    """The tensors [own, …] passed to ``borrow``. Use these instead of the originals: they receive
+    the gradients of the borrowed rows."""
 
     @abstractmethod
     def joined(self, rows: Tensor | None = None) -> list[Tensor]:
-        """Wait; every tensor's ``rows`` [k] (all, if None) with the halo below: [k + halo, …]."""
+        """Wait, then append the halo to the ``rows`` [k] of each tensor (None: all rows)."""
 
 
 class Part(ABC):
-    """What a process knows of the graph of which it holds a part."""
+    """One process's view of a partitioned graph."""
 
     own: int
-    """Nodes of this part: rows 0 … own − 1 of every tensor here."""
+    """Number of nodes in this part: rows 0 … own − 1 of every tensor here."""
     ids: Tensor
-    """[own + halo] int64: the numbers in the whole graph of the own nodes, then of the halo."""
+    """[own + halo] int64: numbers in the whole graph, own nodes first."""
     num_nodes: int
-    """Nodes of the whole graph."""
+    """Number of nodes in the whole graph."""
 
     borrows: bool
-    """Whether some part of the graph has a halo: else nobody ever sends rows."""
+    """Whether processes exchange rows at all."""
     overlaps: bool
-    """Whether borrowed rows travel while something else is computed."""
+    """Whether the exchange overlaps with computation."""
 
     @abstractmethod
     def borrow(self, tensors: Sequence[Tensor]) -> Loan:
-        """Ask for the halo's rows of every tensor [own, …], one message for all; do not wait.
+        """Request the halo rows of every tensor [own, …] in one message, without waiting.
 
-        The backward pass sends the halo's gradients home, where they are added in one order. It
-        runs in reverse, so what was computed between asking and joining is meanwhile there too.
+        The backward pass returns the halo's gradients to their owners, who add them in a fixed
+        order. This transfer overlaps with the same computation as the forward one.
         """
 
     def with_halo(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Every tensor [own, …] with the halo's rows below: [own + halo, …]."""
+        """Every tensor [own, …] with the halo rows appended: [own + halo, …]."""
         return self.borrow(tensors).joined() if self.borrows else list(tensors)
 
     @abstractmethod
     def total(self, x: Tensor) -> Tensor:
-        """The sum of every process's x, the same bits in each; its gradients are summed too."""
+        """Σ x over the processes, bitwise equal in all of them; gradients are summed too."""
 
     @abstractmethod
     def gathered(self, x: Tensor) -> Tensor | None:
-        """Every process's x [own, …], by the nodes' numbers, in the first; None elsewhere."""
+        """x [own, …] of all processes in the order of node numbers; None except in rank 0."""
 
     @abstractmethod
     def to(self, device: object) -> Part:
         """The same part on another device."""
 
 
-_current: Part | None = None  # a plain global: a backward pass may run in threads of its own
+_current: Part | None = None  # a plain global: backward passes may run in other threads
 
 
 def current_part() -> Part | None:
-    """The part that tensors of nodes belong to now; None where a graph is whole."""
+    """The part that node tensors belong to; None for a whole graph."""
     return _current
 
 
 @contextmanager
 def use_part(part: Part | None) -> Iterator[None]:
-    """Inside, a tensor with a row per node holds the rows of this part."""
+    """Inside the context, tensors with one row per node hold the rows of this part."""
     global _current
     before, _current = _current, part
     try:
@@ -88,7 +88,7 @@ def use_part(part: Part | None) -> Iterator[None]:
 
 
 def row_ids() -> Tensor | None:
-    """[own] int64: what dropout masks call the rows at hand; None where a graph is whole."""
+    """[own] int64: the row numbers that dropout masks hash; None for a whole graph."""
     return None if _current is None else _current.ids[: _current.own]
 
 
@@ -98,7 +98,7 @@ def node_mean(x: Tensor) -> Tensor:
 
 
 def node_mean_share(x: Tensor, dim: int) -> Tensor:
-    """This part's share of the mean along ``dim``: the shares of all parts add up to the mean."""
+    """This part's contribution to the mean along ``dim``; contributions add up to the mean."""
     if _current is None:
         return x.mean(dim)
     count = _current.total(x.new_tensor([x.size(dim)]))

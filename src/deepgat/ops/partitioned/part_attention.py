@@ -1,8 +1,8 @@
-"""Neighbour attention on one part of a divided graph: borrow the neighbours' rows, run as ever.
+"""Neighbour attention on one part of a partitioned graph.
 
-While the rows of the halo travel, every own node attends to its neighbours among the own nodes;
-then those that have some in the halo attend to these, and both are joined (:mod:`.halves`). The
-kernels for whole graphs run on lists of either (:class:`.part_lists.Side`).
+While the halo rows are in transit, every own node attends to its own neighbours. The nodes with
+halo neighbours then attend to those, and :mod:`.halves` combines both results. The kernels for
+whole graphs run on the lists of either half (:class:`.lists.Side`).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def neighbor_attention(
     seed: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """As :func:`deepgat.ops.neighbor_attention`, ``run`` working on whole lists: [own, H, D].
+    """As :func:`deepgat.ops.neighbor_attention`: [own, H, D]. ``run`` is the one for whole graphs.
 
     The symmetric weights are e_vu / sqrt(d_v d_u) = sqrt(d_v) · (e_vu / d_v) · 1/sqrt(d_u): row
-    weights, of values that their own process has divided by sqrt(d_u).
+    weights of values that their owner has divided by sqrt(d_u).
     """
     part = neighbors.part
-    if not part.borrows:  # the graph, or several, as a whole
+    if not part.borrows:  # every process holds whole graphs
         if seed is not None:
             seed = dropout_masks.numbered(seed, part.ids)
         return run(neighbors.square, value, form, normalization, dropout, seed, bias)
@@ -79,7 +79,7 @@ def attention_weights(
     normalization: Normalization = Normalization.ROW,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """As :func:`deepgat.ops.definition.attention_weights`, of a whole graph or of one part."""
+    """As :func:`deepgat.ops.definition.attention_weights`, for a whole graph or one part."""
     if not isinstance(neighbors, PartNeighbors):
         return definition.attention_weights(neighbors, form, normalization, bias)
     lists, edges, part = neighbors.square, neighbors.num_edges, neighbors.part
@@ -97,7 +97,7 @@ def attention_weights(
 
 
 def _compared(form: ScoreForm) -> list[Tensor]:
-    """What a score reads of a neighbour: [own, …] each."""
+    """The tensors that a score reads at the neighbour: [own, …] each."""
     match form:
         case DotProduct(_, key):
             return [key]
@@ -110,7 +110,7 @@ def _compared(form: ScoreForm) -> list[Tensor]:
 
 
 def _on_side(side: Side, form: ScoreForm, compared: list[Tensor]) -> ScoreForm:
-    """The form with a row for every node of a side, ``compared`` having them."""
+    """The form with one row per node of ``side``; ``compared`` already has those rows."""
     match form:
         case DotProduct(query, key):
             shared = query is key
@@ -129,11 +129,11 @@ def _on_side(side: Side, form: ScoreForm, compared: list[Tensor]) -> ScoreForm:
 def _in_turn(
     neighbors: PartNeighbors, sides: Sequence[Side], tensors: list[Tensor]
 ) -> Iterator[tuple[Side, list[Tensor]]]:
-    """Every side with the tensors [own, …] as it needs them, a row for each of its nodes.
+    """Yield every side with the rows of ``tensors`` [own, …] for its nodes.
 
-    They are asked for at once, what is named twice once, and waited for before the last side: the
-    side before it, which has own nodes alone, is worked on meanwhile. Every process does all of it,
-    whatever it holds, so that all speak in one order.
+    One message requests all distinct tensors. It is awaited only before the last side, so the
+    caller's work on the first side, which needs own nodes only, overlaps with the transfer. Every
+    process yields every side, even an empty one, so that all communicate in the same order.
     """
     once = {id(x): x for x in tensors}
     loan = neighbors.part.borrow(list(once.values()))
@@ -148,7 +148,7 @@ def _in_turn(
 
 
 def _joined(halves: Sequence[Half], sides: Sequence[Side]) -> Tensor:
-    """out [rows of the first side, H, D] of all neighbours."""
+    """out [rows of the first side, H, D] over all neighbours."""
     first, *rest = halves
     return first.joined(rest[0], sides[1].targets) if rest else first.alone()
 
@@ -156,14 +156,14 @@ def _joined(halves: Sequence[Half], sides: Sequence[Side]) -> Tensor:
 class _LogSums:
     """log d_v = log Σ_u exp(s_vu), with its gradient: [own, H] or [own, 1].
 
-    The gradient of log d_v is that of Σ_u α_vu s_vu with α held fast; for dot products that sum is
-    <q_v, Σ_u α_vu k_u>, so the kernels find both without a number per edge.
+    The gradient of log d_v equals that of Σ_u α_vu s_vu with α held constant. For dot products
+    this sum is <q_v, Σ_u α_vu k_u>, so the kernels compute both without per-edge storage.
     """
 
     def __init__(
         self, form: ScoreForm, sides: Sequence[Side], fast: bool, biases: list[Tensor | None]
     ) -> None:
-        """``fast``: by the kernels, where they can."""
+        """``fast``: use the kernels where they support the form."""
         self.sides, self.biases = sides, biases
         plain = biases[0] is None
         self.uniform = plain and isinstance(form, Uniform)
@@ -175,7 +175,7 @@ class _LogSums:
         self.mean_keys: list[Half] = []
 
     def add(self, form: ScoreForm) -> None:
-        """The next side's sums."""
+        """Compute the sums of the next side."""
         if self.uniform:
             return
         if not self.fast:
@@ -199,7 +199,7 @@ class _LogSums:
         self.mean_keys.append(KernelHalf.of(lists, fixed, None, form.key))
 
     def joined(self, neighbors: PartNeighbors) -> Tensor:
-        """Those of all neighbours."""
+        """The sums over all neighbours."""
         own = neighbors.part.own
         if self.uniform:
             return neighbors.degree.double().log().unsqueeze(-1)
