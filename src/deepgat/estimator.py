@@ -36,7 +36,7 @@ from deepgat.training.run import Run, train_once
 
 SETTINGS = (
     "num_layers", "hidden_channels", "heads", "dropout", "attention_dropout", "norm", "residual",
-    "alpha", "theta", "sharpness",
+    "alpha", "theta", "sharpness", "label_hops",
 )  # fmt: skip
 """Parameters that are settings of the system."""
 TRAINING = (
@@ -60,7 +60,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         model, preset: the system, as ``--model`` and ``--preset`` of ``deepgat train``; None:
             ``deep``, 16 layers.
         num_layers, hidden_channels, heads, dropout, attention_dropout, norm, residual,
-            alpha, theta, sharpness: settings of the system, as ``deepgat models NAME`` lists them;
+            alpha, theta, sharpness, label_hops: settings of the system, as ``deepgat models NAME`` lists them;
             None: the system's own. One that the system does not have is refused.
         attention: the setting ``score`` of deepgat and gat; ``score`` is a method here.
         lr, weight_decay, weight_decay_conv, epochs, patience, monitor, ema, self_training: of the
@@ -98,6 +98,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         alpha: float | None = None,
         theta: float | None = None,
         sharpness: float | None = None,
+        label_hops: int | None = None,
         lr: float | None = None,
         weight_decay: float | None = None,
         weight_decay_conv: float | None = None,
@@ -124,6 +125,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         self.alpha = alpha
         self.theta = theta
         self.sharpness = sharpness
+        self.label_hops = label_hops
         self.lr = lr
         self.weight_decay = weight_decay
         self.weight_decay_conv = weight_decay_conv

@@ -5,6 +5,8 @@ import tomllib
 from dataclasses import fields, replace
 
 import pytest
+from deepgat.nn.settings import LATER as MODEL_LATER
+from deepgat.nn.settings import NORMS, SCORES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,8 +22,6 @@ from deepgat.lab.experiments.spec import (
     specs_from_toml,
 )
 from deepgat.nn import ModelSettings, build_model
-from deepgat.nn.settings import LATER as MODEL_LATER
-from deepgat.nn.settings import NORMS, SCORES
 from deepgat.training.epoch import make_optimizer
 from deepgat.training.loop import MONITORS, TrainSettings
 from deepgat.training.recipes import recipe
