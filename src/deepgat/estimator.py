@@ -59,9 +59,9 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
     Args:
         model, preset: the system, as ``--model`` and ``--preset`` of ``deepgat train``; None:
             ``deep``, 16 layers.
-        num_layers, hidden_channels, heads, dropout, attention_dropout, norm, residual,
-            alpha, theta, sharpness, label_hops: settings of the system, as ``deepgat models NAME`` lists them;
-            None: the system's own. One that the system does not have is refused.
+        num_layers, hidden_channels, heads, dropout, attention_dropout, norm, residual, alpha,
+            theta, sharpness, label_hops: settings of the system, as ``deepgat models NAME`` lists
+            them; None: the system's own. One that the system does not have is refused.
         attention: the setting ``score`` of deepgat and gat; ``score`` is a method here.
         lr, weight_decay, weight_decay_conv, epochs, patience, monitor, ema, self_training: of the
             training, as in :class:`~deepgat.TrainSettings`; None: the system's own.
