@@ -15,9 +15,9 @@ import torch
 
 from deepgat.models import SYSTEMS, Network
 from deepgat.models.registry import LABEL_PROPAGATION
+from networks import PAPER_SCORES, network
 
 from graphs import random_edges
-from networks import PAPER_SCORES, network
 
 FILE = Path(__file__).with_name("recorded.json")
 RESIDUALS = ("none", "linear", "identity")
