@@ -106,6 +106,7 @@ def test_the_product_is_registered_properly(transposed, dropout):
     assert set(results.values()) == {"SUCCESS"}
 
 
+@pytest.mark.slow
 def test_dropping_entries_is_registered_properly():
     x = torch.randn(5, 9, dtype=torch.double, requires_grad=True)
     given = (x, torch.tensor([5]), 0.5)
@@ -113,6 +114,7 @@ def test_dropping_entries_is_registered_properly():
     assert set(results.values()) == {"SUCCESS"}
 
 
+@pytest.mark.slow
 @native_only
 def test_the_number_of_threads_changes_no_bit_of_a_training():
     """Twenty epochs of three layers, dropout everywhere, hubs in the graph and in the features."""
