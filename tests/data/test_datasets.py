@@ -203,7 +203,7 @@ def test_missing_dataset_says_which_files_and_where(key: str) -> None:
         load_graph(key, download=False)
     sentence = str(caught.value)
     entry = ENTRIES[key]
-    assert sentence.startswith(f"{entry.title} is not at hand")
+    assert sentence.startswith(f"{entry.title} is not available locally")
     assert "\n" not in sentence
     assert "DEEPGAT_DATA" in sentence
     assert f"folder {entry.folder} " in sentence
@@ -239,7 +239,7 @@ def test_download_is_parsed_and_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rebuilt_ppi_is_never_downloaded() -> None:
-    with pytest.raises(UserError, match="PPI-rebuilt is not at hand and nobody offers it"):
+    with pytest.raises(UserError, match="PPI-rebuilt is not available locally and there is no download for it"):
         load_graph("ppi-rebuilt")
 
 

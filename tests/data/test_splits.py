@@ -71,7 +71,7 @@ def test_fractions_text_round_trip(seed: int, train: float, val: float) -> None:
         ("random:-1", "'-1' is not a whole number"),
         ("random:0:20", "'20' is not TRAIN/VAL"),
         ("random:0:20/30/50", "is not TRAIN/VAL"),
-        ("random:0:20/30:1", "'1' is too much"),
+        ("random:0:20/30:1", "'1' is unexpected"),
         ("random:0:2.5/3", "'2.5' is not a whole number"),
         ("random:99999999999999999999", "is not a whole number"),
         ("fractions", "the two shares are missing.*write fractions:TRAIN/VAL"),
@@ -80,7 +80,7 @@ def test_fractions_text_round_trip(seed: int, train: float, val: float) -> None:
         ("fractions:0.9/0.2", "more than 1"),
         ("stored", "the number is missing.*write stored:K"),
         ("stored:one", "'one' is not a whole number"),
-        ("authors:3", "'3' is too much"),
+        ("authors:3", "'3' is unexpected"),
     ],
 )
 def test_what_cannot_be_read_is_told(text: str, says: str) -> None:

@@ -1,4 +1,4 @@
-"""What every model is trained on: labelled graphs whose masks say what each node is for."""
+"""The dataset that models train on: labelled graphs with train, validation and test masks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from deepgat.errors import UserError
 
 @dataclass(frozen=True)
 class NodeDataset:
-    """One or many labelled graphs: masks say what each node is for.
+    """One or several labelled graphs with train, validation and test masks.
 
     Every graph is a :class:`torch_geometric.data.Data` of n nodes with
 
@@ -27,7 +27,7 @@ class NodeDataset:
     name: str
     """The catalogue's key, as ``load_graph`` takes it: "cora"."""
     title: str
-    """As shown to people: "Cora"."""
+    """Display name: "Cora"."""
     graphs: tuple[Data, ...]
     num_features: int
     num_classes: int
@@ -35,20 +35,20 @@ class NodeDataset:
     split: str
     """The canonical text of the split in the masks, as ``parse_split`` reads it."""
     node_ids: tuple[str, ...] = field(default=(), repr=False)
-    """What the nodes of a user's own graph are called; empty: by their numbers."""
+    """Ids of the nodes, for a graph from your files; empty: nodes have numbers only."""
     class_names: tuple[str, ...] = ()
-    """What its classes are called; empty: by their numbers."""
+    """Names of the classes; empty: classes have numbers only."""
     feature_names: tuple[str, ...] = field(default=(), repr=False)
     reading: Mapping[str, Any] = field(default_factory=dict)
-    """The options it was read with, where they are not the usual ones."""
+    """Reading options that differ from the defaults."""
     feature_plan: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
-    """How its features were made of columns, as plain values; empty where they came ready."""
+    """How columns became features, as plain values; empty if the features were given."""
     notes: tuple[str, ...] = field(default=(), repr=False)
-    """What was done to the graph when it was read, a sentence each."""
+    """Changes made to the graph while reading, one sentence each."""
 
     @property
     def num_nodes(self) -> int:
-        """Of all graphs together."""
+        """Total over all graphs."""
         return sum(graph.num_nodes for graph in self.graphs)
 
     @property
@@ -57,15 +57,13 @@ class NodeDataset:
 
     @property
     def num_edge_features(self) -> int:
-        """Width of ``edge_attr``, 0 without it."""
+        """Width of ``edge_attr``; 0 without edge features."""
         edge_attr = self.graphs[0].edge_attr
         return 0 if edge_attr is None else int(edge_attr.shape[1])
 
     @property
     def graph(self) -> Data:
-        """The only graph; a :class:`UserError` when there are several."""
+        """The only graph; a :class:`UserError` if there are several."""
         if len(self.graphs) != 1:
-            raise UserError(
-                f"{self.title} has {len(self.graphs)} graphs: use its .graphs, one after another"
-            )
+            raise UserError(f"{self.title} has {len(self.graphs)} graphs: iterate over its .graphs")
         return self.graphs[0]

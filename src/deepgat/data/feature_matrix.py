@@ -11,12 +11,12 @@ INT32_MAX = np.iinfo(np.int32).max
 
 
 def csr_tensor(crow: Tensor, col: Tensor, values: Tensor, num_columns: int) -> Tensor:
-    """A checked ``torch.sparse_csr`` tensor [len(crow) − 1, num_columns] of the three parts.
+    """A ``torch.sparse_csr`` tensor [len(crow) − 1, num_columns], checked.
 
-    The check costs one pass; without it a wrong column index reads foreign memory.
+    The check costs one pass; without it a wrong column index would read out of bounds.
     """
     with warnings.catch_warnings():
-        # torch says once per process that CSR is beta; a user can do nothing about it.
+        # torch warns that CSR is in beta, which does not help a user.
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         return torch.sparse_csr_tensor(
             crow, col, values, size=(len(crow) - 1, num_columns), check_invariants=True
@@ -24,7 +24,7 @@ def csr_tensor(crow: Tensor, col: Tensor, values: Tensor, num_columns: int) -> T
 
 
 def canonical_rows(matrix: sp.spmatrix) -> sp.csr_matrix:
-    """float32 CSR: duplicate entries summed, explicit zeros dropped, columns sorted in a row."""
+    """float32 CSR: duplicates summed, explicit zeros removed, columns sorted within a row."""
     rows = sp.csr_matrix(matrix, dtype=np.float32, copy=True)
     rows.sum_duplicates()
     rows.eliminate_zeros()
@@ -44,7 +44,7 @@ def csr_from_scipy(matrix: sp.spmatrix) -> Tensor:
 
 
 def normalize_rows(x: Tensor) -> Tensor:
-    """x_vj / Σ_j x_vj, dense or CSR [n, d]; a row whose sum is 0 stays as it is."""
+    """x_vj / Σ_j x_vj, dense or CSR [n, d]; rows with sum 0 do not change."""
     if x.layout is not torch.sparse_csr:
         total = x.sum(dim=1, keepdim=True)
         return x / torch.where(total == 0, 1, total)

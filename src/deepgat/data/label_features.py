@@ -1,12 +1,11 @@
-"""Propagated labels without a node's own: z = rm_diag(Â^k) Y.
+"""Label propagation that excludes each node's own label: z = rm_diag(Â^k) Y.
 
-N_v holds the sources of the edges into v, and v itself once: self-loops of the input are removed,
-repeated edges count once, then one self-loop is added per node. Â_vu = 1/|N_v| for u ∈ N_v,
-Y [n, C] has the one-hot labels of the training nodes and zero rows elsewhere, and rm_diag sets the
-diagonal to zero.
+N_v holds the sources of the edges into v, and v itself: self-loops of the input are removed,
+repeated edges merged, and one self-loop per node added. Â_vu = 1/|N_v| for u ∈ N_v. Y [n, C] holds
+the one-hot labels of the training nodes and zero rows elsewhere. rm_diag sets the diagonal to zero.
 
-A node's own label has *exactly* no part in its own row: changing it leaves the row bitwise equal.
-Subtracting diag(Â^k)·Y afterwards would leave rounding errors that depend on the label.
+The row of a node is *exactly* independent of its own label: changing it leaves the row bitwise
+equal. Subtracting diag(Â^k)·Y afterwards would leave rounding errors that depend on the label.
 """
 
 from typing import NamedTuple
@@ -20,11 +19,11 @@ from deepgat.errors import UserError, unknown_name
 
 FIRST_HOPS = ("zero", "neighbor-counts")
 BLOCK_BYTES = 64 * 2**20
-"""Bound on the temporary arrays of the rows that are computed one block at a time."""
+"""Limit on the size of temporary arrays; rows are computed in blocks."""
 
 
 class Neighborhoods(NamedTuple):
-    """The sets N_v as a matrix of ones: row v has its columns u ∈ N_v in ascending order."""
+    """The sets N_v as a matrix: row v has ones in the columns u ∈ N_v, in ascending order."""
 
     others: sp.csr_matrix
     """[n, n] without the diagonal."""
@@ -58,10 +57,10 @@ def neighborhoods(edge_index: Tensor, num_nodes: int) -> Neighborhoods:
 def power_without_diagonal(near: Neighborhoods, Y: np.ndarray, k: int) -> np.ndarray:
     """rm_diag(Â^k) Y [n, C] in double precision, for one-hot (or zero) rows Y [n, C].
 
-    No power of Â is formed: k products with Y for the rows of unlabelled nodes, whose own row of
-    Y is zero anyway; the rows of labelled nodes leave their own label out at every step.
-    O(k·e·C) for k ≤ 2, otherwise k sparse products from the unit vector of every labelled node, in
-    blocks of at most ``BLOCK_BYTES``.
+    No power of Â is formed. For unlabelled nodes, whose row of Y is zero, k products with Y
+    suffice. For labelled nodes, their own label is excluded explicitly. The cost is O(k·e·C) for
+    k ≤ 2. For larger k, every labelled node needs k sparse products from its unit vector, in blocks
+    of at most ``BLOCK_BYTES``.
     """
     if k == 0:
         return np.zeros_like(Y)
@@ -107,7 +106,7 @@ def two_hop_rows(
 ) -> np.ndarray:
     """Row v of rm_diag(Â²) Y = (1/|N_v|) Σ_{u ∈ N_v} (count_u − [v ∈ N_u] Y_v) / |N_u|, [k, C].
 
-    count_u [C] counts the labels in N_u. Counts are whole numbers, so taking v's own away is exact.
+    count_u [C] counts the labels in N_u. Counts are integers, so subtracting v's own is exact.
 
     Args:
         ptr: [k + 1], where the list N_v of each of k nodes begins; m entries in all.
@@ -139,7 +138,7 @@ def _many_hop_rows(near: Neighborhoods, Y: np.ndarray, rows: np.ndarray, k: int)
 
 
 def runs(values: np.ndarray) -> list[tuple[int, int]]:
-    """The (start, stop) of every run of equal neighbours in ``values``."""
+    """The (start, stop) of every run of equal consecutive values."""
     if not len(values):
         return []
     cuts = np.flatnonzero(np.diff(values)) + 1
@@ -149,7 +148,7 @@ def runs(values: np.ndarray) -> list[tuple[int, int]]:
 def one_hot_labels(y: Tensor, mask: Tensor, num_classes: int) -> Tensor:
     """Y [n, C] float64: one-hot labels of the labelled nodes in ``mask``, zero rows elsewhere.
 
-    Labels outside the mask are not looked at.
+    Labels outside the mask are not read.
     """
     if y.dim() != 1:
         raise UserError(
@@ -176,10 +175,10 @@ def propagate_labels(
         edge_index: [2, e], source and target of every edge.
         y_one_hot: Y [n, C], one-hot rows for training nodes and zero rows elsewhere.
         num_nodes: n.
-        hops: how many layers get one.
-        first: what layer 1 gets. ``"zero"``: rm_diag(I) Y = 0, as the paper has it.
-            ``"neighbor-counts"``: how many neighbours have each label, A Y without v itself; in
-            the authors' code Â^0 came out as A + I.
+        hops: number of layers.
+        first: z_1. ``"zero"``: rm_diag(I) Y = 0, as in the paper. ``"neighbor-counts"``: the
+            number of neighbours with each label, A Y without v itself, as in the authors' code,
+            where Â^0 is A + I.
 
     Returns:
         [n, hops, C] float64, on the device of ``y_one_hot``.

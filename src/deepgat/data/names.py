@@ -1,4 +1,4 @@
-"""What the nodes and classes of a graph are called, on the way out and on the way in."""
+"""Names of the nodes and classes of a graph, for output and input."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from deepgat.errors import UserError
 
 @dataclass(frozen=True)
 class Names:
-    """Names of nodes and classes; empty where they go by their numbers."""
+    """Names of nodes and classes; empty if they have numbers only."""
 
     nodes: Sequence[str] = ()
     classes: Sequence[str] = ()
 
     @staticmethod
     def of(dataset: NodeDataset) -> Names:
-        """Those a user's own graph came with; a graph of the catalogue has numbers."""
+        """The names in a graph from your files; empty for a graph of the catalogue."""
         return Names(dataset.node_ids, dataset.class_names)
 
     def node(self, number: int) -> str:
@@ -29,7 +29,7 @@ class Names:
         return self.classes[number] if self.classes else str(number)
 
     def find(self, text: str, num_nodes: int) -> int:
-        """The number of the node of this name."""
+        """The number of the node with this name."""
         if self.nodes:
             if text in self.nodes:
                 return self.nodes.index(text)

@@ -1,4 +1,4 @@
-"""Which nodes train, which validate and which test: a split is a short text, and a value.
+"""Splits into training, validation and test nodes, written as short texts.
 
 ======================  ==============================================================
 text                    meaning
@@ -10,7 +10,7 @@ text                    meaning
 ``stored:K``            the K-th (from 0) of the ten splits stored with the dataset
 ======================  ==============================================================
 
-``random`` and ``random:S`` mean 20/30, a seed left out is 0. ``str(split)`` writes every part, so
+``random`` and ``random:S`` mean 20/30; the default seed is 0. ``str(split)`` writes every part, so
 that equal splits have equal texts.
 """
 
@@ -36,10 +36,10 @@ PER_CLASS = (20, 30)
 
 @dataclass(frozen=True)
 class Split:
-    """One of the five kinds of split, with the numbers that its kind has.
+    """A split of one of the five kinds, with its parameters.
 
     ``train`` and ``val`` are counts per class (``random``, ``authors``) or shares of all labelled
-    nodes (``fractions``); ``index`` is that of a stored split.
+    nodes (``fractions``); ``index`` is the number of a stored split.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Split:
 
 
 def parse_split(text: str) -> Split:
-    """The split that a text names; a :class:`UserError` shows the grammar when it names none."""
+    """Parse the text of a split; a :class:`UserError` shows the grammar."""
     kind, *parts = text.strip().lower().split(":")
     if kind not in GRAMMAR:
         raise unknown_name("split", kind, GRAMMAR)
@@ -75,7 +75,7 @@ def parse_split(text: str) -> Split:
 def _from_parts(kind: str, parts: list[str]) -> Split:
     most = {"public": 0, "authors": 0, "random": 2, "fractions": 2, "stored": 1}[kind]
     if len(parts) > most:
-        raise ValueError(f"{':'.join(parts[most:])!r} is too much")
+        raise ValueError(f"{':'.join(parts[most:])!r} is unexpected")
     match kind:
         case "authors":
             return Split(kind, AUTHORS_SEED, PER_CLASS[0], PER_CLASS[1])
@@ -117,15 +117,15 @@ def _share(text: str) -> float:
 
 
 def draw_masks(split: Split, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The train, validation and test masks [n] that a drawn split gives to the labels.
+    """Draw the train, validation and test masks [n] of a random split.
 
-    ``authors`` and ``random``: for each class in order, its nodes are shuffled; the first
-    ``train`` of them train, the next ``val`` validate, the rest test. A class too small for both
-    fills training first and validation with what is left; a class without members gives none.
+    ``authors`` and ``random``: the nodes of each class are shuffled. The first ``train`` nodes
+    train, the next ``val`` validate, the rest test. A class that is too small fills the training
+    set first, then the validation set.
 
-    ``fractions``: the same shuffle, then each class is cut so that the running totals over the
-    classes are the shares rounded to whole nodes (so classes of one member are dealt out too).
-    Labels [n, C] of several at once have no classes to stratify by: all nodes are one class.
+    ``fractions``: the nodes of each class are shuffled, then split so that the running totals over
+    the classes are the shares, rounded to whole nodes. Even classes of one node are distributed
+    fairly. With several labels per node [n, C] there is no stratification.
 
     Nodes with y = −1 are in no mask. Torch's global random state is neither read nor changed.
     """
@@ -137,7 +137,7 @@ def draw_masks(split: Split, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
                 "labels: use fractions:TRAIN/VAL instead"
             )
         labels = torch.zeros(len(labels), dtype=torch.long)
-    # A generator of its own gives the same permutations as torch.manual_seed would.
+    # A separate generator gives the same permutations as torch.manual_seed.
     generator = torch.Generator().manual_seed(split.seed)
     masks = torch.zeros(3, len(labels), dtype=torch.bool)
     seen = trained = validated = 0
@@ -159,5 +159,5 @@ def draw_masks(split: Split, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _round(value: float) -> int:
-    # Floating sums such as 0.1 + 0.2 must not lose a node, and halves go up.
+    # Rounds halves up; the small term makes up for rounding errors such as in 0.1 + 0.2.
     return math.floor(value + 0.5 + 1e-9)

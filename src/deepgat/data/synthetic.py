@@ -12,8 +12,9 @@ from deepgat.errors import UserError
 def digits_graph(neighbors: int = 10) -> Data:
     """The 1,797 handwritten digits of scikit-learn as a graph of similar images.
 
-    ``x`` [1797, 64] are the pixels over 16, ``y`` the ten digits. u and v are joined when either
-    is among the ``neighbors`` nearest of the other (Euclidean distance of x); no self-loops.
+    ``x`` [1797, 64] are the pixels divided by 16, ``y`` the ten digits. An edge joins u and v if
+    either is among the ``neighbors`` nearest nodes of the other (Euclidean distance of x). There
+    are no self-loops.
     """
     from sklearn.datasets import load_digits  # here, because importing it takes a second
     from sklearn.neighbors import kneighbors_graph
@@ -45,9 +46,9 @@ def csbm_graph(
 
     Labels are balanced and in random order. x_v = μ_{y_v} + ε_v with ε_v ~ N(0, I) and μ_c of
     length ``separation`` in a random direction. num_nodes·degree/2 edges start at random nodes,
-    and ``hub_degree`` more at each of the nodes 0..hubs−1; an edge ends in the start's own class
-    with probability ``homophily``, else in another one, there at a random node. Self-loops and
-    repeats are dropped, so degrees come out a little below what was asked for. Undirected.
+    and ``hub_degree`` more at each of the nodes 0..hubs−1. The end of an edge is a random node of
+    the same class with probability ``homophily``, else of another class. Self-loops and repeated
+    edges are removed, so degrees are slightly lower than requested. The graph is undirected.
 
     Args:
         num_nodes: n, at least ``classes``.
@@ -56,7 +57,7 @@ def csbm_graph(
         degree: mean number of neighbours before the hubs are planted.
         homophily: the expected share of edges inside a class, 0 to 1.
         separation: distance of the class means from the origin, in standard deviations.
-        hubs: how many nodes get ``hub_degree`` more edges.
+        hubs: number of nodes with ``hub_degree`` more edges.
         hub_degree: at most n − 1.
         seed: the same arguments and seed give the same graph.
     """
@@ -88,12 +89,12 @@ def csbm_graph(
 def class_regular_graph(
     class_size: int = 50, classes: int = 2, *, same: int = 4, other: int = 2, seed: int = 0
 ) -> Data:
-    """A random graph in which all nodes look alike: regular, and regular inside every class.
+    """A random graph that is regular, and regular inside and between classes.
 
     Every node has ``same`` neighbours in its own class and ``other`` in each other class, so
-    |N_v| = 1 + same + (classes − 1)·other for all v. Classes are rings whose order is drawn, each
-    node joined to the nearest on the ring; two classes are joined ring to ring. No features: the
-    lemmas draw their own. Undirected, labels in random order.
+    |N_v| = 1 + same + (classes − 1)·other for all v. Each class is a ring in random order whose
+    nodes are joined to the nearest ones, and pairs of rings are joined alike. The graph is
+    undirected, its labels are in random order, and it has no features.
 
     Args:
         class_size: nodes in each class.
@@ -134,14 +135,14 @@ def class_regular_graph(
 def _draw_ends(
     random: np.random.Generator, y: np.ndarray, starts: np.ndarray, homophily: float
 ) -> np.ndarray:
-    """One random end per start: of its class with probability ``homophily``, else of another."""
+    """One random end per start: in the same class with probability ``homophily``."""
     by_class = np.argsort(y, kind="stable")
     count = np.bincount(y)
     begin = np.cumsum(count) - count
     own, first = count[y[starts]], begin[y[starts]]
     inside = (random.random(len(starts)) < homophily) | (own == len(y))
     place = np.floor(random.random(len(starts)) * np.where(inside, own, len(y) - own)).astype(int)
-    # Places outside the class are counted over all nodes in class order, stepping over the class.
+    # Places outside the class count all nodes in class order, skipping the class itself.
     place = np.where(inside, place + first, place + np.where(place >= first, own, 0))
     return by_class[place]
 

@@ -1,4 +1,4 @@
-"""PyG transforms, run once before training. None of them changes the graph it is given."""
+"""PyG transforms to run once before training. None of them modifies its input."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ MASKS = tuple(f"{name}_mask" for name in SPLITS)
 class SplitNodes(BaseTransform):
     """Sets ``train_mask``, ``val_mask`` and ``test_mask`` [n] from a :class:`Split` or its text.
 
-    ``stored:K`` picks column K of masks [n, 10]; ``public`` keeps masks [n] that are there. Either
-    way an unlabelled node (y = −1) leaves its mask. ``name`` is what error messages call the graph.
+    ``stored:K`` takes column K of existing masks [n, 10]; ``public`` keeps existing masks [n].
+    Unlabelled nodes (y = −1) are removed from the masks. ``name`` is the graph's name in errors.
     """
 
     def __init__(self, split: Split | str, name: str = "this graph") -> None:
@@ -60,7 +60,7 @@ class SplitNodes(BaseTransform):
 
 
 def require_nodes(graphs: list[Data], split: Split, name: str) -> None:
-    """A :class:`UserError` unless some node trains and some node validates, over all graphs."""
+    """Raise a :class:`UserError` if all graphs lack training nodes, or validation nodes."""
     for key, what, why in (
         ("train_mask", "training", "a model needs some to learn from"),
         ("val_mask", "validation", "early stopping needs some"),
@@ -73,10 +73,9 @@ def require_nodes(graphs: list[Data], split: Split, name: str) -> None:
 
 
 class NormalizeRows(BaseTransform):
-    """Divides every row of ``x`` by its sum; rows that sum to 0 stay.
+    """Divides every row of ``x`` by its sum; rows with sum 0 do not change.
 
-    For features that are not negative this is PyG's ``NormalizeFeatures``, which cannot take
-    sparse ones.
+    For non-negative features this is PyG's ``NormalizeFeatures``, which does not support sparse x.
     """
 
     def forward(self, data: Any) -> Any:
@@ -87,15 +86,14 @@ class NormalizeRows(BaseTransform):
 class PropagateLabels(BaseTransform):
     """Stores ``data.label_features`` [n, hops, C]: z_l = rm_diag(Â^(l−1)) Y for l = 1..hops.
 
-    Y has the labels of ``train_mask`` nodes only: no validation or test label enters, and no node
-    sees its own (see :mod:`deepgat.data.label_features`). Computed in double precision.
+    Y holds the labels of ``train_mask`` nodes only: no validation or test label is used, and no
+    node sees its own label (see :mod:`deepgat.data.label_features`). Computed in double precision.
 
     Args:
-        hops: how many layers get label features.
+        hops: number of layers with label features.
         first: ``"zero"`` (the paper) or ``"neighbor-counts"`` (the authors' code) for layer 1.
-        num_classes: C. Left out, it is the largest class id in ``data.y`` plus one, over all nodes:
-            the number of classes is known in advance, to whom they belong is not.
-        dtype: of what is stored.
+        num_classes: C; by default the largest class id in ``data.y`` plus one, over all nodes.
+        dtype: dtype of the result.
     """
 
     def __init__(
@@ -112,10 +110,8 @@ class PropagateLabels(BaseTransform):
 
     def forward(self, data: Any) -> Any:
         if "train_mask" not in data or data.train_mask.dim() != 1:
-            raise UserError(
-                "label propagation needs to know the training nodes: apply SplitNodes first"
-            )
-        # With several labels per node one_hot_labels refuses, whatever this number is.
+            raise UserError("label propagation needs a train_mask: apply SplitNodes first")
+        # With several labels per node, one_hot_labels raises for any number.
         count = self.num_classes or (int(data.y.max()) + 1 if data.y.numel() else 0)
         Y = one_hot_labels(data.y, data.train_mask, count)
         z = propagate_labels(data.edge_index, Y, len(data.y), self.hops, self.first)

@@ -367,7 +367,7 @@ def test_names_and_paths_are_told_apart(tmp_path, monkeypatch):
         load_graph("nowhere/")
     with pytest.raises(UserError, match="unknown dataset 'nowhere'"):
         load_graph("nowhere")
-    with pytest.raises(UserError, match="option for a graph of your own"):
+    with pytest.raises(UserError, match="option for your own graph"):
         load_graph("csbm", missing="mean")
     with pytest.raises(UserError, match="did you mean 'missing'"):
         load_graph("./digits", mising="mean")

@@ -1,1 +1,1 @@
-"""Named graphs: where their files are, how they are read, and a cache of what was read."""
+"""The catalogue of named graphs: their files, readers and cache."""

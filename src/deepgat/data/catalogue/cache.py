@@ -1,7 +1,7 @@
-"""Parsed graphs on disk: one safetensors file per dataset, whole or not there at all.
+"""A cache of parsed graphs: one safetensors file per dataset, written atomically.
 
-A file holds ``edge_index``, ``y``, the masks that came with the data, ``x`` (or the three parts of
-its CSR form) and, for several graphs, ``batch``: the graph of each node. Nothing is pickled.
+A file holds ``edge_index``, ``y``, the masks of the dataset, ``x`` (or the three arrays of its CSR
+form) and, for several graphs, ``batch``: the graph of each node. Nothing is pickled.
 """
 
 import os
@@ -24,7 +24,7 @@ OPTIONAL = ("train_mask", "val_mask", "test_mask")
 
 
 class DamagedFile(Exception):  # noqa: N818 - a state of the file, handled by building it anew
-    """The file is there but is not what :func:`write_graphs` wrote."""
+    """The file exists but is not what :func:`write_graphs` wrote."""
 
 
 def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
@@ -38,16 +38,16 @@ def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
 
 
 def graph_file(folder: Path, key: str) -> Path:
-    """Where the parsed dataset ``key`` is kept."""
+    """The path of the parsed dataset ``key``."""
     return folder / "graphs" / f"{key}-v{VERSION}.safetensors"
 
 
 def write_graphs(path: Path, graphs: Sequence[Data]) -> None:
-    """Writes to a temporary name in the same folder, then renames: readers see all or nothing."""
+    """Write under a temporary name, then rename: readers never see part of the file."""
     tensors = _to_tensors(graphs)
     metadata = {"features": str(graphs[0].x.shape[1]), "checksum": _checksum(tensors)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Neither mkstemp nor save_file: only the owner may read theirs, but a cache can be shared.
+    # Not mkstemp or save_file, whose files only the owner may read: a cache can be shared.
     temporary = path.with_name(f".{path.stem}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         temporary.write_bytes(save(tensors, metadata))
@@ -58,16 +58,16 @@ def write_graphs(path: Path, graphs: Sequence[Data]) -> None:
 
 
 def read_graphs(path: Path) -> tuple[Data, ...]:
-    """The graphs of a file; :class:`DamagedFile` when it is cut, altered or of another kind."""
+    """The graphs of a file; :class:`DamagedFile` if it is truncated, altered or of another kind."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            # Cloned, because the tensors are views of the mapped file: should anyone cut it short
-            # later, reading them would kill the process.
+            # The tensors are views of the mapped file. If someone truncated it later, reading them
+            # would kill the process.
             names = file.keys()
             tensors = {name: file.get_tensor(name).clone() for name in names}
         if metadata.get("checksum") != _checksum(tensors):
-            raise DamagedFile(f"{path}: the checksum does not fit the content")
+            raise DamagedFile(f"{path}: the checksum does not match the content")
         return _to_graphs(tensors, int(metadata["features"]))
     except (OSError, SafetensorError, KeyError, ValueError, RuntimeError, IndexError) as error:
         raise DamagedFile(f"{path}: {error}") from error

@@ -1,8 +1,7 @@
-"""The datasets by name: what each is, which raw files it is made of, and how they are read.
+"""The entries of the catalogue: each dataset with its raw files and reader.
 
 Two names need care. "PPI-rebuilt" has the graphs of GraphSAGE's PPI with other features and
-labels, "Flickr-AANE" is another network than GraphSAINT's Flickr: neither may be shown as the
-dataset that it resembles.
+labels. "Flickr-AANE" is not GraphSAINT's Flickr. Never report either as the dataset it resembles.
 """
 
 from collections.abc import Callable
@@ -31,19 +30,19 @@ class Entry:
     default_split: str
     nodes: int
     edges: int | None
-    """Directed pairs in the raw graph, as PyG counts them; ``None`` where machines differ."""
+    """Directed pairs in the raw graph, as PyG counts them; ``None`` if machines differ."""
     features: int
     classes: int
     read: Callable[[Path], list[Data]]
-    """The graphs, from a work folder that holds ``files`` in ``folder``."""
+    """Reads the graphs from a work folder that holds ``files`` in ``folder``."""
     folder: str = ""
-    """Where the raw files lie under the data folder; empty for built-in datasets."""
+    """Path of the raw files relative to the data folder; empty for built-in datasets."""
     files: tuple[str, ...] = ()
     fetch: Callable[[Path], None] | None = None
-    """Downloads the raw files into a work folder, where anybody offers them."""
+    """Downloads the raw files into a work folder; None if there is no download."""
     directed: bool = False
     normalize: bool = False
-    """Whether feature rows are divided by their sum, as the usual protocol has it."""
+    """Whether the usual protocol divides feature rows by their sum."""
     multi_label: bool = False
 
     @property
@@ -52,7 +51,7 @@ class Entry:
 
 
 def find_entry(name: str) -> Entry:
-    """The entry of a name in any case; a :class:`UserError` lists all names for an unknown one."""
+    """The entry of a name, ignoring case; a :class:`UserError` lists all names."""
     try:
         return ENTRIES[name.strip().lower()]
     except KeyError:

@@ -1,6 +1,6 @@
-"""Sets of many small graphs, each of one class, in the text format of the TU collection.
+"""Datasets for graph classification in the text format of the TU collection.
 
-A folder holds ``NAME_A.txt`` (an edge "u, v" per line, nodes numbered from 1 over all graphs),
+A folder holds ``NAME_A.txt`` (one edge "u, v" per line, nodes numbered from 1 over all graphs),
 ``NAME_graph_indicator.txt`` (the graph of each node), ``NAME_graph_labels.txt`` and, for features,
 ``NAME_node_labels.txt`` or ``NAME_node_attributes.txt``. PyG's reader parses it.
 """
@@ -18,7 +18,7 @@ from deepgat.errors import UserError
 
 NEEDED = ("A", "graph_indicator", "graph_labels")
 MOST_DEGREES = 64
-"""Columns of the degree, where nodes have nothing else to be told apart by."""
+"""Width of the one-hot degrees, the features of nodes that have no others."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class GraphDataset:
 
 
 def load_graphs(source: str | os.PathLike[str], attributes: bool = False) -> GraphDataset:
-    """A set of graphs from a folder, or by its name under the folder that DEEPGAT_DATA names.
+    """Load a set of graphs from a folder, or by its name from the folder in DEEPGAT_DATA.
 
-    Features are the one-hot node labels, as is usual; with ``attributes`` the numeric node
-    attributes stand before them. Without either they are the one-hot degrees.
+    Features are the one-hot node labels, as is usual. ``attributes`` puts the numeric node
+    attributes before them. Without either, features are the one-hot degrees.
     """
     folder, name = _find(source)
     try:
@@ -74,13 +74,13 @@ def load_graphs(source: str | os.PathLike[str], attributes: bool = False) -> Gra
 
 
 def _degrees(graph: Data) -> torch.Tensor:
-    """[n, MOST_DEGREES]: one-hot, the last column for all that have more."""
+    """[n, MOST_DEGREES]: one-hot degrees; the last column stands for all higher ones."""
     found = degree(graph.edge_index[1], graph.num_nodes).long().clamp(max=MOST_DEGREES - 1)
     return one_hot(found, MOST_DEGREES)
 
 
 def _find(source: str | os.PathLike[str]) -> tuple[Path, str]:
-    """The folder of the files, and the name they begin with."""
+    """The folder of the files, and the prefix of their names."""
     tried = [Path(source)]
     root = os.environ.get("DEEPGAT_DATA")
     if root:
@@ -94,6 +94,6 @@ def _find(source: str | os.PathLike[str]) -> tuple[Path, str]:
             return folder, name
     raise UserError(
         f"there are no graphs in {source}: expected a folder with NAME_A.txt, "
-        "NAME_graph_indicator.txt and NAME_graph_labels.txt, or the name of one under the folder "
-        "that DEEPGAT_DATA names, as MUTAG/raw"
+        "NAME_graph_indicator.txt and NAME_graph_labels.txt, or the name of one in the folder "
+        "DEEPGAT_DATA, such as MUTAG for MUTAG/raw"
     )

@@ -1,12 +1,10 @@
-"""The catalogue: a name becomes a :class:`NodeDataset`, through raw files and a cache.
-
-Where a dataset comes from, first match wins:
+"""Loads a dataset of the catalogue by name. The first source that has it is used:
 
 1. the cache (``DEEPGAT_CACHE``, else ``$XDG_CACHE_HOME/deepgat``, else ``~/.cache/deepgat``);
-2. raw files under the data folder (``DEEPGAT_DATA``), which is only ever read;
+2. raw files in the data folder (``DEEPGAT_DATA``), which is never written to;
 3. PyG's download.
 
-What 2 and 3 yield is parsed once and kept in the cache.
+Sources 2 and 3 are parsed once and then cached.
 """
 
 import os
@@ -46,28 +44,27 @@ def load_graph(
     download: bool = True,
     **options: Any,
 ) -> NodeDataset:
-    """A dataset of the catalogue, or a graph of one's own, split and ready to train on.
+    """Load a dataset of the catalogue, or your graph, with a split.
 
-    A text that names a file or a folder (with a slash in it, or of something that is there and is
-    no name of the catalogue) is read as ``docs/own-graph.md`` tells; everything else is a name.
+    ``name`` is a path if it contains a slash, or if it exists and is not a name of the catalogue.
+    ``docs/own-graph.md`` describes the files of your graph.
 
-    Cora and CiteSeer have their feature rows divided by their sums, as is usual; the others come
-    as they are. Self-loops in the raw graph stay in ``edge_index``: the models see to it that
-    every node has exactly one.
+    The feature rows of Cora and CiteSeer are divided by their sums, as is usual; other features do
+    not change. Self-loops of the raw graph stay in ``edge_index``; the models give every node
+    exactly one.
 
     Args:
-        name: as in :func:`list_datasets`, in any case: "cora", "cs", "ppi-rebuilt"; or a path.
-        split: a text for :func:`parse_split` or a :class:`Split`; left out, the dataset's default.
+        name: a name from :func:`list_datasets`, ignoring case ("cora", "ppi-rebuilt"), or a path.
+        split: a text for :func:`parse_split` or a :class:`Split`; None: the dataset's default.
         data_root: the folder of raw files, instead of ``DEEPGAT_DATA``.
         cache_dir: the folder for parsed graphs, instead of ``DEEPGAT_CACHE``.
-        undirected: give the directed graphs (WebKB, Wikipedia, Actor, a user's own) every edge
-            both ways.
-        download: whether to try the network for a dataset that is not at hand.
-        options: fields of :class:`~deepgat.data.ReadOptions`, for a graph of one's own.
+        undirected: make directed graphs (WebKB, Wikipedia, Actor, your graph) undirected.
+        download: whether to download a dataset that is not available locally.
+        options: fields of :class:`~deepgat.data.ReadOptions`, for your graph.
 
     Raises:
-        UserError: for an unknown name or split, and for a dataset that cannot be had (it says
-            which files are needed, and where).
+        UserError: for an unknown name or split, and for a dataset that is not available (the
+            message lists the files needed).
     """
     if is_path(name):
         chosen = ReadOptions.of({**options, "undirected": undirected})
@@ -75,8 +72,8 @@ def load_graph(
     entry = find_entry(os.fspath(name))
     if options:
         raise UserError(
-            f"{next(iter(options))} is an option for a graph of your own, and {entry.key} is a "
-            "dataset of the catalogue: leave it out"
+            f"{next(iter(options))} is an option for your own graph, but {entry.key} is a dataset "
+            "of the catalogue: leave it out"
         )
     if split is None:
         split = entry.default_split
@@ -98,7 +95,7 @@ def load_graph(
 
 
 def is_path(name: PathLike) -> bool:
-    """Whether a name means a graph of one's own rather than a dataset of the catalogue."""
+    """Whether a name is the path of a graph rather than a dataset of the catalogue."""
     if not isinstance(name, str):
         return True
     return name.strip().lower() not in ENTRIES and looks_like_a_path(name)
@@ -106,7 +103,7 @@ def is_path(name: PathLike) -> bool:
 
 @dataclass(frozen=True)
 class Listing:
-    """One line of the catalogue, for people to read."""
+    """One line of the catalogue."""
 
     key: str
     title: str
@@ -117,7 +114,7 @@ class Listing:
     default_split: str
     note: str
     source: str
-    """Either "built in", "cache" or "data folder"; empty when it is not at hand."""
+    """Either "built in", "cache" or "data folder"; empty if it is not available locally."""
     path: Path | None
     """The cached file or the folder of raw files."""
 
@@ -129,7 +126,7 @@ class Listing:
 def list_datasets(
     *, data_root: PathLike | None = None, cache_dir: PathLike | None = None
 ) -> list[Listing]:
-    """All datasets, and whether and from where each can be had without the network."""
+    """All datasets, and the source of each that is available without the network."""
     folder, cache = _data_folder(data_root), cache_folder(cache_dir)
     return [_listing(entry, folder, cache) for entry in ENTRIES.values()]
 
@@ -181,7 +178,7 @@ def _with_split(graphs: tuple[Data, ...], split: Split, entry: Entry) -> tuple[D
         return (SplitNodes(split, entry.key)(graphs[0]),)
     if split.kind != "public":
         raise UserError(
-            f"{entry.title} has {len(graphs)} graphs, each as a whole for training, validation or "
+            f"{entry.title} has {len(graphs)} graphs, each entirely for training, validation or "
             f"test: its only split is 'public', not {str(split)!r}"
         )
     require_nodes(list(graphs), split, entry.key)
@@ -191,7 +188,7 @@ def _with_split(graphs: tuple[Data, ...], split: Split, entry: Entry) -> tuple[D
 def _stored_graphs(
     entry: Entry, folder: Path | None, cache: Path, download: bool
 ) -> tuple[Data, ...]:
-    """From the cached file, or parsed and then cached; a damaged file is made anew."""
+    """Read the cached file, or parse the raw files and cache the result."""
     stored = graph_file(cache, entry.key)
     damaged = ""
     if stored.is_file():
@@ -208,7 +205,7 @@ def _stored_graphs(
     except OSError as error:
         raise UserError(
             f"cannot write to the cache folder {cache} ({error.strerror or error}): set "
-            "DEEPGAT_CACHE to a folder that can be written"
+            "DEEPGAT_CACHE to a writable folder"
         ) from error
     return read_graphs(stored)
 
@@ -228,7 +225,7 @@ def _read(entry: Entry, work: Path) -> list[Data]:
 def _provide_raw(
     entry: Entry, folder: Path | None, work: Path, download: bool, damaged: str
 ) -> None:
-    """Links the raw files into the work folder, or downloads them there."""
+    """Link the raw files into the work folder, or download them there."""
     if folder and (folder / entry.folder).is_dir():
         if missing := _missing(entry, folder):
             raise UserError(
@@ -237,7 +234,7 @@ def _provide_raw(
             )
         _link(entry, folder, work)
     elif entry.fetch is None:
-        _not_at_hand(entry, damaged, "nobody offers it for download")
+        _not_at_hand(entry, damaged, "there is no download for it")
     elif not download:
         _not_at_hand(entry, damaged, "downloading is switched off")
     else:
@@ -259,8 +256,8 @@ def _link(entry: Entry, folder: Path, work: Path) -> None:
 
 def _not_at_hand(entry: Entry, damaged: str, why: str, cause: Exception | None = None) -> NoReturn:
     raise UserError(
-        f"{damaged}{entry.title} is not at hand and {why}: put {', '.join(entry.files)} into the "
-        f"folder {entry.folder} under the folder that DEEPGAT_DATA names"
+        f"{damaged}{entry.title} is not available locally and {why}: put "
+        f"{', '.join(entry.files)} into {entry.folder} in the folder that DEEPGAT_DATA names"
     ) from cause
 
 

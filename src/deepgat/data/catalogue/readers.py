@@ -1,7 +1,7 @@
-"""Raw files to graphs: PyG's loaders where they fit, our own where they would densify or crawl.
+"""Readers of raw files: PyG's loaders, or our own where PyG's are slow or densify features.
 
-A *work folder* is a temporary copy of the data folder's layout (links to the raw files) in which
-PyG may write what it likes. ``fetch`` downloads raw files into one, ``read`` parses them there.
+A *work folder* is a temporary folder with the layout of the data folder and links to the raw
+files, in which PyG may write. ``fetch`` downloads raw files into it, ``read`` parses them.
 """
 
 import contextlib
@@ -33,32 +33,32 @@ PLAIN_ARRAYS = {
     "collections defaultdict",
     "__builtin__ list",
 }
-"""All that the published Planetoid files name."""
+"""The only globals that the published Planetoid files refer to."""
 
 
 @dataclass(frozen=True)
 class PygLoader:
-    """A dataset class of PyG and how it is called: ``kind(work / root, *arguments)``."""
+    """A dataset class of PyG and its arguments: ``kind(work / root, *arguments)``."""
 
     kind: type
     root: str = ""
     arguments: tuple[str, ...] = ()
 
     def fetch(self, work: Path) -> None:
-        """Downloads the raw files and stops there."""
+        """Download the raw files without parsing them."""
         nothing = {"process": lambda self: None, "load": lambda self, path: None}
         only_download = type(self.kind.__name__, (self.kind,), nothing)
         with _timeout(DOWNLOAD_TIMEOUT):
             only_download(str(work / self.root), *self.arguments)
 
     def read(self, work: Path) -> list[Data]:
-        """Lets PyG parse the raw files."""
+        """Parse the raw files with PyG."""
         with contextlib.redirect_stderr(io.StringIO()):  # "Processing...", "Done!"
             return list(self.kind(str(work / self.root), *self.arguments))
 
 
 def read_bag_of_words(loader: PygLoader, work: Path) -> list[Data]:
-    """PyG's graphs with their features in CSR form."""
+    """Graphs from PyG, with features in CSR form."""
     graphs = loader.read(work)
     for graph in graphs:
         graph.x = csr_from_scipy(sp.csr_matrix(graph.x.numpy()))
@@ -66,27 +66,27 @@ def read_bag_of_words(loader: PygLoader, work: Path) -> list[Data]:
 
 
 def read_planetoid(loader: PygLoader, pickles: tuple[str, ...], work: Path) -> list[Data]:
-    """PyG unpickles these files: look first whether they name anything but arrays."""
+    """Graphs from PyG, which unpickles these files; first check that they hold only arrays."""
     for pickle in pickles:
         refuse_code(work / pickle)
     return read_bag_of_words(loader, work)
 
 
 def refuse_code(path: Path) -> None:
-    """A :class:`UserError` if unpickling the file could call anything but array constructors."""
+    """Raise a :class:`UserError` if unpickling could call anything but array constructors."""
     for operation, argument, _ in pickletools.genops(path.read_bytes()):
         indirect = operation.name in ("STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4")
         if indirect or (operation.name == "GLOBAL" and argument not in PLAIN_ARRAYS):
             raise UserError(
                 f"{path.name} in {path.parent} is not the published file: it would run code "
-                f"({argument or operation.name}) when read; replace it by the original"
+                f"({argument or operation.name}) when read; replace it with the original"
             )
 
 
 def read_coauthor(path: Path) -> list[Data]:
-    """Shchur's npz straight into CSR (PyG goes through 1.2 GB of zeros for Physics).
+    """Read Shchur's npz directly as CSR (for Physics, PyG allocates 1.2 GB of zeros).
 
-    Features become 0/1, self-loops go, every edge is there both ways.
+    Features become 0/1, self-loops are removed, and the graph is undirected.
     """
     with np.load(path, allow_pickle=False) as file:
         x, adjacency = (
@@ -107,7 +107,7 @@ def read_coauthor(path: Path) -> list[Data]:
 
 
 def read_attributed(raw: Path) -> list[Data]:
-    """An attributed graph: attrs.npz, edgelist.txt, labels.txt (node, class from 1 on)."""
+    """Read an attributed graph: attrs.npz, edgelist.txt, labels.txt (node, class from 1)."""
     x = sp.load_npz(raw / "attrs.npz")
     edges = np.loadtxt(raw / "edgelist.txt", dtype=np.int64, ndmin=2)
     nodes, classes = np.loadtxt(raw / "labels.txt", dtype=np.int64, ndmin=2).T
@@ -118,10 +118,10 @@ def read_attributed(raw: Path) -> list[Data]:
 
 
 def read_ppi(raw: Path) -> list[Data]:
-    """GraphSAGE's files: every graph serves as a whole for training, validation or test.
+    """Read GraphSAGE's files: each graph is entirely for training, validation or test.
 
-    PyG's own loader needs networkx and ten times as long, and shifts the nodes of a graph whose
-    first one has no edge.
+    PyG's loader needs networkx, takes ten times as long, and shifts the nodes of a graph whose
+    first node has no edge.
     """
     graphs = []
     for purpose in ("train", "valid", "test"):
@@ -144,7 +144,7 @@ def read_ppi(raw: Path) -> list[Data]:
 
 
 def _json_edges(path: Path) -> Tensor:
-    """The edges of a node-link JSON file, both ways unless it says "directed"; no self-loops."""
+    """The edges of a node-link JSON file without self-loops; undirected links run both ways."""
     content: dict[str, Any] = json.loads(path.read_text())
     pairs = [(link["source"], link["target"]) for link in content["links"]]
     edge_index = torch.from_numpy(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
@@ -156,7 +156,7 @@ def _json_edges(path: Path) -> Tensor:
 
 @contextlib.contextmanager
 def _timeout(seconds: float) -> Iterator[None]:
-    """PyG downloads without a time limit: behind a silent firewall it would wait for ever."""
+    """Limit downloads: without a timeout, PyG waits for ever behind a silent firewall."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
