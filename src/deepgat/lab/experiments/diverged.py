@@ -45,7 +45,7 @@ def read_diverged(source: Path) -> dict[str, Record]:
             signature, _ = failure["signature"], failure["error"]
             if signature != signature_of(spec_values(failure)):
                 raise ValueError("its signature is not that of its settings")
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(
                 f"{path}, line {number}, is not a run that diverged ({error}): remove the line, or "
                 "write the file anew with deepgat reproduce"

@@ -21,6 +21,7 @@ from deepgat.data.catalogue.entries import find_entry
 from deepgat.errors import UserError, unknown_name
 from deepgat.lab.experiments.measures import MEASURES
 from deepgat.models.config import Config
+from deepgat.models.network import Network
 from deepgat.models.registry import find_system
 from deepgat.training.config_file import PLAIN, ConfigFile, parse_config, read_config, read_texts
 from deepgat.training.recipes import Recipe
@@ -132,7 +133,11 @@ class RunSpec:
     analysis: AnalysisSpec = field(default_factory=AnalysisSpec)
 
     def __post_init__(self) -> None:
-        find_system(self.system)
+        if not issubclass(find_system(self.system).network, Network):
+            raise UserError(
+                f"{self.system} is not trained, so it has no runs: use deepgat train --model "
+                f"{self.system}"
+            )
         if self.training.seed < 0:
             raise UserError(f"training.seed is {self.training.seed}: expected 0 or more")
         anywhere = replace(self.training, device=TrainSettings().device)
@@ -220,7 +225,6 @@ def specs_of(config: ConfigFile) -> list[RunSpec]:
             "training.device is no part of a run, which is the same everywhere: give it as "
             "--device instead"
         )
-    analysis = from_table(AnalysisSpec, config.analysis, "analysis")
     found: dict[RunSpec, None] = {}
     for point in _sweep_points(config):
         tables: dict[str, dict[str, Any]] = {name: {} for name in SWEPT}
@@ -233,7 +237,8 @@ def specs_of(config: ConfigFile) -> list[RunSpec]:
         data = _data({**config.data, **tables["data"], "read": reading})
         there = replace(config, dataset=data.dataset)
         recipe = there.changed(tables["settings"], tables["training"]).recipe()
-        measured = replace(analysis, **tables["analysis"])
+        analysis = {**config.analysis, **tables["analysis"]}
+        measured = from_table(AnalysisSpec, analysis, "analysis")
         found[RunSpec.of(data, recipe, measured)] = None  # once each, in order
     return list(found)
 

@@ -310,7 +310,7 @@ def _is_store(folder: Path) -> bool:
     if number != FORMAT:
         raise UserError(
             f"{folder} is a store of format {number}, but this deepgat reads format {FORMAT}: "
-            "upgrade deepgat"
+            "choose another folder, or the deepgat that wrote this one"
         )
     return True
 

@@ -84,16 +84,17 @@ def parse_record(text: str) -> Record:
         seal = record.pop("checksum")
         if seal != _checksum(record):
             raise DamagedEntry(f"{RECORD} was changed after it was written")
-        if record["schema"] != SCHEMA:
-            raise UserError(
-                f"the run {record['signature']} is of schema {record['schema']}, but this deepgat "
-                f"reads schema {SCHEMA}: make the run again"
-            )
-        if record["signature"] != signature_of(spec_values(record)):
+        signature, schema = record["signature"], record.get("schema", 1)
+        if schema == SCHEMA and signature != signature_of(spec_values(record)):
             raise DamagedEntry("its signature is not that of its settings")
         int(record["arrays"]["bytes"]), record["arrays"]["sha256"]
     except (json.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedEntry(f"{RECORD} is not the JSON that was written") from error
+    if schema != SCHEMA:
+        raise UserError(
+            f"the run {signature} has schema {schema}, but this deepgat reads schema {SCHEMA}: "
+            "repeat the run"
+        )
     return {**record, "checksum": seal}
 
 

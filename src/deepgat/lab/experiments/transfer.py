@@ -98,7 +98,7 @@ def read_records(path: Path, parse: Callable[[str], Record] = parse_record) -> l
         if line.strip():
             try:
                 records.append(parse(line))
-            except DamagedEntry as error:
+            except (DamagedEntry, UserError) as error:
                 raise UserError(
                     f"{path}, line {number}, is not the record of a run: {error}"
                 ) from error
@@ -168,7 +168,7 @@ def _import(store: Store, source: _Source, signatures: Sequence[str]) -> Importe
             try:
                 source.copy(offered, work)
                 read_arrays(work, read_record(work, offered))
-            except DamagedEntry as error:
+            except (DamagedEntry, UserError) as error:
                 result.damaged[offered] = str(error)
                 shutil.rmtree(work)
                 continue
