@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 IMPORTED = """
 import json, sys
 import deepgat, deepgat.cli, deepgat.estimator, deepgat.model
@@ -11,6 +13,7 @@ print(json.dumps(list(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_the_library_does_not_import_the_laboratory():
     """In a process of its own: other tests import the laboratory."""
     done = subprocess.run(

@@ -346,7 +346,7 @@ def test_a_run_on_a_folder_is_of_its_content(club):
     nodes.write_text(nodes.read_text().replace("m19,chess,19", "m19,chess,21"))
     (after,) = specs_in(text)
     assert before.signature != after.signature
-    with pytest.raises(UserError, match="not those that the run was described with"):
+    with pytest.raises(UserError, match="have changed since the run was described"):
         before.data.load()
     assert after.data.load().num_classes == 2
     nodes.unlink()
