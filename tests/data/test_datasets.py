@@ -239,7 +239,9 @@ def test_download_is_parsed_and_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rebuilt_ppi_is_never_downloaded() -> None:
-    with pytest.raises(UserError, match="PPI-rebuilt is not available locally and there is no download for it"):
+    with pytest.raises(
+        UserError, match="PPI-rebuilt is not available locally and there is no download for it"
+    ):
         load_graph("ppi-rebuilt")
 
 

@@ -1,4 +1,4 @@
-"""Experiments: runs described, made once, and kept."""
+"""Experiments: describe runs, execute each once, and store the results."""
 
 from deepgat.lab.experiments.pool import Event, Outcome, run_all
 from deepgat.lab.experiments.spec import AnalysisSpec, DataSpec, RunSpec, read_specs

@@ -1,8 +1,8 @@
-"""Who works on what: claims that die with the process that holds them.
+"""Claims on runs, so that no two processes execute the same one.
 
 A claim is an advisory lock (``flock``) on a file named by a run's signature. The operating system
-lets go of it when its process ends, however it ends, so there is nothing to time out and no clock
-to trust. The file itself means nothing; only the lock on it does.
+releases it when its process ends, however it ends, so claims need no timeouts and no clock. Only
+the lock counts; the file itself means nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ except ImportError:  # pragma: no cover - Windows
 
 
 class Claim:
-    """The right to make one run; let go of by :meth:`release`, or by the end of the process."""
+    """The right to execute one run, until :meth:`release` or the end of the process."""
 
     def __init__(self, signature: str, path: Path, descriptor: int) -> None:
         self.signature = signature
@@ -33,7 +33,7 @@ class Claim:
 
     def release(self) -> None:
         if self._descriptor is not None:
-            self._path.unlink(missing_ok=True)  # before letting go: nobody else can hold it now
+            self._path.unlink(missing_ok=True)  # while the lock is still held
             os.close(self._descriptor)
             self._descriptor = None
 
@@ -50,13 +50,13 @@ class Claim:
 
 
 def claim(folder: Path, signature: str) -> Claim | None:
-    """The claim on a signature, or None while someone else, in any process, holds it."""
+    """The claim on a signature; None if another holder, in this process or another, has it."""
     if fcntl is None:
         raise UserError("a store of runs needs a system with file locks (Linux or macOS)")
     path = folder / signature
     while True:
-        # Descriptors of Python are closed in child processes that run another program, so no
-        # child keeps a claim alive.
+        # Python closes its descriptors in child processes that run another program, so no child
+        # keeps a claim alive.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,13 +70,13 @@ def claim(folder: Path, signature: str) -> Claim | None:
         except BaseException:
             os.close(descriptor)
             raise
-        # Between our opening and locking it, its holder finished and removed the file: a lock on
-        # that one excludes nobody any more.
+        # The holder finished and removed the file after we opened it and before we locked it. A
+        # lock on a removed file excludes nobody, so try again.
         os.close(descriptor)
 
 
 def is_claimed(folder: Path, signature: str) -> bool:
-    """Whether someone holds the claim now; a file left by a dead process is removed on the way."""
+    """Whether the claim is held now. Removes the file that a dead process left."""
     if not (folder / signature).exists():
         return False
     mine = claim(folder, signature)

@@ -1,7 +1,7 @@
-"""Runs on a Ray cluster: the same attempts on the same store, in Ray's workers.
+"""Execute runs on a Ray cluster: the same attempts on the same store, in Ray's workers.
 
-Every machine of the cluster sees the store under the same path, and has deepgat installed. A
-worker that dies lets go of its claim with its process, so its run is simply tried again.
+Every machine of the cluster needs deepgat and the store under the same path. When a worker dies,
+its claim is released with its process, so the run is tried again.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from deepgat.lab.experiments.work import Perform
 from deepgat.lab.experiments.worker import Answer, attempt
 
 MOST_DEATHS = 3
-"""Workers that may die over one run before it counts as failed."""
+"""After this many dead workers, a run counts as failed."""
 
 
 def remote_attempt(
     folder: Path, spec: RunSpec, device: str, threads: int, perform: Perform
 ) -> Answer:
-    """What a worker of the cluster does with one run."""
+    """One run, in a worker of the cluster."""
     torch.set_num_threads(threads)
     return attempt(Store(folder, create=False), spec, device, perform)
 
 
 @dataclass
 class RaySession(Session):
-    """One call of ``run_all`` whose runs are made by a cluster; ``address`` is Ray's.
+    """One call of ``run_all`` that executes its runs on a cluster; ``address`` is Ray's.
 
-    "local" starts a cluster on this machine for as long as the call lasts; "auto" finds the one
-    this machine belongs to. Epochs are not told of, only the beginnings and ends of runs.
+    "local" starts a cluster on this machine for the duration of the call; "auto" finds the cluster
+    this machine belongs to. It reports when runs start and end, but not their epochs.
     """
 
     address: str = "auto"
@@ -81,7 +81,7 @@ class RaySession(Session):
                 self.running = list(making.values())
                 try:
                     self.take(spec, ray.get(reference))
-                except ray.exceptions.RayError:  # not the run's error: that is an answer
+                except ray.exceptions.RayError:  # the worker died; a failed run is an answer
                     self._died(spec)
             if not done:
                 self.look_elsewhere()

@@ -1,4 +1,4 @@
-"""What runs will take, learnt from those that finished: for the order of runs and the time left."""
+"""Estimates how long runs take, to order them and to predict the remaining time."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from deepgat.data.catalogue.entries import find_entry
 from deepgat.lab.experiments.spec import RunSpec
 
 EDGES_PER_NODE = 10
-"""A guess for built-in graphs, whose numbers of edges the catalogue does not say."""
+"""A guess for graphs whose number of edges the catalogue does not have."""
 
 OWN_SIZE = 20_000
-"""A guess for the size of graphs read from files; finished runs correct it."""
+"""A guess for nodes + edges of graphs read from files; finished runs correct it."""
 
 
 def work_of(spec: RunSpec) -> float:
-    """Roughly in proportion to the time of one epoch."""
+    """A number roughly proportional to the time of one epoch."""
     settings = spec.settings.to_dict()
     width = settings["hidden_channels"] * settings.get("heads", 1)
     return _size(spec) * spec.layers * (16 + width)
 
 
 def in_order(specs: Iterable[RunSpec]) -> list[RunSpec]:
-    """Each run once, in the order to make them: so that a table fills soon, then grows certain.
+    """Each run once, in an order that first fills every cell of a table, then adds repetitions.
 
-    Small datasets before large ones; in each, one repetition (split and seed) of everything before
-    the next; in that, what is quick before what is slow.
+    Small datasets come before large ones. Within a dataset, every run of one repetition (seed and
+    split) comes before the next repetition. Within a repetition, quick runs come first.
     """
     unique = list(dict.fromkeys(specs))
     repeats = {key: i for i, key in enumerate(sorted({_repeat(spec) for spec in unique}))}
@@ -48,7 +48,7 @@ def _repeat(spec: RunSpec) -> tuple[int, str]:
 
 
 class Forecast:
-    """Seconds per unit of work, per dataset where some of its runs finished, else over all."""
+    """Seconds per unit of work: of the dataset once one of its runs has finished, else overall."""
 
     def __init__(self) -> None:
         self._work: dict[str, float] = {}
@@ -60,7 +60,7 @@ class Forecast:
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def seconds(self, specs: Sequence[RunSpec], workers: int = 1) -> float | None:
-        """How long these will take; None before anything finished."""
+        """The predicted time of these runs; None before any run has finished."""
         if not self._work:
             return None
         overall = sum(self._seconds.values()) / sum(self._work.values())

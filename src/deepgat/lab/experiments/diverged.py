@@ -1,8 +1,8 @@
-"""Runs that diverged: what their settings do, on any machine, and so worth knowing elsewhere.
+"""Runs that diverged. Divergence comes from the settings, not the machine, so it is a result.
 
-A store has them among its failures. A file of records has them in a file beside it, one JSON object
-per line, so that its tables can tell a run that ended without finite numbers from one that nobody
-has made, and nobody makes it again.
+A store keeps such runs among its failures. A file of records keeps them in a second file beside
+it, one JSON object per line. Tables can then tell a diverged run from a missing one, and no one
+repeats it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ KEPT = ("signature", "error", *SECTIONS, "versions", "hardware")
 
 
 def diverged_beside(records: Path) -> Path:
-    """Where the runs are named that belong to a file of records and have none."""
+    """The file of diverged runs that belongs to a file of records."""
     return beside(records, "diverged")
 
 
 def read_diverged(source: Path) -> dict[str, Record]:
-    """Signature → failure, of a store or of what lies beside a file of records, if anything."""
+    """Signature → failure, from a store or from the file beside a file of records, if it exists."""
     if source.is_dir():
         failures = Store(source, create=False).failures()
         return {name: failure for name, failure in failures.items() if failure.get("diverged")}
@@ -45,7 +45,7 @@ def read_diverged(source: Path) -> dict[str, Record]:
             signature, _ = failure["signature"], failure["error"]
             if signature != signature_of(spec_values(failure)):
                 raise ValueError("its signature is not that of its settings")
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(
                 f"{path}, line {number}, is not a run that diverged ({error}): remove the line, or "
                 "write the file anew with deepgat reproduce"
@@ -55,7 +55,7 @@ def read_diverged(source: Path) -> dict[str, Record]:
 
 
 def write_diverged(records: Path, failures: Iterable[Record]) -> None:
-    """The file beside some records, ordered by signature; none where nothing diverged."""
+    """Write the file beside a file of records, by signature; remove it if nothing diverged."""
     path = diverged_beside(records)
     ordered = sorted(failures, key=lambda failure: str(failure["signature"]))
     if ordered:

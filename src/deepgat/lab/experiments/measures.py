@@ -1,7 +1,7 @@
-"""What can be measured on a trained model, by name; each measure is plain values for the record.
+"""Measures of a trained model, by name. Each returns plain values for the run's record.
 
-To add one: a function of :class:`Trained` that returns numbers, texts, lists and dictionaries of
-them, and its name in :data:`MEASURES`.
+To add a measure, write a function of :class:`Trained` that returns numbers, strings, or lists and
+dictionaries of them, and add it to :data:`MEASURES`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Measure: TypeAlias = Callable[[Trained], Any]
 
 
 def nearest_neighbor(trained: Trained) -> dict[str, Any] | None:
-    """e_N of the test nodes on h^L and the bounds of the Bayes error; None for several labels.
+    """e_N of the test nodes on h^L, with bounds on the Bayes error; None for multi-label data.
 
     Prototypes are the training nodes, or training and validation nodes as in the authors' code.
     """
@@ -58,7 +58,7 @@ def nearest_neighbor(trained: Trained) -> dict[str, Any] | None:
 
 
 def layer_scores(trained: Trained) -> dict[str, dict[str, float]] | None:
-    """Micro-F1 of the prediction that every layer makes, by part; None where layers make none."""
+    """Micro-F1 of each layer's prediction, by part; None for a model without layer predictions."""
     graphs, outputs = trained.dataset.graphs, trained.outputs
     layers = list(outputs[0].layer_logits)
     if len(layers) < 2:
@@ -82,7 +82,7 @@ def layer_scores(trained: Trained) -> dict[str, dict[str, float]] | None:
 def over_smoothing(trained: Trained) -> list[list[dict[str, Any]]]:
     """Energies, distances, ranks and attention of every layer, graph by graph.
 
-    Attention is looked at where the run keeps it (``analysis.attention``).
+    Attention is measured in runs that keep it (``analysis.attention``).
     """
     return [
         [

@@ -1,8 +1,8 @@
-"""Run what is missing from a store, several at a time, and say how it goes.
+"""Execute the runs that a store lacks, several at a time.
 
-The runner owns a few worker processes and hands each one run after another. Whatever happens to a
-worker (an error, a crash, a kill) happens to one run. The runner shows nothing: it emits
-:data:`Event` objects.
+The runner owns a few worker processes and gives each one run after another. An error, a crash or a
+kill of a worker affects only its current run. The runner prints nothing; it emits :data:`Event`
+objects.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from deepgat.lab.experiments.worker import (
 from deepgat.training.loop import Epoch, choose_device
 
 START_METHOD = "spawn"
-"""How worker processes begin: a forked one could not use CUDA."""
+"""Forked processes cannot use CUDA."""
 CPU_WORKERS, GPU_WORKERS = 8, 4
-"""The most workers that are taken unasked."""
+"""The most workers by default."""
 CLUSTER_WORKERS = 1000
-"""Runs handed to a cluster at once, unasked; it makes as many as it has cores for."""
+"""Runs submitted to a cluster at once by default; it executes as many as it has cores for."""
 SECONDS_BETWEEN_LOOKS = 1.0
-"""How often to look after runs that another process is making."""
+"""How often to check on runs that another process is executing."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """Before anything runs: all runs, those already in the store, and how many work at once."""
+    """Before anything runs: all runs, those already in the store, and the number of workers."""
 
     specs: list[RunSpec]
     present: dict[str, Record]
     failed: dict[str, str]
-    """Failed before, and not to be tried again: signature → error."""
+    """Runs that failed earlier and are not retried: signature → error."""
     workers: int
 
 
@@ -76,7 +76,7 @@ class Finished:
     record: Record
     made_here: bool
     seconds_left: float | None
-    """For all that is still missing, as far as can be told."""
+    """Predicted, for all runs that are left; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class PutOff:
-    """The GPU had no memory left for the run beside the others: it will be made after them."""
+    """The GPU had too little memory for the run beside the others; it will run after them."""
 
     spec: RunSpec
 
@@ -97,15 +97,15 @@ Event: TypeAlias = Planned | Started | Stepped | Finished | Failed | PutOff
 
 @dataclass
 class Outcome:
-    """What came of it all."""
+    """The result of :func:`run_all`."""
 
     records: dict[str, Record] = field(default_factory=dict)
-    """Signature → record, of every run that is in the store now."""
+    """Signature → record, of every run that is now in the store."""
     made: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     """Signature → error."""
     diverged: dict[str, Record] = field(default_factory=dict)
-    """Signature → failure, of runs that have no finite numbers, where these were set apart."""
+    """Signature → failure, of runs that diverged, if the caller separated them."""
 
 
 def run_all(
@@ -119,23 +119,22 @@ def run_all(
     perform: Perform = perform,
     ray: str | None = None,
 ) -> Outcome:
-    """Make every run that the store lacks; returns all of them.
+    """Execute every run that the store lacks, and return all of them.
 
-    Runs that another process is making on the same store are waited for, and taken over should
-    that process end. Ctrl-C stops the workers at once and is passed on: what finished is in the
-    store, the rest is as if it had never begun.
+    If another process is executing a run on the same store, wait for it, and take the run over if
+    that process ends. Ctrl-C stops the workers at once and is passed on: finished runs are in the
+    store, and the others leave no trace.
 
     Args:
-        specs: the runs; their order does not matter.
-        store: where they are kept.
-        workers: processes at once; None takes a number that suits the device. On a GPU they
-            share it.
+        specs: the runs, in any order.
+        store: where they are stored.
+        workers: number of processes; None: a number that suits the device. Workers share a GPU.
         device: as in :class:`~deepgat.training.loop.TrainSettings`.
-        retry_failed: also try the runs that failed before.
-        on_event: is told what happens.
-        perform: makes one run; a function of a module, so that workers can import it.
-        ray: the address of a Ray cluster that makes the runs, in place of processes here;
-            ``workers`` are then runs at a time in all of it.
+        retry_failed: also retry runs that failed earlier.
+        on_event: called with every :data:`Event`.
+        perform: executes one run; a module-level function, so that workers can import it.
+        ray: the address of a Ray cluster that executes the runs instead of local processes;
+            ``workers`` is then the number of concurrent runs on the whole cluster.
     """
     if workers is not None and workers < 1:
         raise UserError(f"workers is {workers}: expected 1 or more")
@@ -158,24 +157,24 @@ def run_all(
     tell(Planned(ordered, dict(outcome.records), dict(outcome.failed), count))
     given = (store, missing, earlier, count, device, perform, tell, outcome)
     if missing and ray is not None:
-        from deepgat.lab.experiments.cluster import RaySession  # which knows this module
+        from deepgat.lab.experiments.cluster import RaySession  # it imports this module
 
         RaySession(*given, address=ray).run()
     elif missing:
-        choose_device(device)  # refused now, not by every worker
+        choose_device(device)  # fail here rather than in every worker
         _LocalSession(*given).run()
     return outcome
 
 
 def default_workers(device: str = "auto") -> int:
-    """How many runs at once suit the device."""
+    """The default number of workers for a device."""
     if choose_device(device).type == "cuda":
         return min(GPU_WORKERS, cores())
     return min(CPU_WORKERS, cores())
 
 
 def cores() -> int:
-    """How many processor cores this process may use."""
+    """The number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -191,15 +190,15 @@ class _Worker:
             args=(theirs, store.folder, device, threads, perform),
             daemon=True,
         )
-        # Ctrl-C reaches every process of a terminal, but here the parent decides what it means.
+        # Ctrl-C reaches every process of a terminal; only the parent should handle it.
         with _without_interrupts():
             self.process.start()
-        theirs.close()  # so that the end of the process ends the connection
+        theirs.close()  # so that the connection ends with the process
         self.spec: RunSpec | None = None
         self.ready = False
         self.gone = False
         self.spent = False
-        """To be stopped: what it keeps, on a GPU above all, must not meet the next run."""
+        """To be stopped, because the next run must not find what it left, above all on a GPU."""
 
     def give(self, spec: RunSpec) -> None:
         self.spec, self.ready = spec, False
@@ -217,7 +216,7 @@ class _Worker:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """SIGINT waits until after this, and never reaches the processes that are started in it."""
+    """Delay SIGINT to the end of the block, and hide it from processes started within."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -227,7 +226,7 @@ def _without_interrupts() -> Iterator[None]:
 
 @dataclass
 class Session:
-    """One call of :func:`run_all` while it lasts: what is still to do, and what is known of it."""
+    """The state of one call of :func:`run_all`."""
 
     store: Store
     missing: list[RunSpec]
@@ -239,15 +238,15 @@ class Session:
     outcome: Outcome
     forecast: Forecast = field(default_factory=Forecast)
     elsewhere: list[RunSpec] = field(default_factory=list)
-    """Runs that another process is making."""
+    """Runs that another process is executing."""
     running: list[RunSpec] = field(default_factory=list)
-    """Runs that are being made for this session."""
+    """Runs that this session is executing."""
 
     def __post_init__(self) -> None:
         self.pending = deque(self.missing)
 
     def take(self, spec: RunSpec, answer: Answer) -> None:
-        """What a worker has to say of a run it was given."""
+        """Handle a worker's answer about its run."""
         if isinstance(answer, Done):
             self._finish(spec, answer.record, answer.made_here)
         elif isinstance(answer, Busy):
@@ -258,7 +257,7 @@ class Session:
             self._fail(spec, answer.error)
 
     def give_up(self, spec: RunSpec, error: str, details: str = "") -> None:
-        """The run has failed, unless it is complete: what no worker could keep is kept here."""
+        """Store the failure of a run whose worker could not, unless the run is complete."""
         mine = self.store.claim(spec.signature)
         if mine is None:
             self.elsewhere.append(spec)
@@ -273,7 +272,7 @@ class Session:
             self._fail(spec, error)
 
     def look_elsewhere(self) -> None:
-        """Take up what another process has finished, and try again what it has given up."""
+        """Collect runs that another process has finished, and retry those it has abandoned."""
         for spec in list(self.elsewhere):
             if self.store.is_claimed(spec.signature):
                 continue
@@ -305,11 +304,11 @@ class Session:
 
 @dataclass
 class _LocalSession(Session):
-    """Runs made by processes of this machine."""
+    """Executes the runs in processes of this machine."""
 
     workers: list[_Worker] = field(default_factory=list)
     put_off: deque[RunSpec] = field(default_factory=deque)
-    """Runs that found no memory beside other workers."""
+    """Runs that ran out of GPU memory beside other workers."""
 
     def run(self) -> None:
         next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
@@ -330,14 +329,14 @@ class _LocalSession(Session):
         return [*super()._waiting(), *self.put_off]
 
     def _take_up(self) -> None:
-        """What was put off is made after all others, one by one, each with the GPU to itself."""
+        """Execute postponed runs after all others, one at a time, each alone on the GPU."""
         if self.put_off and not self.pending and not any(w.spec for w in self.workers):
             self.pending.append(self.put_off.popleft())
             for worker in self.workers:
-                worker.spent = True  # idle, it still fills memory
+                worker.spent = True  # even an idle one holds GPU memory
 
     def _keep_busy(self) -> None:
-        """Bury dead workers, start those that are lacking, and hand out runs."""
+        """Remove dead workers, start missing ones, and hand out runs."""
         self._take_up()
         for worker in list(self.workers):
             if worker.spent or worker.gone:
@@ -357,7 +356,7 @@ class _LocalSession(Session):
     def _hand_out(self, worker: _Worker, spec: RunSpec) -> None:
         try:
             worker.give(spec)
-        except (BrokenPipeError, ConnectionResetError):  # it died while idle: not this run's fault
+        except (BrokenPipeError, ConnectionResetError):  # it died idle: not the run's fault
             worker.spec, worker.ready, worker.gone = None, True, True
             self.pending.appendleft(spec)
             return
@@ -367,7 +366,7 @@ class _LocalSession(Session):
         try:
             message = worker.connection.recv()
         except (EOFError, ConnectionResetError):
-            worker.gone = True  # all it had to say was heard
+            worker.gone = True  # every message it sent has been received
             return
         spec = worker.spec
         if isinstance(message, Ready):
@@ -390,13 +389,13 @@ class _LocalSession(Session):
         self.running = [worker.spec for worker in self.workers if worker.spec is not None]
 
     def _bury(self, worker: _Worker) -> None:
-        """A worker died: the run it was making has failed, unless it was complete by then."""
+        """Handle a dead worker: its run has failed, unless it was complete by then."""
         worker.process.join()
         worker.connection.close()
         code, spec = worker.process.exitcode or 0, worker.spec
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         if spec is None:
-            if not worker.ready:  # it could not even begin, and neither would the next
+            if not worker.ready:  # it failed to start, and so would the next
                 raise RuntimeError(f"a worker process ended at its start ({how})")
             return
         self._count_running()

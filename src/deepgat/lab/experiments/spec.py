@@ -1,8 +1,8 @@
-"""A run as one value: which data, which system, its settings, how trained, what is measured.
+"""A run as one value: its data, system, settings, training and measures.
 
-A :class:`RunSpec` says all that decides a run's numbers, and nothing else: the device it happens to
-run on is no part of it. Its signature is a hash of the whole of it, so two runs have the same
-signature exactly when they are the same run.
+A :class:`RunSpec` has everything that determines a run's numbers and nothing else; in particular,
+not the device. Its signature is a hash of the whole spec, so two runs have the same signature
+exactly when they are the same run.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from deepgat.data.catalogue.entries import find_entry
 from deepgat.errors import UserError, unknown_name
 from deepgat.lab.experiments.measures import MEASURES
 from deepgat.models.config import Config
+from deepgat.models.network import Network
 from deepgat.models.registry import find_system
 from deepgat.training.config_file import PLAIN, ConfigFile, parse_config, read_config, read_texts
 from deepgat.training.recipes import Recipe
@@ -28,33 +29,33 @@ from deepgat.training.settings import TrainSettings
 from deepgat.training.values import from_table, to_toml
 
 SCHEMA = 2
-"""Of records and signatures. Raise it when a change of the code changes the numbers of a spec:
-every run is then another run, and none is taken for done."""
+"""Version of records and signatures. Raise it when a code change changes the numbers of a spec:
+every signature then changes, so no earlier run counts as done."""
 
 SIGNATURE_DIGITS = 16
 KEEP = ("none", "last", "all")
 OF_OWN_GRAPHS = ("read", "content")
-"""Fields of [data] that only a graph read from your own files has."""
+"""Fields of [data] that are only for a graph read from your own files."""
 SECTIONS = ("data", "system", "settings", "training", "analysis")
-"""What a spec is made of."""
+"""The parts of a spec."""
 SWEPT = ("data", "settings", "training", "analysis")
 """Sections whose fields a sweep may name."""
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The graph and its split, by their names; both are written in full once made."""
+    """The graph and its split, by name. Both names are completed when the spec is made."""
 
     dataset: str
     split: str = ""
-    """As :func:`deepgat.data.parse_split` reads it; left empty, the dataset's default."""
+    """As :func:`deepgat.data.parse_split` reads it; if empty, the dataset's default."""
     undirected: bool = True
     read: tuple[str, ...] = ()
-    """For your own graph: the options for reading it, "missing=mean", as in ``--read``. A file may
-    have them as a section, [data.read]."""
+    """Options for reading your own graph, such as "missing=mean", as for ``--read``. A TOML file
+    may have them as a section, [data.read]."""
     content: str = ""
-    """For your own graph: a fingerprint of its files, taken when the run is described, since they
-    and not their name decide the numbers."""
+    """A fingerprint of your own graph's files, taken when the spec is made. The files, not their
+    names, determine the numbers."""
 
     def __post_init__(self) -> None:
         if is_path(self.dataset):
@@ -86,14 +87,14 @@ class DataSpec:
         options: dict[str, Any] = {**_options(self.read)}
         if self.content and self.content != fingerprint(self.dataset, ReadOptions.of(options)):
             raise UserError(
-                f"the files of {self.dataset} are not those that the run was described with: "
-                "describe it anew, without data.content"
+                f"the files of {self.dataset} have changed since the run was described: describe "
+                "it again, without data.content"
             )
         return load_graph(self.dataset, self.split or None, undirected=self.undirected, **options)
 
 
 def _options(texts: Sequence[str]) -> dict[str, str]:
-    """ "missing=mean" → its name and its value."""
+    """["missing=mean"] → {"missing": "mean"}."""
     for text in texts:
         if "=" not in text:
             raise UserError(f"data.read has {text!r}: expected NAME=VALUE, such as missing=mean")
@@ -102,14 +103,14 @@ def _options(texts: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class AnalysisSpec:
-    """What is measured on the trained model, and which of its arrays are kept."""
+    """What to measure on the trained model, and which of its arrays to keep."""
 
     measures: tuple[str, ...] = ()
     """Names of :data:`deepgat.lab.experiments.measures.MEASURES`."""
     representations: str = "none"
-    """Which layers' h^l are kept: "none", the "last", or "all"."""
+    """The layers whose h^l is kept: "none", "last" or "all"."""
     attention: str = "none"
-    """Which layers' attention, heads averaged, is kept."""
+    """The layers whose attention is kept, averaged over heads."""
 
     def __post_init__(self) -> None:
         for name in self.measures:
@@ -132,7 +133,11 @@ class RunSpec:
     analysis: AnalysisSpec = field(default_factory=AnalysisSpec)
 
     def __post_init__(self) -> None:
-        find_system(self.system)
+        if not issubclass(find_system(self.system).network, Network):
+            raise UserError(
+                f"{self.system} is not trained, so it has no runs: use deepgat train --model "
+                f"{self.system}"
+            )
         if self.training.seed < 0:
             raise UserError(f"training.seed is {self.training.seed}: expected 0 or more")
         anywhere = replace(self.training, device=TrainSettings().device)
@@ -159,7 +164,7 @@ class RunSpec:
         return signature_of(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole spec as plain values, section by section."""
+        """The whole spec as plain values, by section."""
         plain = asdict(self)
         del plain["training"]["device"]
         for name in OF_OWN_GRAPHS:
@@ -172,7 +177,7 @@ class RunSpec:
 
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> RunSpec:
-        """The spec of plain values; settings that are not named have their defaults."""
+        """The spec of plain values; settings left out have their defaults."""
         config = find_system(plain["system"]).network.Config
         return RunSpec(
             _data(plain["data"]),
@@ -183,7 +188,7 @@ class RunSpec:
         )
 
     def to_toml(self) -> str:
-        """All of the run, as a file for ``deepgat run``; nothing is left to a recipe."""
+        """The whole run as a file for ``deepgat run``, which leaves nothing to a recipe."""
         tables = self.to_dict()
         head = f'system = "{tables.pop("system")}"\npreset = "{PLAIN}"\n\n'
         return head + to_toml(tables)
@@ -198,14 +203,14 @@ class RunSpec:
 
 
 def signature_of(plain: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits: a hash of a whole spec and of what its numbers depend on besides."""
+    """16 hexadecimal digits: a hash of the whole spec and of :data:`SCHEMA`."""
     whole = {"schema": SCHEMA, "spec": plain}
     text = json.dumps(whole, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:SIGNATURE_DIGITS]
 
 
 def read_specs(source: str | Path) -> list[RunSpec]:
-    """The runs of a TOML file, or of a shipped one by its name; an error names the file."""
+    """The runs of a TOML file, or of a shipped setting by name; an error names the file."""
     config = read_config(source)
     try:
         return specs_of(config)
@@ -214,13 +219,12 @@ def read_specs(source: str | Path) -> list[RunSpec]:
 
 
 def specs_of(config: ConfigFile) -> list[RunSpec]:
-    """The runs that a file describes: one for every combination of what its sweep lists."""
+    """The runs that a file describes: one for each combination of the values in its sweep."""
     if "device" in config.training:
         raise UserError(
             "training.device is no part of a run, which is the same everywhere: give it as "
             "--device instead"
         )
-    analysis = from_table(AnalysisSpec, config.analysis, "analysis")
     found: dict[RunSpec, None] = {}
     for point in _sweep_points(config):
         tables: dict[str, dict[str, Any]] = {name: {} for name in SWEPT}
@@ -233,13 +237,14 @@ def specs_of(config: ConfigFile) -> list[RunSpec]:
         data = _data({**config.data, **tables["data"], "read": reading})
         there = replace(config, dataset=data.dataset)
         recipe = there.changed(tables["settings"], tables["training"]).recipe()
-        measured = replace(analysis, **tables["analysis"])
-        found[RunSpec.of(data, recipe, measured)] = None  # once each, in order
+        analysis = {**config.analysis, **tables["analysis"]}
+        measured = from_table(AnalysisSpec, analysis, "analysis")
+        found[RunSpec.of(data, recipe, measured)] = None  # each run once, in order
     return list(found)
 
 
 def _sweep_points(config: ConfigFile) -> Iterator[dict[tuple[str, str], Any]]:
-    """One dictionary (section, name) → value for every combination."""
+    """One dictionary (section, name) → value for each combination."""
     settings = find_system(config.system).network.Config
     known = [f"data.{x.name}" for x in fields(DataSpec)]
     known += [f"settings.{name}" for name in settings.kinds()]
@@ -260,7 +265,7 @@ def _sweep_points(config: ConfigFile) -> Iterator[dict[tuple[str, str], Any]]:
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """ "training.seed" → values, whether the dot was quoted or made a table within a table."""
+    """Pairs ("training.seed", values), whether the dot was quoted or made a nested table."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{above}{name}.")
@@ -269,7 +274,7 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 
 
 def _data(table: Mapping[str, Any]) -> DataSpec:
-    """[data], whose options for reading may be a table of their own."""
+    """The section [data], in which ``read`` may be a table or a list."""
     table = {name: value for name, value in table.items() if name != "read" or value}
     if "read" in table:
         table["read"] = read_texts(table["read"])

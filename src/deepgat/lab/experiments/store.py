@@ -1,18 +1,18 @@
-"""A folder of finished runs by signature: what is in it is done, and done once.
+"""A folder of finished runs by signature. Each run in it is complete and was executed once.
 
 ::
 
-    store.json          says that this is a store
-    ab/ab12…/           one finished run; it exists, so it is done
+    store.json          marks the folder as a store
+    ab/ab12…/           one finished run; if the folder exists, the run is complete
     failed/ab12….json   the error of a run that failed
-    claims/ab12…        locked by whoever makes that run now (:mod:`deepgat.lab.experiments.claims`)
-    tmp/ab12…/          being written, by the holder of that claim only
-    damaged/ab12…-1/    set aside because its checksums do not fit
+    claims/ab12…        locked by the process that executes the run
+                        (:mod:`deepgat.lab.experiments.claims`)
+    tmp/ab12…/          being written, only by the holder of the claim
+    damaged/ab12…-1/    moved here because its checksums do not match
 
-A run is written into ``tmp`` and renamed as a whole, so killing a process at any instant leaves it
-there or not there. Everything that changes an entry does so under the entry's claim, and looks
-again after taking it: what was true before may have been finished, damaged or removed by another
-process in between.
+A run is written into ``tmp`` and renamed as a whole, so a process killed at any moment leaves a
+complete entry or none. An entry changes only under its claim, and only after another look at it:
+another process may have finished, damaged or removed it before the claim was taken.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ CLAIMS, WORK, FAILED, DAMAGED = "claims", "tmp", "failed", "damaged"
 
 
 class Damage(NamedTuple):
-    """An entry that was found damaged."""
+    """A damaged entry."""
 
     signature: str
     why: str
     moved_to: Path | None
-    """None while another process works on the entry."""
+    """None if another process holds the claim on the entry."""
 
 
 class Verified(NamedTuple):
-    """What :meth:`Store.verify` found."""
+    """The result of :meth:`Store.verify`."""
 
     good: int
     damaged: list[Damage]
 
 
 class Store:
-    """Finished runs in a folder, for any number of processes at once."""
+    """Finished runs in a folder that any number of processes may use at once."""
 
     def __init__(self, folder: str | os.PathLike[str], create: bool = True) -> None:
         self.folder = Path(folder)
@@ -84,12 +84,12 @@ class Store:
         return self.folder / signature[:2] / signature
 
     def signatures(self) -> list[str]:
-        """Of all entries, good or not, in order."""
+        """Signatures of all entries, damaged ones included, sorted."""
         found = (path.name for path in self.folder.glob("[0-9a-f][0-9a-f]/*"))
         return sorted(name for name in found if SIGNATURE.fullmatch(name))
 
     def find(self, beginning: str) -> str:
-        """The one signature, of a finished or a failed run, that begins so."""
+        """The only signature of a finished or failed run with this beginning."""
         known = {*self.signatures(), *self.failures()}
         matches = sorted(name for name in known if name.startswith(beginning))
         if len(matches) != 1:
@@ -100,9 +100,9 @@ class Store:
         return matches[0]
 
     def get(self, signature: str) -> Record | None:
-        """The record of a finished run; None if there is none.
+        """The record of a finished run; None if the store does not have it.
 
-        A damaged entry is set aside with a warning, and counts as none.
+        A damaged entry is moved to ``damaged`` with a warning, and counts as missing.
         """
         try:
             return self._read(signature)
@@ -111,14 +111,14 @@ class Store:
             return None
 
     def records(self) -> Iterator[Record]:
-        """Of all finished runs, in order of their signatures."""
+        """Records of all finished runs, sorted by signature."""
         for signature in self.signatures():
             record = self.get(signature)
             if record is not None:
                 yield record
 
     def arrays(self, signature: str) -> dict[str, Tensor] | None:
-        """The arrays of a finished run, checked in full; None as for :meth:`get`."""
+        """The arrays of a finished run, checked against its record; None as for :meth:`get`."""
         record = self.get(signature)
         if record is None:
             return None
@@ -129,32 +129,32 @@ class Store:
             return None
 
     def failures(self) -> dict[str, Record]:
-        """What failed and was not made since, by signature."""
+        """Signature → failure, of runs that failed and have not succeeded since."""
         found = {}
         for path in sorted((self.folder / FAILED).glob("*.json")):
             if SIGNATURE.fullmatch(path.stem) and not self.path(path.stem).exists():
-                with suppress(OSError, ValueError):  # removed meanwhile, or not ours: fails again
+                with suppress(OSError, ValueError):  # removed meanwhile or damaged: retried
                     found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
         return found
 
     # ------------------------------------------------------------------------------- writing
 
     def claim(self, signature: str) -> Claim | None:
-        """The right to make this run, or None while another process has it."""
+        """The claim on a run; None while another process holds it."""
         return claims.claim(self.folder / CLAIMS, signature)
 
     def is_claimed(self, signature: str) -> bool:
         return claims.is_claimed(self.folder / CLAIMS, signature)
 
     def add(self, claim: Claim, record: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> Record:
-        """Keep a finished run, as a whole or not at all; the record as it was kept."""
+        """Store a finished run, completely or not at all; returns the record as written."""
         work = self.work_folder(claim)
         written = write_entry(work, record, arrays)
         self.publish(claim, work)
         return written
 
     def finished(self, claim: Claim) -> Record | None:
-        """As :meth:`get`, for the holder of the claim: while it is held, the answer stays true."""
+        """As :meth:`get`, for the holder of the claim: the answer holds as long as the claim."""
         assert claim.held
         try:
             return self._read(claim.signature)
@@ -163,25 +163,25 @@ class Store:
             return None
 
     def work_folder(self, claim: Claim) -> Path:
-        """An empty folder for the holder of a claim to write in."""
+        """An empty folder in which the holder of a claim may write."""
         assert claim.held
         work = self.folder / WORK / claim.signature
-        if work.exists():  # left by a process that was killed: whoever has the claim owns it
+        if work.exists():  # left by a killed process; the holder of the claim owns it
             shutil.rmtree(work)
         work.mkdir()
         return work
 
     def publish(self, claim: Claim, work: Path) -> None:
-        """A complete work folder becomes the entry, and any failure before is forgotten."""
+        """Turn a complete work folder into the entry, and remove any earlier failure."""
         assert claim.held
         target = self.path(claim.signature)
         target.parent.mkdir(exist_ok=True)
-        os.rename(work, target)  # refused when the entry exists
+        os.rename(work, target)  # fails if the entry exists
         _sync_folder(target.parent)
         self._forget_failure(claim.signature)
 
     def fail(self, claim: Claim, spec: RunSpec, error: str, trace: str, **more: Any) -> Record:
-        """Record that a run failed, and how."""
+        """Store the failure of a run."""
         assert claim.held
         record = {
             "signature": claim.signature,
@@ -201,7 +201,7 @@ class Store:
         return record
 
     def remove(self, signature: str) -> None:
-        """Take a run, and the record of its failure, out of the store."""
+        """Remove a run and its failure from the store."""
         mine = self.claim(signature)
         if mine is None:
             raise UserError(
@@ -212,13 +212,13 @@ class Store:
             self._forget_failure(signature)
 
     def verify(self) -> Verified:
-        """Read every entry in full; set damaged ones aside, and remove what dead processes left."""
+        """Read all entries in full, move damaged ones away, remove leftovers of dead processes."""
         good, damaged = 0, []
         for signature in self.signatures():
             try:
-                good += self._read_in_full(signature) is not None  # None: removed meanwhile
+                good += self._read_in_full(signature) is not None  # None if removed meanwhile
             except DamagedEntry as error:
-                with warnings.catch_warnings():  # the caller is told anyway
+                with warnings.catch_warnings():  # the result names it
                     warnings.simplefilter("ignore")
                     moved_to = self._set_aside(signature, str(error))
                 damaged.append(Damage(signature, str(error), moved_to))
@@ -243,14 +243,14 @@ class Store:
             raise
 
     def _set_aside(self, signature: str, why: str) -> Path | None:
-        """Move a damaged entry out of the way; under its claim, and if it is still damaged."""
+        """Move a damaged entry away, under its claim and only if it is still damaged."""
         mine = self.claim(signature)
         if mine is None:
             return None
         with mine:
             try:
                 self._read_in_full(signature)
-                return None  # another process has set it aside already, and perhaps made it again
+                return None  # another process has moved it, and perhaps repeated the run
             except DamagedEntry:
                 return self._move_away(mine, why)
 
@@ -267,7 +267,7 @@ class Store:
         return target
 
     def _discard(self, signature: str) -> None:
-        """Let an entry vanish at once, then remove its files."""
+        """Remove an entry at once by a rename, then delete its files."""
         entry = self.path(signature)
         if entry.exists():
             work = self.folder / WORK / signature
@@ -280,7 +280,7 @@ class Store:
         (self.folder / FAILED / f"{signature}.json").unlink(missing_ok=True)
 
     def _sweep(self) -> None:
-        """Remove work folders and claim files whose process is gone."""
+        """Remove work folders and claim files of dead processes."""
         names = [*(self.folder / WORK).iterdir(), *(self.folder / CLAIMS).iterdir()]
         for signature in {path.name for path in names}:
             if SIGNATURE.fullmatch(signature) and (mine := self.claim(signature)) is not None:
@@ -289,7 +289,7 @@ class Store:
 
 
 def now() -> str:
-    """The time to the second, in UTC."""
+    """The time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -310,7 +310,7 @@ def _is_store(folder: Path) -> bool:
     if number != FORMAT:
         raise UserError(
             f"{folder} is a store of format {number}, but this deepgat reads format {FORMAT}: "
-            "upgrade deepgat"
+            "choose another folder, or the deepgat that wrote this one"
         )
     return True
 
@@ -318,11 +318,11 @@ def _is_store(folder: Path) -> bool:
 def _make_store(folder: Path) -> None:
     try:
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-        # Another process may be making the same store right now, or was killed while doing so.
+        # Another process may be creating the same store, or was killed while doing so.
         strange = [
             n for n in names if n not in _OWN_FOLDERS and not n.lstrip(".").startswith(MARKER)
         ]
-        if strange and not _is_store(folder):  # it may have become one since
+        if strange and not _is_store(folder):  # another process may have finished it
             raise UserError(
                 f"{folder} holds other things and is not a store of runs: choose a new folder"
             )
@@ -339,7 +339,7 @@ _OWN_FOLDERS = {CLAIMS, WORK, FAILED, DAMAGED}
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in the folder last through a power failure, where the system can."""
+    """Make a rename in the folder durable, where the system can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

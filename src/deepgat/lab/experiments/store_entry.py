@@ -1,8 +1,8 @@
-"""One finished run on disk: a folder of two files that vouch for each other.
+"""One finished run on disk: a folder with a record and its arrays.
 
-``run.json`` is the record: what was run, what came out, and on what; it carries the checksum of
-itself and of ``arrays.safetensors``, which holds the training curve and whatever arrays were asked
-for. A folder whose checksums do not fit is damaged, and is never read as if it were not.
+``run.json`` is the record: the spec, the results, the software and the hardware. It has checksums
+of itself and of ``arrays.safetensors``, which has the training curve and the arrays that the spec
+asks for. A folder whose checksums do not match is damaged and is never used.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ RECORD, ARRAYS = "run.json", "arrays.safetensors"
 SIGNATURE = re.compile(f"[0-9a-f]{{{SIGNATURE_DIGITS}}}")
 
 
-class DamagedEntry(Exception):  # noqa: N818 - a state of the files, told and set aside
-    """The entry is there but is not what was written; says in what way."""
+class DamagedEntry(Exception):  # noqa: N818 - a state of the files
+    """The entry exists but differs from what was written; the message says how."""
 
 
 def write_entry(folder: Path, record: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> Record:
-    """Write both files into an empty folder, through to the disk; the record as it was written."""
+    """Write both files into an empty folder, flushed to disk; returns the record as written."""
     content = save({name: tensor.contiguous().cpu() for name, tensor in arrays.items()})
     described = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
     whole = sealed({**record, "format": FORMAT, "arrays": described})
@@ -50,14 +50,14 @@ def write_entry(folder: Path, record: Mapping[str, Any], arrays: Mapping[str, Te
 
 
 def sealed(record: Mapping[str, Any]) -> Record:
-    """The record as JSON gives it back, with the checksum of all its other values."""
+    """The record after a round trip through JSON, with the checksum of its other values."""
     plain: Record = json.loads(to_json(record))
     plain.pop("checksum", None)
     return {**plain, "checksum": _checksum(plain)}
 
 
 def read_record(folder: Path, signature: str) -> Record:
-    """The record of an entry, checked by itself; the arrays only for their size."""
+    """The record of an entry, checked; of the arrays only the size is checked."""
     try:
         text = (folder / RECORD).read_text(encoding="utf-8")
         size = (folder / ARRAYS).stat().st_size
@@ -78,22 +78,23 @@ def read_record(folder: Path, signature: str) -> Record:
 
 
 def parse_record(text: str) -> Record:
-    """A record from its JSON text; :class:`DamagedEntry` when it is not the text of one."""
+    """A record from its JSON text; raises :class:`DamagedEntry` if it is not a valid record."""
     try:
         record = json.loads(text)
         seal = record.pop("checksum")
         if seal != _checksum(record):
             raise DamagedEntry(f"{RECORD} was changed after it was written")
-        if record["schema"] != SCHEMA:
-            raise UserError(
-                f"the run {record['signature']} is of schema {record['schema']}, but this deepgat "
-                f"reads schema {SCHEMA}: make the run again"
-            )
-        if record["signature"] != signature_of(spec_values(record)):
+        signature, schema = record["signature"], record.get("schema", 1)
+        if schema == SCHEMA and signature != signature_of(spec_values(record)):
             raise DamagedEntry("its signature is not that of its settings")
         int(record["arrays"]["bytes"]), record["arrays"]["sha256"]
     except (json.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedEntry(f"{RECORD} is not the JSON that was written") from error
+    if schema != SCHEMA:
+        raise UserError(
+            f"the run {signature} has schema {schema}, but this deepgat reads schema {SCHEMA}: "
+            "repeat the run"
+        )
     return {**record, "checksum": seal}
 
 
@@ -107,12 +108,12 @@ def read_arrays(folder: Path, record: Mapping[str, Any]) -> dict[str, Tensor]:
         raise DamagedEntry(f"{ARRAYS} was changed after it was written")
     try:
         return load(content)
-    except SafetensorError as error:  # written by another program, checksum and all
+    except SafetensorError as error:  # another program wrote it, with a valid checksum
         raise DamagedEntry(f"{ARRAYS} is not a safetensors file") from error
 
 
 def spec_values(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of a record as plain values, exactly as it was signed."""
+    """The spec of a record as plain values, as in its signature."""
     values = {section: record[section] for section in SECTIONS}
     values["training"] = {k: v for k, v in record["training"].items() if k != "device"}
     return values

@@ -1,8 +1,7 @@
-"""Runs from machine to machine: out of a store and into another, as a tar file or a folder.
+"""Move runs between machines: export them from a store and import them into another.
 
-A tar file holds the entries as they lie in a store, and nothing else is accepted from one. The
-records alone, one JSON object per line, are the form to keep beside a paper or a page: a report
-reads them as it reads a store.
+A tar file holds the entries of a store as they are; a tar file with anything else is refused. A
+file of records, one JSON object per line, leaves the arrays out. A report reads it like a store.
 """
 
 from __future__ import annotations
@@ -39,21 +38,21 @@ MEMBER = re.compile(f"[0-9a-f]{{2}}/({SIGNATURE.pattern})/({re.escape(RECORD)}|{
 
 
 class Imported(NamedTuple):
-    """What became of each run that was offered, by signature."""
+    """The signatures of the offered runs, by outcome."""
 
     added: list[str]
     present: list[str]
     damaged: dict[str, str]
-    """Left out, and why."""
+    """Signature → why it was left out: the entry is damaged, or has another schema."""
     busy: list[str]
-    """Being made here right now, and so left out."""
+    """Left out, because a process is executing the run on this store."""
 
 
 # ------------------------------------------------------------------------------------ out
 
 
 def export_runs(store: Store, target: Path, signatures: Sequence[str] | None = None) -> int:
-    """Write runs into a tar file, a folder (a store, to which they are added) or a .jsonl file."""
+    """Write runs to a tar file, a .jsonl file of records, or a store, which may exist."""
     chosen = store.signatures() if signatures is None else list(signatures)
     if target.name.endswith(RECORDS_ENDINGS):
         records = [record for name in chosen if (record := store.get(name)) is not None]
@@ -73,15 +72,15 @@ def export_runs(store: Store, target: Path, signatures: Sequence[str] | None = N
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Records, one JSON object per line, ordered by signature; compressed where .gz says so."""
+    """Write records, one JSON object per line, by signature; a name ending in .gz compresses."""
     ordered = sorted(records, key=lambda record: str(record["signature"]))
     content = "".join(to_json(record) for record in ordered).encode()
-    # without the time of day, so that the same records are the same file
+    # without a time stamp, so that equal records give equal files
     write_whole(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
 def read_records(path: Path, parse: Callable[[str], Record] = parse_record) -> list[Record]:
-    """The records of a store or of a file of :func:`write_records`; the same either way."""
+    """The records of a store, or of a file that :func:`write_records` wrote."""
     if path.is_dir():
         return list(Store(path, create=False).records())
     try:
@@ -98,7 +97,7 @@ def read_records(path: Path, parse: Callable[[str], Record] = parse_record) -> l
         if line.strip():
             try:
                 records.append(parse(line))
-            except DamagedEntry as error:
+            except (DamagedEntry, UserError) as error:
                 raise UserError(
                     f"{path}, line {number}, is not the record of a run: {error}"
                 ) from error
@@ -140,10 +139,7 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def import_runs(store: Store, source: Path) -> Imported:
-    """Take over the runs of a tar file or of another store; good entries are never replaced.
-
-    Runs made before a setting existed are signed anew, with the default of that setting.
-    """
+    """Import the runs of a tar file or of another store; never replaces a valid entry."""
     if source.is_dir():
         offered = _FolderSource(Store(source, create=False))
         if source.resolve() == store.folder.resolve():
@@ -168,7 +164,7 @@ def _import(store: Store, source: _Source, signatures: Sequence[str]) -> Importe
             try:
                 source.copy(offered, work)
                 read_arrays(work, read_record(work, offered))
-            except DamagedEntry as error:
+            except (DamagedEntry, UserError) as error:
                 result.damaged[offered] = str(error)
                 shutil.rmtree(work)
                 continue
@@ -192,7 +188,7 @@ class _FolderSource:
 
 
 class _TarSource:
-    """Entries of a tar file whose every member was looked at before any is read."""
+    """Entries of a tar file. Every member is checked before any is read."""
 
     def __init__(self, tar: tarfile.TarFile, path: Path) -> None:
         self.tar = tar

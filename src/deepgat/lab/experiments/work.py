@@ -1,4 +1,4 @@
-"""Making one run: train by the spec, measure what it asks for, and describe what it took."""
+"""Execute one run: train as the spec says, measure, and record time and memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from deepgat.training.run import Run, train_once
 
 
 class Made(NamedTuple):
-    """A run ready to be kept."""
+    """A finished run, ready to be stored."""
 
     record: dict[str, Any]
     arrays: dict[str, Tensor]
@@ -31,7 +31,7 @@ class Made(NamedTuple):
 
 OnEpoch: TypeAlias = Callable[[Epoch], None]
 Perform: TypeAlias = Callable[[RunSpec, str, OnEpoch | None], Made]
-"""(spec, device, what to call after every epoch) → the run."""
+"""(spec, device, callback after every epoch) → the run."""
 
 
 def make_run(
@@ -40,7 +40,7 @@ def make_run(
     device: str = "auto",
     on_epoch: OnEpoch | None = None,
 ) -> Made:
-    """Train, score once, measure; ``dataset`` is what ``spec.data.load()`` gives."""
+    """Train, score once and measure; ``dataset`` is the result of ``spec.data.load()``."""
     memory = PeakMemory(choose_device(device))
     start = time.perf_counter()
     recipe = spec.recipe
@@ -69,7 +69,7 @@ def make_run(
 
 
 def perform(spec: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
-    """:func:`make_run` with its dataset, which the next run may well need again."""
+    """:func:`make_run` with the spec's dataset, cached for the next run."""
     return make_run(spec, _dataset(spec.data), device, on_epoch)
 
 
@@ -79,10 +79,10 @@ def _dataset(data: DataSpec) -> NodeDataset:
 
 
 class PeakMemory:
-    """The most memory that was in use at once since this was made.
+    """Peak memory since this object was made.
 
-    On a GPU what torch had allocated there; else the resident memory of the process, which holds
-    the libraries (about 0.4 GB) and, where the system cannot forget a former peak, earlier runs.
+    On a GPU, the memory that torch allocated. Else the resident memory of the process, which
+    includes the libraries (about 0.4 GB) and, where the system cannot reset its peak, earlier runs.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -91,7 +91,7 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats(device)
             return
         with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the former peak
+            Path("/proc/self/clear_refs").write_text("5")  # Linux: reset the peak
 
     def describe(self) -> dict[str, Any]:
         if self.device.type == "cuda":
@@ -103,7 +103,7 @@ class PeakMemory:
 
 
 def _curve(run: Run) -> dict[str, Tensor]:
-    """Training loss, validation loss and micro-F1 of every epoch."""
+    """Training loss, validation loss and validation micro-F1 of every epoch."""
     names = ("loss", "val_loss", "val_f1")
     return {
         f"curve.{name}": torch.tensor([getattr(epoch, name) for epoch in run.fitted.history])
@@ -113,7 +113,7 @@ def _curve(run: Run) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _trained(run: Run, dataset: NodeDataset, with_attention: bool) -> Trained:
-    """What every layer of the trained model computes on each graph."""
+    """The outputs of every layer of the trained model on each graph."""
     device = choose_device(run.card.training.device)
     run.model.to(device).eval()
     graphs = prepare(run.model, dataset, device)
@@ -134,10 +134,10 @@ def _on_cpu(outputs: LayerOutputs) -> LayerOutputs:
 
 
 def _kept(trained: Trained, wanted: AnalysisSpec) -> dict[str, Tensor]:
-    """The arrays that were asked for, all graphs in one: rows of nodes or edges in their order.
+    """The arrays that the spec keeps, with the nodes and edges of all graphs concatenated.
 
-    ``hidden.l`` [n, width] is h^l; ``attention.l`` [E] is α of layer l averaged over heads, edges
-    sorted by the node v that listens; ``attention.ptr`` [n+1] says where each v's begin.
+    ``hidden.l`` [n, width] is h^l. ``attention.l`` [E] is α of layer l, averaged over heads, with
+    edges sorted by target v. The edges of v start at ``attention.ptr`` [n+1].
     """
     arrays: dict[str, Tensor] = {}
     layers = len(trained.outputs[0].hidden)

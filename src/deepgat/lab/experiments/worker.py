@@ -1,4 +1,4 @@
-"""A worker: a process of its own that makes the runs it is handed, one after another."""
+"""A worker process, which executes one run after another."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SECONDS_BETWEEN_STEPS = 0.25
 
 
 class Ready(NamedTuple):
-    """The worker waits for a run."""
+    """The worker is waiting for a run."""
 
 
 class Step(NamedTuple):
-    """The run it makes has come to this epoch."""
+    """The run has reached this epoch."""
 
     epoch: Epoch
 
@@ -39,11 +39,11 @@ class Done(NamedTuple):
 
     record: Record
     made_here: bool
-    """False when another process had made it first."""
+    """False if another process finished it first."""
 
 
 class Busy(NamedTuple):
-    """Another process is making the run."""
+    """Another process is executing the run."""
 
 
 class Broken(NamedTuple):
@@ -53,7 +53,7 @@ class Broken(NamedTuple):
 
 
 class NoRoom(NamedTuple):
-    """The GPU had no memory left for the run, and may have once other runs are over."""
+    """The GPU had too little memory for the run, but may have enough when other runs end."""
 
     error: str
     details: str
@@ -66,9 +66,9 @@ Message = Ready | Step | Answer
 def attempt(
     store: Store, spec: RunSpec, device: str, perform: Perform, send: Send | None = None
 ) -> Answer:
-    """Make a run if nobody else does and nobody has, and keep it; a failure is kept too.
+    """Execute and store a run that no process has finished or is executing; store its failure.
 
-    A lack of memory is not: whoever knows what else was running decides what it means.
+    Out-of-memory is not stored as a failure: the caller knows what else ran on the GPU.
     """
     mine = store.claim(spec.signature)
     if mine is None:
@@ -99,7 +99,7 @@ def attempt(
 
 
 class Send:
-    """Tells the parent about epochs, now and then; without a parent it fails, ending the run."""
+    """Reports epochs to the parent, at intervals; raises, which ends the run, if it is gone."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -115,7 +115,7 @@ class Send:
 def worker_main(
     connection: Connection, folder: Path, device: str, threads: int, perform: Perform
 ) -> None:
-    """What a worker process does until it is told to stop, or its parent is gone."""
+    """The main function of a worker process; returns on None or when the parent is gone."""
     torch.set_num_threads(threads)
     store = Store(folder, create=False)
     try:
@@ -125,14 +125,14 @@ def worker_main(
             _free_memory()
             connection.send(answer)
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # without its parent nobody waits for the rest
+        return  # the parent is gone, so nobody waits for the results
 
 
 def _free_memory() -> None:
-    """Return what the run used: the others on the GPU may need it."""
+    """Free the memory that the run used, for other workers on the GPU."""
     gc.collect()
     if torch.cuda.is_initialized():
-        with suppress(RuntimeError):  # after an error of the device it has nothing to return
+        with suppress(RuntimeError):  # after a device error
             torch.cuda.empty_cache()
 
 

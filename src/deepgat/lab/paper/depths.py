@@ -1,4 +1,4 @@
-"""Systems at every depth: one list of runs per system, over datasets, depths and repetitions."""
+"""Systems at every depth: a list of runs per system, over datasets, depths and repetitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUICK_DATASETS, QUICK_DEPTHS, QUICK_EPOCHS = ("csbm",), (2, 8), 30
 
 
 class Change(NamedTuple):
-    """What is set otherwise, of the system and of its training."""
+    """Changed settings of a system and of its training."""
 
     settings: Mapping[str, Any] = {}
     training: Mapping[str, Any] = {}
@@ -27,16 +27,16 @@ class Change(NamedTuple):
 
 
 class Repeats(NamedTuple):
-    """How often a run is repeated where nothing else is asked for."""
+    """The default number of repetitions of a run."""
 
     public: int
     """Seeds on a public split."""
     splits: int
-    """Random splits, where there is none to be had."""
+    """Random splits, for datasets without public or stored ones."""
     seeds: int
-    """Seeds on each of several splits."""
+    """Seeds on each random or stored split."""
     stored: int = STORED_SPLITS
-    """Of the stored splits, where there are any: all."""
+    """Stored splits, for datasets that have them; the default is all."""
 
 
 FEW = Repeats(public=3, splits=3, seeds=1)
@@ -57,14 +57,25 @@ def depth_specs(
     systems: Sequence[str] | None = None,
     epochs: int | None = None,
 ) -> dict[str, list[RunSpec]]:
-    """System → its runs: every dataset at every depth, repeated over seeds and splits.
+    """System → its runs on every dataset at every depth, repeated over seeds and splits.
 
-    Every repetition has one run for each of the system's candidates (``quick``: the first alone;
-    none named: the system as it is). A dataset with a public split is repeated over seeds; one
-    with stored splits over those; the rest over random splits of 20 and 30 nodes per class, with
-    each seed. ``elsewhere``: configurations of (system, dataset), each taken as it is, instead of
-    the system's usual one and its candidates. ``epochs``: the most of a run; left out, the
-    system's own.
+    Every repetition has one run for each of the system's candidates; a system without candidates
+    has one run. A dataset with a public split is repeated over seeds. Others are repeated over
+    their stored splits, or over random splits with 20 and 30 nodes per class, with each seed.
+
+    Args:
+        configs: system → its configuration.
+        candidates: system → changes, from which validation nodes choose.
+        repeats: how many seeds and splits.
+        elsewhere: (system, dataset) → a configuration that replaces the system's usual one and
+            its candidates there.
+        quick: only the first candidate, on a small graph, with few epochs and no repetitions.
+        datasets: names; if None, :data:`DATASETS`.
+        layers: depths; if None, :data:`DEPTHS`.
+        seeds: if None, as many as ``repeats`` says.
+        splits: if None, as many as ``repeats`` says.
+        systems: labels, in any case and without superscripts; if None, all.
+        epochs: the most epochs of a run; if None, the system's own.
     """
     if splits is not None and splits < 1:
         raise UserError(f"splits is {splits}: expected 1 or more")
@@ -99,7 +110,7 @@ def depth_specs(
 
 
 def _label(name: str, labels: Mapping[str, ConfigFile]) -> str:
-    """The system of a name that may be typed without capitals and superscripts."""
+    """The system of a name, which may lack capitals and superscripts."""
     known = {label.lower().replace("²", "2"): label for label in labels}
     typed = name.strip().lower().replace("²", "2")
     if typed not in known:

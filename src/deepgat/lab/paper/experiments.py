@@ -1,8 +1,8 @@
 """The paper's experiments, each a list of runs.
 
-One grid serves them: systems × depths × repetitions per dataset, every run measured for whatever
-some target needs, so that no target trains what another has trained. Over-smoothing has a few runs
-of its own, because it measures more than the whole grid should carry.
+The targets share one grid per dataset: systems × depths × repetitions. Every run of the grid has
+the measures that any target needs, so no two targets train the same network twice. Only
+over-smoothing has runs of its own, because its measures are too large for the whole grid.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TRAINED: Mapping[str, tuple[System, ...]] = {
     "nearest-neighbor": (*SYSTEMS, ORACLE),
     "over-smoothing": SYSTEMS,
 }
-"""Targets that need runs, and of which systems."""
+"""Target → the systems whose runs it needs."""
 TARGETS = ("table1", *TRAINED, "lemmas")
 ALL = "all"
 
@@ -41,19 +41,19 @@ DATASETS = TABLE1_DATASETS[2:]
 QUICK_DATASETS = ("csbm", "digits", "cora")
 DEPTHS, SHORT_DEPTHS, QUICK_DEPTHS = tuple(range(1, 16)), tuple(range(1, 10)), (2, 4, 8)
 SHORT = ("flickr", "flickr-aane", "ppi", "ppi-rebuilt")
-"""Datasets that the paper takes to 9 layers only."""
+"""Datasets on which the paper has at most 9 layers."""
 REFERENCE_DEPTH = 2
-"""The network whose attention the deepest one's is compared with."""
+"""Depth of the network with which the deepest network's attention is compared."""
 
 PROTOCOLS = ("authors", "honest")
 RATES = (0.05, 0.01, 0.005)
-"""Learning rates that the honest protocol chooses from, in every repetition on its validation."""
+"""Learning rates from which the honest protocol chooses, on each repetition's validation nodes."""
 ATTENTION_REPEATS = 3
-"""How many repetitions keep their attention, which is large."""
+"""Repetitions that keep their attention, which is large."""
 MEASURES = ("layer-scores", "nearest-neighbor")
 SMOOTHING_MEASURES = ("layer-scores", "over-smoothing")
 SMOOTHING_DEPTHS, QUICK_SMOOTHING_DEPTHS = (2, 4, 8, 15), (2, 8)
-"""Depths whose every layer is measured, and the largest."""
+"""Depths at which every layer is measured, besides the largest."""
 SMOOTHING_REPEATS, QUICK_SMOOTHING_REPEATS = 3, 1
 QUICK_MODEL = {"heads": 4}
 QUICK_TRAINING = {"epochs": 50, "patience": 20}
@@ -61,23 +61,23 @@ QUICK_TRAINING = {"epochs": 50, "patience": 20}
 
 @dataclass(frozen=True)
 class Plan:
-    """Which part of the grid is run, and by which rules.
+    """The part of the grid to run, and the protocol.
 
-    - ``authors``: their hyper-parameters, their one split, seeds differ in the initialisation.
-    - ``honest``: the paper's equations; random splits × seeds; the learning rate is chosen from
-      :data:`RATES` in every repetition, and everything chosen is chosen on validation nodes.
+    - ``authors``: their hyper-parameters and their one split; seeds change the initialisation.
+    - ``honest``: the paper's equations, on random splits × seeds. Every repetition chooses the
+      learning rate from :data:`RATES`. All choices are made on validation nodes.
     """
 
     protocol: str
     datasets: tuple[str, ...]
     table1_datasets: tuple[str, ...]
     layers: tuple[int, ...] | None
-    """None: as many as the paper, per dataset."""
+    """None: the paper's depths for each dataset."""
     seeds: tuple[int, ...]
     splits: int
     quick: bool
     epochs: int | None = None
-    """The most epochs of a run; None: the recipe's own."""
+    """The most epochs of a run; None: the recipe's."""
 
     def depths(self, dataset: str) -> tuple[int, ...]:
         if self.layers is not None:
@@ -96,7 +96,7 @@ class Plan:
 
     @property
     def rates(self) -> tuple[float | None, ...]:
-        """Learning rates to choose from; None is the recipe's own."""
+        """Learning rates to choose from; None is the recipe's."""
         return RATES if self.protocol == "honest" and not self.quick else (None,)
 
 
@@ -110,9 +110,9 @@ def make_plan(
     splits: int | None = None,
     epochs: int | None = None,
 ) -> Plan:
-    """A plan; what is left out is the paper's, or little enough for a laptop where ``quick``.
+    """A plan. Defaults are the paper's, or, if ``quick``, small enough for a laptop.
 
-    Datasets that are named are taken; those that are not are taken where they are at hand.
+    By default, the plan has those of the paper's datasets that are available here.
     """
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)
@@ -144,20 +144,20 @@ def make_plan(
 
 
 def target_names(target: str) -> tuple[str, ...]:
-    """The targets behind a name: itself, or all of them."""
+    """The target of this name, or all targets for "all"."""
     if target not in (*TARGETS, ALL):
         raise unknown_name("target", target, (*TARGETS, ALL))
     return TARGETS if target == ALL else (target,)
 
 
 def target_specs(target: str, plan: Plan) -> list[RunSpec]:
-    """The runs that a target needs; none for those that train nothing."""
+    """The runs that a target needs; none for a target that trains nothing."""
     found: dict[RunSpec, None] = {}
     for name in target_names(target):
         for system in TRAINED.get(name, ()):
             for dataset in plan.datasets:
                 if name == "nearest-neighbor" and find_entry(dataset).multi_label:
-                    continue  # it has no classes to err about
+                    continue  # multi-label data has no nearest-neighbour error
                 depths = plan.depths(dataset)
                 repeats = plan.repeats(dataset)
                 if name == "attention-kl":
@@ -170,7 +170,7 @@ def target_specs(target: str, plan: Plan) -> list[RunSpec]:
                 analysis = None
                 if name == "over-smoothing":
                     depths, repeats = _measured(plan, depths, repeats)
-                    # attention is looked at where it is kept; the last layer's is small
+                    # the measure needs attention to be kept; the last layer's is small
                     analysis = AnalysisSpec(SMOOTHING_MEASURES, attention="last")
                 for spec in _specs(plan, dataset, system, depths, repeats, analysis):
                     found[spec] = None
@@ -185,7 +185,7 @@ def _specs(
     repeats: Sequence[tuple[str, int]],
     analysis: AnalysisSpec | None = None,
 ) -> Iterator[RunSpec]:
-    """The runs of a system; None measures what the grid measures."""
+    """The runs of a system; ``analysis``: None for that of the grid."""
     preset = "authors" if plan.protocol == "authors" else "paper"
     keeping = set(plan.repeats(dataset)[:ATTENTION_REPEATS])
     model, score = system
@@ -211,19 +211,19 @@ def _specs(
 def _measured(
     plan: Plan, depths: Sequence[int], repeats: list[tuple[str, int]]
 ) -> tuple[tuple[int, ...], list[tuple[str, int]]]:
-    """The depths and repetitions of over-smoothing: a few of the plan's."""
+    """The depths and repetitions of over-smoothing: some of the plan's."""
     wanted = QUICK_SMOOTHING_DEPTHS if plan.quick else SMOOTHING_DEPTHS
     count = QUICK_SMOOTHING_REPEATS if plan.quick else SMOOTHING_REPEATS
     return tuple(sorted({*set(depths).intersection(wanted), max(depths)})), repeats[:count]
 
 
 def _ends(depths: Sequence[int]) -> tuple[int, ...]:
-    """The depths whose attention is compared: the paper's 2, and the largest."""
+    """The depths whose attention is compared: 2, as in the paper, and the largest."""
     return tuple(dict.fromkeys((REFERENCE_DEPTH, max(depths))))
 
 
 def dataset_statistics(datasets: Sequence[str]) -> list[dict[str, Any]]:
-    """Table 1 of datasets: plain values, computed from the graphs."""
+    """The rows of Table 1 for these datasets, computed from the graphs, as plain values."""
     rows = []
     for name in datasets:
         data = load_graph(name)
@@ -244,5 +244,5 @@ def dataset_statistics(datasets: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def plan_values(plan: Plan) -> dict[str, Any]:
-    """The plan as plain values, for whoever reads the results later."""
+    """The plan as plain values, to be written beside its results."""
     return asdict(plan)

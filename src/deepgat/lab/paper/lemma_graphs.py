@@ -1,4 +1,4 @@
-"""The paper's lemmas on graphs drawn from their assumptions."""
+"""The paper's lemmas, checked on graphs that meet their assumptions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Checked:
 
     lemma: str
     graph: str
-    """In words."""
+    """A description."""
     regular: bool
     """Whether the path-count form must hold too."""
     check: LemmaCheck

@@ -1,22 +1,22 @@
-"""The paper's two lemmas, checked by drawing features many times.
+"""A Monte Carlo check of the paper's two lemmas.
 
 Features x_u ~ N(μ_c, Σ_c) for a node u of class c, independent; a linear network (σ = identity)
 
     h^l = P h^(l-1) (W^l)ᵀ,  h^0 = X,   so   h^l_v = W Σ_u (P^l)_vu x_u  with  W = W^l ⋯ W^1.
 
 - Lemma 1, ``"gcn"``: P_vu = 1/|N_v|.
-- Lemma 2, ``"oracle"``: P_vu = o(v, u) / Σ_u o(v, u): nothing passes between classes.
+- Lemma 2, ``"oracle"``: P_vu = o(v, u) / Σ_u o(v, u): no messages between classes.
 
 h^l_v is Gaussian, and with w = row v of P^l, which sums to 1, *exactly*
 
     mean = Σ_c (Σ_{u ∈ c} w_u) W μ_c,    covariance = Σ_c (Σ_{u ∈ c} w_u²) W Σ_c Wᵀ.
 
-The paper writes w by path counts: π̌_u = how many paths of length l lead from v to u (for the
-oracle: paths inside the class), w = π̌ / ‖π̌‖₁, so that the covariance shrinks by
-‖π̌‖²₂ / ‖π̌‖²₁ = ‖w‖²₂. That is the row of P^l only where all lists are equally long (for the oracle:
-equally long inside the class); elsewhere a path through a short list weighs more than one through
-a long list, and the path-count form is wrong. The mean of Lemma 2 is W μ_c in either form.
-Shapes: n nodes, E edges, d features, m outputs, C classes, L layers, k nodes looked at.
+The paper expresses w by path counts: π̌_u is the number of paths of length l from v to u (for the
+oracle: within the class), and w = π̌ / ‖π̌‖₁, so the covariance shrinks by ‖π̌‖²₂ / ‖π̌‖²₁ = ‖w‖²₂.
+This equals the row of P^l only if all nodes have the same degree (for the oracle: within the
+class). Else a path through a node of small degree weighs more than one through a node of large
+degree, and the path-count form is wrong. The mean of Lemma 2 is W μ_c in either form.
+Shapes: n nodes, E edges, d features, m outputs, C classes, L layers, k examined nodes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from deepgat.ops import EdgeScore, Neighbors, ScoreForm, Uniform, as_neighbors
 
 LEMMAS = ("gcn", "oracle")
 BLOCK_BYTES = 8 * 2**20
-"""Bound on the features drawn at once; few enough to stay in the processor's cache."""
+"""Size of the features drawn at once, small enough for the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class ClassGaussians:
         return ClassGaussians(means, torch.stack(covariances))
 
     def draw(self, y: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        """Features of all nodes, ``count`` times: [n, count, d] in double precision."""
+        """``count`` draws of the features of all nodes: [n, count, d] in double precision."""
         values, vectors = torch.linalg.eigh(self.covariances.double())
         roots = vectors * values.clamp(min=0).sqrt().unsqueeze(-2)  # Σ_c = R_c R_cᵀ, singular too
         d = self.means.size(1)
@@ -78,7 +78,7 @@ class ClassGaussians:
 
 @dataclass(frozen=True, eq=False)
 class WalkWeights:
-    """Row v of P^l for the nodes v looked at and l = 1 … L, in both forms; rows sum to 1."""
+    """Row v of P^l for the examined nodes v and l = 1 … L, in both forms; rows sum to 1."""
 
     exact: Tensor
     """[L, k, n]: rows of P^l."""
@@ -88,10 +88,10 @@ class WalkWeights:
 
 @dataclass(frozen=True, eq=False)
 class LemmaCheck:
-    """A lemma's formulas beside what was drawn, for every layer l = 1 … L and node looked at.
+    """A lemma's formulas and the empirical moments, for every layer l = 1 … L and examined node.
 
-    ``bands`` and ``path_count_bands`` are where the empirical moments must lie if that form is
-    right: exact marginal laws, simultaneous over all numbers of the check by Bonferroni
+    ``bands`` and ``path_count_bands`` contain the empirical moments if that form is right: exact
+    marginal laws, simultaneous over all numbers of the check by Bonferroni
     (:mod:`deepgat.lab.paper.moment_bands`).
     """
 
@@ -99,20 +99,20 @@ class LemmaCheck:
     nodes: Tensor
     """[k]"""
     degree: Tensor
-    """[k]: |N_v|, the node itself counted."""
+    """[k]: |N_v|, including v itself."""
     draws: int
     level: float
     exact: Moments
     """mean [L, k, m], covariance [L, k, m, m] of the formula with rows of P^l."""
     path_count: Moments
-    """The same of the path-count form."""
+    """Likewise, of the path-count form."""
     empirical: Moments
-    """The same of the draws."""
+    """Likewise, of the draws."""
     bands: MomentBands
     path_count_bands: MomentBands
     concentration: Tensor
     """[L, k]: ‖w‖²₂ of the rows of P^l, the factor on the covariance. On a regular graph it never
-    grows with l; on others it does at hubs, whose lists are wider than what w tends to."""
+    grows with l. On others it may grow at hubs, whose first row is flatter than the limit of w."""
     path_count_concentration: Tensor
     """[L, k]: ‖π̌‖²₂ / ‖π̌‖²₁."""
 
@@ -127,10 +127,10 @@ class LemmaCheck:
         return self._all_inside(self.path_count_bands)
 
     def shares_inside(self) -> dict[str, float]:
-        """The share of numbers inside their band: by form, means and covariances apart.
+        """The share of numbers inside their band, by form, for means and for covariances.
 
-        The band of a mean is as wide as the form's own covariance makes it, so that a right mean
-        can be outside the band of a form whose covariance is too small.
+        The width of a mean's band follows from the form's own covariance. A correct mean can
+        therefore be outside the band of a form whose covariance is too small.
         """
         forms = {"exact": self.bands, "path_count": self.path_count_bands}
         shares = {}
@@ -168,11 +168,12 @@ def check_lemma(
         lemma: "gcn" (Lemma 1) or "oracle" (Lemma 2).
         edge_index: [2, ·] or neighbour lists.
         y: [n] classes, all known.
-        gaussians: of each class; two correlated ones per default (:meth:`ClassGaussians.example`).
+        gaussians: one per class; by default :meth:`ClassGaussians.example`.
         layers: L.
-        nodes: which to look at, or how many: then spread over all degrees, smallest to largest.
+        nodes: the nodes to examine, or their number: then spread from the smallest to the
+            largest degree.
         draws: N.
-        weights: W^1 … W^L, each [m_l, m_(l-1)], all of one height m; identities when left out.
+        weights: W^1 [m, d], then W^2 … W^L [m, m]; by default identities.
         level: probability that *all* numbers are inside if the formula is right.
         seed: of the draws.
     """
@@ -214,8 +215,8 @@ def walk_weights(
 ) -> WalkWeights:
     """w of the nodes for l = 1 … L, exact and by path counts; L·k·n numbers each.
 
-    Row v of P^l is row v of P^(l-1) times P. Path counts are divided by their sum at every step,
-    so that they do not overflow.
+    Row v of P^l is row v of P^(l-1) times P. Path counts are normalised at every step, to avoid
+    overflow.
     """
     neighbors, y = as_neighbors(edge_index, len(y)).to("cpu"), y.cpu()
     passes = _passes(lemma, neighbors, y)
@@ -264,7 +265,7 @@ def _drawn_moments(
     draws: int,
     seed: int,
 ) -> Moments:
-    """Empirical moments, block by block; blocks are merged without storing any draw."""
+    """Empirical moments, merged from blocks of draws so that no draw is stored."""
     generator = torch.Generator().manual_seed(seed)
     n, step_matrix = len(y), _matrix(neighbors, _passes(lemma, neighbors, y))
     d = gaussians.means.size(1)
@@ -291,7 +292,7 @@ def _drawn_moments(
 
 
 def _passes(lemma: str, neighbors: Neighbors, y: Tensor) -> Tensor:
-    """P_vu of every edge, [E]: the attention weights of a GCN's layer, or of an oracle's."""
+    """P_vu of every edge, [E]: the weights of a layer of the GCN or of the oracle."""
     if lemma not in LEMMAS:
         raise unknown_name("lemma", lemma, LEMMAS)
     form: ScoreForm = Uniform()

@@ -1,4 +1,4 @@
-"""Where the mean and the covariance of Gaussian draws must lie: exact laws, no large-sample limit.
+"""Bands for the empirical mean and covariance of Gaussian draws, exact for any sample size.
 
 For N draws of N(m, C), with ν = N − 1 and the unbiased empirical covariance S:
 
@@ -7,9 +7,9 @@ For N draws of N(m, C), with ν = N − 1 and the unbiased empirical covariance 
 - ν S_ij / sqrt(C_ii C_jj) ~ ½ ((1 + ρ) X − (1 − ρ) Y), X and Y independent χ²_ν, ρ the correlation
   (from ab = ¼ ((a + b)² − (a − b)²), whose two squares are independent).
 
-A band is *simultaneous* at a level when every number is inside together with that probability:
-the tail of each number is the allowed total divided by how many numbers there are (Bonferroni),
-which holds whatever their dependence.
+A band is *simultaneous* at a level if all numbers together lie inside with that probability. The
+tail of each number is the total divided by the count of numbers (Bonferroni), which is valid under
+any dependence.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 from deepgat.errors import UserError
 
 ROUNDING = 1e-9
-"""A relative slack for the rounding of sums; far below any band of fewer than 10^15 draws."""
+"""Relative tolerance for rounding; far below the width of any band of fewer than 10^15 draws."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class MomentBands:
-    """Where the empirical moments of N draws lie, all of them together, with probability level."""
+    """Bounds within which all empirical moments of N draws lie with the probability ``level``."""
 
     lower: Moments
     upper: Moments
@@ -59,7 +59,7 @@ def moment_bands(moments: Moments, draws: int, level: float = 0.95) -> MomentBan
         raise UserError(f"draws is {draws}: a covariance needs 2 or more")
     if not 0 < level < 1:
         raise UserError(f"level is {level}: expected a probability between 0 and 1")
-    from scipy import stats  # here, because importing it takes a second
+    from scipy import stats  # here, because the import takes a second
 
     mean, covariance = moments.mean.double(), moments.covariance.double()
     width = mean.size(-1)
@@ -83,7 +83,7 @@ def product_quantiles(
 
     Σ ab ~ ½ ((1 + ρ) X − (1 − ρ) Y) with X, Y ~ χ²_ν; ρ = 1 is χ²_ν itself. Found by bisection on
     P(Σ ab ≤ t) = E_Y P(X ≤ (2t + (1 − ρ) Y) / (1 + ρ)), the mean over Y by Gauss–Legendre
-    quadrature; for ρ < 0 by symmetry. Once per distinct correlation.
+    quadrature; for ρ < 0 by symmetry. Computed once per distinct correlation.
     """
     flat, inverse = np.unique(np.round(correlation, 12).ravel(), return_inverse=True)
     size = np.abs(flat)

@@ -1,10 +1,10 @@
-"""The other systems: each beside its own publication, and all of them side by side at every depth.
+"""The other systems: each against its own publication, and all of them at every depth.
 
-All start from the shipped settings (``training/shipped``). ``publications`` runs them as they are,
-over the repetitions they name. ``peers`` takes each system to every dataset and depth; most
-choose, on the validation nodes of every repetition, between two :data:`CANDIDATES`, some have
-:data:`OWN_CANDIDATES`. ``contenders`` takes the best of them, with many repetitions and candidates
-of each system's own.
+All start from the shipped settings (``training/shipped``). ``publications`` runs the settings as
+they are, with the repetitions they name. ``peers`` runs each system on every dataset at every
+depth. Most systems choose between two :data:`CANDIDATES` on the validation nodes of every
+repetition; some have :data:`OWN_CANDIDATES`. ``contenders`` runs the best systems with many
+repetitions, each with candidates of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PUBLICATIONS, PEERS, CONTEST = "publications", "peers", "contenders"
 OURS, G2, PUBLISHED_GCNII = "DeepGAT, deep", "G²-GraphSAGE", "GCNII, as published"
 
 GCNII_GRAPHS = ("citeseer", "pubmed")
-"""Those beside Cora for which GCNII's authors name a setting."""
+"""Datasets besides Cora for which GCNII's authors publish a setting."""
 
 HETEROPHILOUS = ("texas", "wisconsin", "cornell", "chameleon", "squirrel", "actor")
 
@@ -44,21 +44,21 @@ SETTINGS: Mapping[str, str] = {
     "DeepGAT, authors": "deepgat-cs",
     OURS: "deep-cora",
 }
-"""Each system's name and the shipped setting it is taken from; on :data:`HETEROPHILOUS` graphs G²
-has a setting for each."""
+"""System → its shipped setting. On :data:`HETEROPHILOUS` graphs, G² has one for each graph."""
 
 CANDIDATES = (Change(), Change({"dropout": 0.2}, {"lr": 0.003, "weight_decay": 0.0}))
-"""What a system whose shipped setting has a few layers has to choose from: its own settings, which
-suit those; and a smaller step with little dropout between the layers and no weight decay, which
-deep networks without residuals need: dropout's noise grows from layer to layer, and decay shrinks a
-product of many weights."""
+"""Candidates of a system whose shipped setting is for few layers: that setting, and one with a
+smaller learning rate, little dropout and no weight decay. Deep networks without residuals need the
+latter: the noise of dropout grows from layer to layer, and decay shrinks a product of many
+weights."""
 
 OWN_CANDIDATES: Mapping[str, Sequence[Change]] = {
     **dict.fromkeys(("GCNII", "APPNP", "DAGNN", OURS), AS_IT_IS),
     G2: (Change(), Change(training={"lr": 0.003})),
 }
-"""Of systems whose own settings are for depth already: they are taken as they are. But G² repeats
-one layer, and a step of its own rate, .008, changes that so much that 32 and more overflow."""
+"""Candidates of systems whose settings are for deep networks already: they run as they are. G²
+has a second one, because it repeats one layer: a step at its own learning rate, .008, changes that
+layer so much that 32 or more repetitions overflow."""
 
 
 _NEAR_OR_FAR = (Change({"alpha": 0.1}), Change({"alpha": 0.2}))
@@ -74,17 +74,17 @@ CONTENDERS: Mapping[str, tuple[str, Sequence[Change]]] = {
         (Change(), Change({"unit_features": True}, {"weight_decay": 0.0})),
     ),
 }
-"""The best systems, each with a shipped setting. Ours is the preset as it is; GCNII, APPNP and
-DAGNN have two candidates each, to choose from on validation nodes: DAGNN's are its published
-settings for citation networks and for the coauthor networks. One row is ours without class
-attention or layer loss, which leaves GCNII with our way of training. GCNII stands there once more
-with its authors' settings, which are others on :data:`GCNII_GRAPHS`."""
+"""The best systems: label → its shipped setting and its candidates. Ours is the default as it is.
+GCNII, APPNP and DAGNN choose between two candidates on validation nodes; DAGNN's are its published
+settings for citation and for coauthor networks. "GCNII, trained as deep" is ours without class
+attention and layer loss, which is GCNII with our training. "GCNII, as published" has its authors'
+settings, which differ on :data:`GCNII_GRAPHS`."""
 MANY = Repeats(public=10, splits=5, seeds=2)
 
 
 @dataclass(frozen=True)
 class Publication:
-    """A shipped setting with the number that others printed for it."""
+    """A shipped setting with its published score."""
 
     name: str
     config: ConfigFile
@@ -93,7 +93,7 @@ class Publication:
 
 
 def publications(datasets: Sequence[str] | None = None) -> list[Publication]:
-    """The shipped settings that have a published number, on these datasets or on all."""
+    """The shipped settings with a published score, on these datasets or on all."""
     wanted = None if datasets is None else {find_entry(name).key for name in datasets}
     found = []
     for name in shipped():
@@ -110,7 +110,7 @@ def publications(datasets: Sequence[str] | None = None) -> list[Publication]:
 
 
 def peer_specs(**grid: Any) -> dict[str, list[RunSpec]]:
-    """System → its runs, as :func:`~deepgat.lab.paper.depths.depth_specs` takes the grid."""
+    """System → its runs; ``grid`` as in :func:`~deepgat.lab.paper.depths.depth_specs`."""
     configs = {label: read_config(setting) for label, setting in SETTINGS.items()}
     candidates = {label: OWN_CANDIDATES.get(label, CANDIDATES) for label in configs}
     own = {(G2, dataset): read_config(f"g2-{dataset}") for dataset in HETEROPHILOUS}
@@ -118,7 +118,7 @@ def peer_specs(**grid: Any) -> dict[str, list[RunSpec]]:
 
 
 def contender_specs(**grid: Any) -> dict[str, list[RunSpec]]:
-    """System → its runs, each with the candidates of its own that :data:`CONTENDERS` names."""
+    """System → its runs, with the candidates in :data:`CONTENDERS`."""
     configs = {label: read_config(setting) for label, (setting, _) in CONTENDERS.items()}
     candidates = {label: changes for label, (_, changes) in CONTENDERS.items()}
     own = {(PUBLISHED_GCNII, dataset): read_config(f"gcnii-{dataset}") for dataset in GCNII_GRAPHS}

@@ -1,4 +1,4 @@
-"""Numbers that others published, to stand beside ours."""
+"""Published numbers, to compare ours with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Published(NamedTuple):
-    """Micro-F1 in % as printed in the DeepGAT paper: at its best depth and at its largest."""
+    """Micro-F1 in % as printed in the DeepGAT paper, at the best and at the largest depth."""
 
     best: float
     best_layers: int
@@ -32,11 +32,11 @@ DEEPGAT_PAPER: dict[tuple[str, str, str], Published] = {
     ("gat", "sd", "flickr"): Published(52.9, 3, 42.3, 9),
     ("gat", "sd", "ppi"): Published(99.1, 6, 98.9, 9),
 }
-"""(model, score, dataset) → what the paper's Table 2 prints."""
+"""(model, score, dataset) → a row of the paper's Table 2."""
 
 
 def published_score(model: str, score: str, dataset: str, layers: int) -> float | None:
-    """The paper's micro-F1 (%) for this system at this depth, where it prints one."""
+    """The paper's micro-F1 (%) for this system at this depth; None if it prints none."""
     row = DEEPGAT_PAPER.get((model, score, dataset))
     if row is None:
         return None
@@ -66,4 +66,4 @@ TABLE1: dict[str, PublishedGraph] = {
     "flickr": PublishedGraph(89_250, 899_756, 500, 7, 22.2, 10_852, 11.57, 8, 0.01, 3.30),
     "ppi": PublishedGraph(56_944, 818_716, 50, 121, 28.3, 721, 27.43, None, None, 27.06),
 }
-"""Dataset → the paper's Table 1; its 3 classes of Physics are 5 in the data."""
+"""Dataset → a row of the paper's Table 1. It prints 3 classes for Physics; the data has 5."""

@@ -1,7 +1,7 @@
-"""What each ingredient of ``deep`` gives: the recipe with one thing changed at a time.
+"""An ablation study of ``deep``: its recipe with one thing changed at a time.
 
-Rows whose settings are gone from the code are frozen: their scores, with the commit that made them,
-are in ``results/study.frozen.jsonl.gz`` and join the tables.
+Rows whose settings no longer exist are frozen: ``results/study.frozen.jsonl.gz`` has their scores,
+with the commit that produced them, and they join the tables.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ CHANGES: Mapping[str, Change] = {
     "the preset, own weights": Change(training={"ema": 0.0}),
     "the preset, patience 100": Change(training={"patience": 100}),
 }
-"""Name → what is changed of the system, and of its training."""
+"""Row → changed settings of the system and of its training."""
 
 
 def study_specs(**grid: Any) -> dict[str, list[RunSpec]]:
-    """Change → its runs, as :func:`~deepgat.lab.paper.depths.depth_specs` takes the grid."""
+    """Row → its runs; ``grid`` as in :func:`~deepgat.lab.paper.depths.depth_specs`."""
     base = read_config(SETTING)
     return depth_specs({name: change.of(base) for name, change in CHANGES.items()}, **grid)
 
@@ -49,9 +49,9 @@ def study_specs(**grid: Any) -> dict[str, list[RunSpec]]:
 def with_frozen_rows(
     found: Mapping[str, list[Record]], specs: Iterable[RunSpec], path: Path
 ) -> dict[str, list[Record]]:
-    """The study's records joined by the frozen rows of a file, in the file's order of rows.
+    """Row → records: the study's, and the frozen ones of a file, in the file's order of rows.
 
-    Of the frozen scores those are taken whose dataset, split, seed and depth some spec has.
+    A frozen score is included if some spec has its dataset, split, seed and depth.
     """
     wanted = {(s.data.dataset, s.data.split, s.seed, s.layers) for s in specs}
     head, *rows = map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines())
@@ -63,7 +63,7 @@ def with_frozen_rows(
 
 
 def _as_record(row: Mapping[str, Any]) -> Record:
-    """A frozen row as the tables read records; it has no run of its own to point to."""
+    """A frozen row in the form of a record. There is no stored run behind it."""
     return {
         "signature": f"frozen at {row['commit'][:7]}",
         "dataset": row["dataset"],

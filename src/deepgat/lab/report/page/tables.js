@@ -89,7 +89,6 @@ function toml(run) {
   const spec = DATA.specs[run.spec];
   const sections = {
     data: { ...spec.data, split: run.split },
-    system: spec.system,
     settings: spec.settings,
     training: { ...spec.training, seed: run.seed },
     analysis: spec.analysis,
@@ -101,7 +100,7 @@ function toml(run) {
       const lines = Object.entries(settings).filter(([, item]) => item !== null).map(([key, item]) => `${key} = ${value(item)}`);
       return [`[${name}]`, ...lines].join("\n");
     });
-  return `preset = "none"\n\n${blocks.join("\n\n")}\n`;
+  return `system = ${value(spec.system)}\npreset = "none"\n\n${blocks.join("\n\n")}\n`;
 }
 
 const secondsOf = (run) => (typeof run.seconds === "number" ? run.seconds.toFixed(1) : "–");

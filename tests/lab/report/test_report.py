@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from deepgat.cli import app
 from deepgat.errors import UserError
 from deepgat.lab.experiments import Store, write_records
-from deepgat.lab.experiments.store_entry import sealed
+from deepgat.lab.experiments.store_entry import FORMAT, sealed
 from deepgat.lab.paper.experiments import make_plan, target_specs
 from deepgat.lab.paper.peers import OURS, contender_specs
-from deepgat.lab.paper.study import FOURTH, study_specs
+from deepgat.lab.paper.study import study_specs
 from deepgat.lab.report.families import families, family_of
 from deepgat.lab.report.html_page import html_page, page_data
 from deepgat.lab.report.over_smoothing import layer_values, profiles
@@ -31,7 +31,7 @@ from deepgat.model_folder import to_json
 from jobs import graded_record
 from runs import HONEST, HOSTILE, PLAN, make_runs
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 STYLE = ROOT / "src" / "deepgat" / "lab" / "report" / "page" / "style.css"
 
 
@@ -200,11 +200,8 @@ def test_the_deep_preset_is_one_family_at_every_depth():
     records = [graded_record(s) for s in contender_specs(**grid)[OURS]]
     ((family, runs),) = families(records).items()
     assert (family.preset, family.changes, len(runs)) == ("deep", (), 6)
-    former = [graded_record(s) for s in study_specs(**grid)[FOURTH]]
-    found = {(r["dataset"], r["model"]["layers"]): family_of(r).changes for r in former}
-    assert {place for place, changes in found.items() if changes} == {("pubmed", 64),
-                                                                      ("pubmed", 128)}  # fmt: skip
-    assert found["pubmed", 128] == ("weight_decay_heads=None", "decay_nodes_heads=0")
+    changed = [graded_record(s) for s in study_specs(**grid)["the preset, τ = 1"]]
+    assert [family_of(record).changes for record in changed] == [("sharpness=1.0",)] * 6
 
 
 def test_a_quick_plan_is_one_family_too():
@@ -215,15 +212,15 @@ def test_a_quick_plan_is_one_family_too():
 
 def test_changed_settings_and_other_splits_are_other_families():
     record = graded_record(target_specs("depth", PLAN)[0])
-    changed = {**record, "model": {**record["model"], "dropout": 0.1}}
+    changed = {**record, "settings": {**record["settings"], "dropout": 0.1}}
     assert family_of(changed).changes == ("dropout=0.1",)
     other = {**record, "split": "random:3:20/30"}
     found = families([record, changed, other])
     assert [family.name for family in found] == ["authors", "authors, dropout=0.1",
                                                  "authors, splits random:20/30"]  # fmt: skip
-    many = {**record["model"], "dropout": 0.1, "bias": False, "norm": "batch", "delta": 0.9,
+    many = {**record["settings"], "dropout": 0.1, "bias": False, "norm": "batch", "delta": 0.9,
             "label_hops": 1}  # fmt: skip
-    assert family_of({**record, "model": many}).name.endswith("and 1 more changes")
+    assert family_of({**record, "settings": many}).name.endswith("and 1 more changes")
 
 
 # ------------------------------------------------------------------------------- layers
@@ -235,7 +232,7 @@ def test_over_smoothing_changes_no_run_of_the_grid():
         assert {spec.analysis.measures for spec in own} == {("layer-scores", "over-smoothing")}
         assert not set(own) & set(target_specs("nearest-neighbor", plan))
     quick = make_plan(quick=True, datasets=["csbm"])
-    assert {s.model.layers for s in target_specs("over-smoothing", quick)} == {2, 8}
+    assert {s.layers for s in target_specs("over-smoothing", quick)} == {2, 8}
 
 
 def test_profiles_are_means_over_runs_and_graphs():
@@ -267,7 +264,7 @@ def test_profiles_are_means_over_runs_and_graphs():
 
 def small(count: int = 8) -> list[dict]:
     specs = target_specs("depth", make_plan(datasets=["cs"], layers=[2, 15], seeds=[0]))
-    return [sealed({**graded_record(s), "format": 1, "arrays": {"sha256": "", "bytes": 0}})
+    return [sealed({**graded_record(s), "format": FORMAT, "arrays": {"sha256": "", "bytes": 0}})
             for s in specs][:count]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from deepgat.errors import UserError
-from deepgat.lab.paper import peers, study
+from deepgat.lab.paper import peers
 from deepgat.lab.report import systems_by_depth as report
 from deepgat.lab.report.scores import paired
 from deepgat.lab.report.table import Sourced
@@ -22,7 +22,7 @@ def test_every_publication_names_its_repetitions():
     assert set(found) <= set(shipped())
     gcnii = found["gcnii-cora"]
     assert [spec.seed for spec in gcnii.specs] == list(range(10))
-    assert {spec.model.layers for spec in gcnii.specs} == {64}
+    assert {spec.layers for spec in gcnii.specs} == {64}
     texas = found["g2-texas"]
     assert [spec.data.split for spec in texas.specs] == [f"stored:{k}" for k in range(10)]
     assert all(0 < item.published.score < 100 for item in found.values())
@@ -39,7 +39,7 @@ def test_peers_differ_from_depth_to_depth_in_the_depth_alone():
         choices = len(peers.OWN_CANDIDATES.get(label, peers.CANDIDATES))
         cora = [spec for spec in specs if spec.data.dataset == "cora"]
         own = [spec for spec in cora if spec.training.lr != 0.003]
-        assert [(s.model.layers, s.seed) for s in own] == [(d, k) for d in (2, 4) for k in range(3)]
+        assert [(s.layers, s.seed) for s in own] == [(d, k) for d in (2, 4) for k in range(3)]
         assert len(cora) == choices * len(own)
         assert {s.data.split for s in specs if s.data.dataset == "cs"} == {
             f"random:{k}:20/30" for k in range(3)
@@ -52,8 +52,8 @@ def test_peers_differ_from_depth_to_depth_in_the_depth_alone():
         map(len, labelled.values())
     )
     g2 = {s.data.dataset: s for s in labelled[peers.G2]}
-    assert (g2["texas"].model.hidden, g2["cora"].model.hidden) == (256, 128)
-    assert g2["texas"].training == replace(peers.read_config("g2-texas").recipe()[1], seed=0)
+    assert (g2["texas"].settings.hidden_channels, g2["cora"].settings.hidden_channels) == (256, 128)
+    assert g2["texas"].training == replace(peers.read_config("g2-texas").recipe().training, seed=0)
     few = peers.peer_specs(datasets=["cora"], layers=[2], epochs=7)
     assert {spec.training.epochs for specs in few.values() for spec in specs} == {7}
     with pytest.raises(UserError, match="epochs is 0: expected 1 or more"):
@@ -104,25 +104,6 @@ def test_an_overview_has_a_column_per_dataset_and_their_mean():
     assert report.overview_tables({"GAT": some["GAT"]}, "peers") == []
 
 
-def test_the_study_knows_the_preset_as_it_is():
-    """Its last part changes one thing at a time in the very runs that ``contenders`` makes."""
-    grid = {"datasets": ["cora", "pubmed"], "layers": [16, 64], "seeds": [0, 1]}
-    ours = peers.contender_specs(**grid)
-    changed = study.study_specs(**grid)
-    assert changed[study.PRESET] == ours[peers.OURS]
-    assert changed[f"{study.FOURTH}, one class head"] == ours["DeepGAT, deep, one class head"]
-    for former, now in (("", peers.OURS), (", neither: GCNII", "GCNII, trained as deep")):
-        pairs = zip(changed[f"{study.FOURTH}{former}"], ours[now], strict=True)
-        same = [one == other for one, other in pairs]
-        assert same == [True] * 6 + [False] * 2  # but for PubMed at 64 layers
-    of_the_last = {
-        name: tuple(specs)
-        for name, specs in changed.items()
-        if name.startswith(study.FOURTH) and study.ONLY_AT.get(name, 64) == 64
-    }
-    assert len(set(of_the_last.values())) == len(of_the_last) > 10
-
-
 def test_contenders_have_candidates_of_their_own_and_the_same_repetitions():
     labelled = peers.contender_specs(datasets=["cora", "cs"], layers=[16])
     assert list(labelled) == list(peers.CONTENDERS)
@@ -131,13 +112,13 @@ def test_contenders_have_candidates_of_their_own_and_the_same_repetitions():
         assert len(seen) == 10 + 5 * 2
         others = label in ("GCNII", "APPNP", "DAGNN")  # ours has nothing to choose
         assert len(set(specs)) == len(specs) == (2 if others else 1) * len(seen)
-    assert {s.model.initial_residual for s in labelled["GCNII"]} == {0.1, 0.2}
+    assert {s.settings.alpha for s in labelled["GCNII"]} == {0.1, 0.2}
 
 
 def test_gcnii_as_published_is_what_the_publications_are():
     for setting in peers.publications():
         if setting.name.startswith("gcnii"):
-            grid = {"datasets": [setting.config.dataset], "layers": [setting.specs[0].model.layers]}
+            grid = {"datasets": [setting.config.dataset], "layers": [setting.specs[0].layers]}
             (specs,) = peers.contender_specs(systems=["gcnii, as published"], **grid).values()
             assert tuple(specs) == setting.specs
 
@@ -170,7 +151,7 @@ def test_tables_and_figures():
     for name in peers.SETTINGS.keys() - {"GCN"}:  # a system keeps its looks where another is away
         assert cora[name].get_color() == cs[name].get_color()
         assert cora[name].get_marker() == cs[name].get_marker()
-    few = {**records, "GCN": [r for r in records["GCN"] if r["model"]["layers"] == 8]}
+    few = {**records, "GCN": [r for r in records["GCN"] if r["settings"]["num_layers"] == 8]}
     (axes,) = report.system_figures(few, "peers")["peers-cora"].axes
     (line,) = (line for line in axes.lines if line.get_label() == "GCN")
     assert [math.isnan(y) for y in line.get_ydata()] == [True, False]
@@ -234,20 +215,3 @@ def test_differences_are_taken_pair_by_pair():
     assert report.pair_tables({"DeepGAT, deep": ours}, "peers", "DeepGAT, deep") == []
     assert paired(ours, []) is None
     assert math.isnan(paired(ours[:1], theirs[:1]).p_value)
-
-
-def test_the_study_changes_one_thing_at_a_time():
-    labelled = study.study_specs(datasets=["pubmed"], layers=[128], seeds=[0])
-    assert list(labelled) == list(study.CHANGES)
-    (base,) = labelled[study.BASE]
-    seen = set()
-    for name, specs in labelled.items():
-        if study.ONLY_AT.get(name, 128) != 128:
-            assert not specs, name
-            continue
-        (spec,) = specs
-        model, training = study.CHANGES[name]
-        assert spec.model == replace(base.model, **model), name
-        assert spec.training == replace(base.training, **training), name
-        seen.add(spec)
-    assert len(seen) == len(labelled) - 2

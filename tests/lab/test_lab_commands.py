@@ -19,7 +19,6 @@ from deepgat.lab.experiments.pool import Failed, Finished, Planned, PutOff, Star
 from deepgat.lab.experiments.store_entry import ARRAYS
 from deepgat.training.loop import Epoch
 
-sys.path.insert(0, str(Path(__file__).parent / "experiments"))
 from jobs import DIVERGING, FAILING, WAITING, fake, graded, graded_record, spec
 
 
@@ -55,7 +54,7 @@ def run(monkeypatch, capsys, tmp_path) -> Run:
 
 
 def job(wanted: RunSpec, device: str, on_epoch: object):
-    odd = wanted.seed in (FAILING, WAITING) or wanted.model.layers == DIVERGING
+    odd = wanted.seed in (FAILING, WAITING) or wanted.layers == DIVERGING
     return (fake if odd else graded)(wanted, device, on_epoch)
 
 
@@ -153,8 +152,9 @@ def test_mistakes_are_one_sentence_and_exit_code_2(run, arguments, sentence):
 
 
 def test_a_mistake_in_a_file_names_the_file(run):
-    Path("runs.toml").write_text('[data]\ndataset = "csbm"\n[modl]\n')
-    assert_sentence(run("run", "runs.toml"), "runs.toml: unknown section 'modl'", "'model'")
+    Path("runs.toml").write_text('[data]\ndataset = "csbm"\n[setings]\n')
+    told = "runs.toml: unknown section 'setings': did you mean 'settings'?"
+    assert_sentence(run("run", "runs.toml"), told)
 
 
 # ------------------------------------------------------------------------------- store

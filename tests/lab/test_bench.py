@@ -11,6 +11,7 @@ import torch
 from deepgat.cli import main
 from deepgat.lab.bench import measure, random_graphs, suites
 from deepgat.lab.bench.attention_layers import FusedClassAttention, PlainClassAttention
+from deepgat.lab.commands import bench as command
 
 CPU = torch.device("cpu")
 
@@ -101,7 +102,6 @@ def test_where_no_peaks_are_measured_nothing_is_said_of_the_allocator(monkeypatc
 
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_peaks_that_cannot_be_measured_are_told(comes_back, monkeypatch, capsys):
-    command = sys.modules["deepgat.lab.commands.bench"]  # the package has a function of that name
     monkeypatch.setattr(command, "memory_comes_back", lambda: comes_back)
     monkeypatch.setattr(command, "run_suites", lambda names, options: [])
     assert not run(monkeypatch, "layer", "--device", "cpu")

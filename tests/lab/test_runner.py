@@ -225,7 +225,7 @@ def test_the_order_fills_the_table_then_repeats_it():
         for seed in (1, 0)
         for layers in (8, 2)
     ]
-    found = [(s.data.dataset, s.seed, s.model.layers) for s in in_order([*specs, *specs])]
+    found = [(s.data.dataset, s.seed, s.layers) for s in in_order([*specs, *specs])]
     assert found == [
         (dataset, seed, layers)
         for dataset in ("csbm", "cs")
@@ -293,7 +293,8 @@ def test_a_real_run_is_recorded_in_full(tmp_path):
 def test_killed_for_real_and_resumed(tmp_path):
     """``deepgat run`` killed with its worker at work: the worker ends, nothing is half there."""
     (tmp_path / "runs.toml").write_text(
-        '[data]\ndataset = "csbm"\n[model]\nhidden = 2\nheads = 1\nlayers = 1\n'
+        'system = "deepgat"\n[data]\ndataset = "csbm"\n'
+        "[settings]\nhidden_channels = 2\nheads = 1\nnum_layers = 1\n"
         "[training]\npatience = 1000000\n[sweep]\ntraining.epochs = [1, 1000000]\n"
     )
     command = [sys.executable, "-m", "deepgat", "run", "runs.toml", "--store", "store"]

@@ -18,9 +18,9 @@ HONEST = make_plan("honest", datasets=["cs"], layers=[2, 4], seeds=[0], splits=2
 def measured(wanted: RunSpec, device: str, on_epoch: object) -> Made:
     """A graded run whose layers were measured, if it asks for that: GAT's all become alike."""
     made = graded(wanted, device, None)
-    record, layers = made.record, wanted.model.layers
-    fall = 0.6 if wanted.model.model == "gat" else 0.95
-    if wanted.model.model == "deepgat":
+    record, layers = made.record, wanted.layers
+    fall = 0.6 if wanted.system == "gat" else 0.95
+    if wanted.system == "deepgat":
         scores = {str(layer): 0.5 + 0.4 * layer / layers for layer in range(layers + 1)}
         record["measures"]["layer-scores"] = {"val": scores, "test": scores}
     if "over-smoothing" in wanted.analysis.measures:

@@ -8,13 +8,12 @@ import pytest
 from deepgat.errors import UserError
 from deepgat.lab.experiments import Store
 from deepgat.lab.experiments.diverged import diverged_beside, read_diverged, write_diverged
-from deepgat.lab.experiments.spec import signature_of
 from deepgat.lab.experiments.worker import Broken, attempt
-from deepgat.nn import ModelSettings
+from deepgat.models import GAT
 
 from jobs import DIVERGING, FAILING, fake, spec
 
-LOST = replace(spec(), model=ModelSettings("gat", "ad", layers=DIVERGING))
+LOST = replace(spec(), system="gat", settings=GAT.Config(num_layers=DIVERGING))
 
 
 @pytest.fixture
@@ -41,19 +40,14 @@ def test_what_diverged_is_told_from_what_failed(store, tmp_path):
     assert not diverged_beside(path).exists()
 
 
-def test_a_run_goes_by_the_name_it_has_today(tmp_path):
-    """A spec once named a decay of class heads where there are none."""
-    plain = LOST.to_dict()
-    before = {**plain, "training": {**plain["training"], "weight_decay_heads": 0.1}}
-    failure = {"signature": signature_of(before), "error": "the loss became nan", **before}
-    path = tmp_path / "runs.jsonl"
-    diverged_beside(path).write_text(json.dumps(failure))
-    (found,) = read_diverged(path).items()
-    assert (found[0], found[1]["signature"]) == (LOST.signature, LOST.signature)
-
-
 @pytest.mark.parametrize(
-    "change", [{"signature": "0" * 16}, {"model": {"layers": "many"}}, {"training": None}]
+    "change",
+    [
+        {"signature": "0" * 16},
+        {"system": "gcn"},
+        {"settings": {"num_layers": "many"}},
+        {"training": None},
+    ],
 )
 def test_a_line_that_is_no_such_run_is_refused(store, tmp_path, change):
     path = tmp_path / "runs.jsonl"

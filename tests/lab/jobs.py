@@ -9,8 +9,9 @@ import torch
 
 from deepgat.errors import Diverged, UserError
 from deepgat.lab.experiments import AnalysisSpec, DataSpec, RunSpec
+from deepgat.lab.experiments.spec import SCHEMA
 from deepgat.lab.experiments.work import Made, OnEpoch
-from deepgat.nn import ModelSettings
+from deepgat.models import DeepGAT
 from deepgat.training.loop import Epoch, TrainSettings
 
 LOG = "DEEPGAT_TEST_LOG"
@@ -29,7 +30,8 @@ the first to be refused."""
 def spec(seed: int = 0, layers: int = 2, dataset: str = "csbm", **analysis) -> RunSpec:
     return RunSpec(
         DataSpec(dataset),
-        ModelSettings(layers=layers, hidden=2, heads=1),
+        "deepgat",
+        DeepGAT.Config(num_layers=layers, hidden_channels=2, heads=1),
         TrainSettings(seed=seed, epochs=2),
         AnalysisSpec(**analysis),
     )
@@ -39,7 +41,7 @@ def record_of(wanted: RunSpec, **more) -> dict:
     """What a run would record."""
     return {
         "signature": wanted.signature,
-        "results_version": 1,
+        "schema": SCHEMA,
         "dataset": wanted.data.dataset,
         "split": wanted.data.split,
         "seed": wanted.seed,
@@ -60,7 +62,7 @@ def record_of(wanted: RunSpec, **more) -> dict:
 
 def graded_record(wanted: RunSpec) -> dict:
     """A record whose scores follow from the spec: GAT falls with depth, DeepGAT does not."""
-    lost = 0.05 * wanted.model.layers if wanted.model.model == "gat" else 0.0
+    lost = 0.05 * wanted.layers if wanted.system == "gat" else 0.0
     share = 0.9 - lost + 0.01 * wanted.seed
     error = {"error": 1 - share, "bayes_lower": (1 - share) / 2, "bayes_upper": 1 - share}
     return record_of(
@@ -78,7 +80,7 @@ def graded(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
         arrays["attention.ptr"] = torch.cat([torch.zeros(1), degree.cumsum(0)]).int()
         uniform = (1 / degree.float()).repeat_interleave(degree)
         tilted = torch.tensor([0.5, 0.5, 0.25, 0.5, 0.25, 0.25, 0.5, 0.25, 0.5, 0.5])
-        layers = wanted.model.layers
+        layers = wanted.layers
         arrays |= {f"attention.{layer}": uniform.clone() for layer in range(1, layers)}
         arrays[f"attention.{layers}"] = tilted if layers == 2 else uniform.clone()
     return Made(graded_record(wanted), arrays)
@@ -92,7 +94,7 @@ def fake(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
     """A run at once, unless its seed says otherwise."""
     if wanted.seed == FAILING:
         raise UserError("the loss became nan")
-    if wanted.model.layers == DIVERGING and wanted.model.model == "gat":
+    if wanted.layers == DIVERGING and wanted.system == "gat":
         raise Diverged("the loss became nan at epoch 3")
     if wanted.seed == KILLED:
         os.kill(os.getpid(), signal.SIGKILL)

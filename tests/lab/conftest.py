@@ -1,4 +1,4 @@
-"""Tests in this folder, and the worker processes they start, import the helper module beside it."""
+"""Tests here, and the worker processes they start, import the helper module beside this file."""
 
 import sys
 from pathlib import Path

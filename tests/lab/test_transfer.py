@@ -1,7 +1,6 @@
 """Runs from store to store: complete, checked, and never by a hostile path."""
 
 import io
-import json
 import tarfile
 from pathlib import Path
 
@@ -14,11 +13,12 @@ from deepgat.lab.experiments import (
     export_runs,
     import_runs,
     read_records,
-    spec_of,
     write_records,
 )
-from deepgat.lab.experiments.spec import signature_of
-from deepgat.lab.experiments.store_entry import ARRAYS, RECORD, write_entry
+from deepgat.lab.experiments import spec as spec_module
+from deepgat.lab.experiments.spec import SCHEMA
+from deepgat.lab.experiments.store_entry import ARRAYS, RECORD, sealed, write_entry
+from deepgat.model_folder import to_json
 
 from jobs import arrays_of, record_of, spec
 
@@ -196,31 +196,41 @@ def test_a_store_is_not_its_own_copy(store, tmp_path):
         export_runs(store, tmp_path / "runs.zip")
 
 
-def test_runs_older_than_a_setting_are_signed_anew(tmp_path, other):
-    """A store written before ``undirected`` existed: its runs are found under today's name."""
+def test_runs_of_another_schema_are_left_out_and_named(tmp_path, store, other, monkeypatch):
+    """Numbers that the code of today would not give are never taken for today's."""
+    (today,) = keep(store, 0)
+    monkeypatch.setattr(spec_module, "SCHEMA", SCHEMA - 1)
     wanted = spec(seed=4)
-    plain = wanted.to_dict()
-    del plain["data"]["undirected"]
-    old = signature_of(plain)
-    folder = Store(tmp_path / "old").path(old)
+    old = wanted.signature
+    folder = store.path(old)
     folder.mkdir(parents=True)
-    write_entry(folder, {**record_of(wanted), **plain, "signature": old}, arrays_of(wanted))
-    assert import_runs(other, tmp_path / "old").added == [wanted.signature]
-    found = other.get(wanted.signature)
-    assert spec_of(found) == wanted
-    assert found["micro_f1"] == record_of(wanted)["micro_f1"]
-    assert other.verify() == (1, [])
-    assert import_runs(other, tmp_path / "old").present == [wanted.signature]
+    write_entry(folder, record_of(wanted, schema=SCHEMA - 1), arrays_of(wanted))
+    monkeypatch.undo()
+    assert old != wanted.signature
+    sentence = f"the run {old} has schema {SCHEMA - 1}, but this deepgat reads schema {SCHEMA}"
+    with tarfile.open(tmp_path / "runs.tar", "w") as tar:
+        for signature in (today, old):
+            for name in (RECORD, ARRAYS):
+                tar.add(store.path(signature) / name, f"{signature[:2]}/{signature}/{name}")
+    for source in (store.folder, tmp_path / "runs.tar"):
+        target = Store(tmp_path / f"from {source.name}")
+        result = import_runs(target, source)
+        assert result.added == [today]
+        assert list(result.damaged) == [old]
+        assert sentence in result.damaged[old]
+        assert target.signatures() == [today]
+        assert not list((target.folder / "tmp").iterdir())
+    with pytest.raises(UserError, match=sentence):
+        store.get(old)
+    assert store.path(old).is_dir()  # its numbers are good, and it is not set aside
+    (tmp_path / "runs.jsonl").write_text((folder / RECORD).read_text().replace("\n", ""))
+    with pytest.raises(UserError, match=rf"runs\.jsonl, line 1, .*{sentence}"):
+        read_records(tmp_path / "runs.jsonl")
 
 
-def test_runs_of_other_results_keep_their_name(tmp_path, other):
-    """Numbers that the code of today would not give are kept, but never taken for today's."""
-    wanted = spec(seed=4)
-    old = signature_of(wanted.to_dict(), results_version=0)
-    folder = Store(tmp_path / "old").path(old)
-    folder.mkdir(parents=True)
-    record = {**record_of(wanted), "signature": old, "results_version": 0}
-    write_entry(folder, record, arrays_of(wanted))
-    assert import_runs(other, tmp_path / "old").added == [old]
-    assert other.get(wanted.signature) is None
-    assert json.loads((other.path(old) / RECORD).read_text())["results_version"] == 0
+def test_a_record_from_before_schemas_is_named_too(tmp_path):
+    record = {**record_of(spec()), "arrays": {"sha256": "", "bytes": 0}}
+    del record["schema"]
+    (tmp_path / "runs.jsonl").write_text(to_json(sealed(record)))
+    with pytest.raises(UserError, match=r"line 1, .* has schema 1, but this deepgat reads schema"):
+        read_records(tmp_path / "runs.jsonl")

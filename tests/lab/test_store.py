@@ -198,7 +198,7 @@ def change_a_score(entry: Path) -> None:
 
 def change_a_setting_and_seal_it(entry: Path) -> None:
     record = json.loads((entry / RECORD).read_text())
-    record["model"]["layers"] = 99
+    record["settings"]["num_layers"] = 99
     (entry / RECORD).write_text(to_json(sealed(record)))
 
 

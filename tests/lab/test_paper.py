@@ -52,9 +52,9 @@ def test_the_authors_protocol():
     specs = target_specs("depth", AUTHORS)
     assert len(specs) == 4 * 2 * 2  # systems, depths, seeds
     for spec in specs:
-        usual = recipe("authors", spec.model.model, score=spec.model.score, dataset="cs",
-                       layers=spec.model.layers)  # fmt: skip
-        assert spec.model == usual.model
+        usual = recipe(spec.system, preset="authors", score=spec.settings.score, dataset="cs",
+                       num_layers=spec.layers)  # fmt: skip
+        assert spec.settings == usual.settings
         assert spec.training == replace(usual.training, seed=spec.seed)
         assert spec.data.split == "authors"
 
@@ -64,7 +64,11 @@ def test_the_honest_protocol():
     assert len(specs) == 4 * 2 * 2 * 3 * len(RATES)
     assert {spec.data.split for spec in specs} == {f"random:{i}:20/30" for i in range(3)}
     assert {spec.training.lr for spec in specs} == set(RATES)
-    assert {spec.model.label_input for spec in specs} == {"prediction"}  # the paper's equations
+    assert {spec.settings.unit_features for spec in specs} == {True}
+    deepgat = [spec for spec in specs if spec.system == "deepgat"]
+    assert {spec.settings.label_input for spec in deepgat} == {
+        "prediction"
+    }  # the paper's equations
 
 
 def test_targets_share_their_runs():
@@ -144,12 +148,14 @@ def test_honest_choices_look_at_validation_only():
     specs = [
         spec
         for spec in target_specs("depth", HONEST)
-        if (spec.model.model, spec.model.score) == ("deepgat", "dp")
+        if (spec.system, spec.settings.score) == ("deepgat", "dp")
     ]
     found = [graded_record(spec) for spec in specs]
     for record in found:
         val = (
-            0.5 + 0.1 * (record["training"]["lr"] == 0.01) + 0.2 * (record["model"]["layers"] == 15)
+            0.5
+            + 0.1 * (record["training"]["lr"] == 0.01)
+            + 0.2 * (record["settings"]["num_layers"] == 15)
         )
         record["micro_f1"] = {"val": val, "test": 1 - val}
     (curve,) = curves(found).values()
@@ -168,8 +174,8 @@ def test_ties_go_to_the_lower_loss_then_to_fewer_layers():
     one["micro_f1"] = other["micro_f1"] = {"val": 0.5, "test": 0.5}
     assert best_on_validation([one, other]) is other
     one["loss"] = {"val": 0.8}
-    one["model"] = {**one["model"], "layers": 1}
-    other["model"] = {**other["model"], "layers": 2}
+    one["settings"] = {**one["settings"], "num_layers": 1}
+    other["settings"] = {**other["settings"], "num_layers": 2}
     assert best_on_validation([other, one]) is one
 
 
