@@ -192,7 +192,9 @@ def no_data(tmp_path, monkeypatch) -> Path:
 
 def test_a_dataset_that_cannot_be_had_says_which_files_go_where(run, no_data):
     result = run("train", "cora")
-    assert_sentence(result, "Cora is not available locally and downloading failed", "the network is down")
+    assert_sentence(
+        result, "Cora is not available locally and downloading failed", "the network is down"
+    )
     assert "ind.cora.allx" in result.err
     assert "DEEPGAT_DATA" in result.err
     assert_sentence(run("train", "ppi-rebuilt"), "there is no download for it")
