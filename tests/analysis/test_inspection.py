@@ -75,7 +75,7 @@ def test_a_sound_graph_has_no_problems(tmp_path):
     columns = {"label": labels, "x": draws(), "y": draws(seed=1)}
     made = report(write(tmp_path / "g", columns, ring(60)))
     assert made.problems == []
-    assert made.advice["command"] == "deepgat train my-graph/ --preset deep --layers 16"
+    assert made.advice["command"] == "deepgat train my-graph/ --model deep --layers 16"
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_a_sound_graph_has_no_problems(tmp_path):
     [
         ({"number": list(range(60))}, "'number' counts the nodes"),
         ({"number": list(range(7, 607, 10))}, "'number' counts the nodes"),
-        ({"leak": [f"is-{i % 3}" for i in range(60)]}, "'leak' alone tells 99% of the labels"),
-        ({"leak": [i % 3 * 2.5 for i in range(60)]}, "'leak' alone tells 99% of the labels"),
-        ({"leak": [i % 3 + 0.5 * abs(np.sin(i)) for i in range(60)]}, "'leak' alone tells"),
-        ({"same": [4] * 60}, "one value throughout, such as 'same'"),
+        ({"leak": [f"is-{i % 3}" for i in range(60)]}, "'leak' alone predicts 99% of the labels"),
+        ({"leak": [i % 3 * 2.5 for i in range(60)]}, "'leak' alone predicts 99% of the labels"),
+        ({"leak": [i % 3 + 0.5 * abs(np.sin(i)) for i in range(60)]}, "'leak' alone predicts"),
+        ({"same": [4] * 60}, "columns are constant, such as 'same'"),
         ({"far": [0.0, 1.0] * 5000 + [1e9]}, "more than 50 deviations"),
     ],
 )
