@@ -66,7 +66,7 @@ def test_numbers_of_a_graph(tmp_path):
     assert (made.duplicate_edges, made.self_loops) == (1, 1)
     assert made.hubs[0][1] == 2
     assert made.split is None
-    assert any("10 of 60 nodes have no neighbour" in sentence for sentence in made.problems)
+    assert any("10 of 60 nodes have no neighbours" in sentence for sentence in made.problems)
     assert made.advice["model"] == "g2"
 
 
@@ -109,7 +109,7 @@ def test_labels_and_splits(tmp_path):
     assert found(path, "No node is in the part 'val'")
     assert found(path, "The class 'b' is validated or tested but has no training node")
     one = write(tmp_path / "i", {"label": ["a"] * 60, "x": draws()}, ring(60))
-    assert found(one, "one class alone")
+    assert found(one, "only one class")
     none = write(tmp_path / "j", {"x": draws()}, ring(60))
     assert found(none, "no labels")
 
