@@ -56,7 +56,7 @@ def test_divergence_refuses_nonsense():
     a = weights(near, 2)
     with pytest.raises(UserError, match="did you mean 'paper'"):
         attention_divergence(near.edge_index, a, a, "papers")
-    with pytest.raises(UserError, match="must belong to the same edges"):
+    with pytest.raises(UserError, match="must have the same edges"):
         attention_divergence(near.edge_index, a, a[1:])
 
 

@@ -66,7 +66,7 @@ def test_numbers_of_a_graph(tmp_path):
     assert (made.duplicate_edges, made.self_loops) == (1, 1)
     assert made.hubs[0][1] == 2
     assert made.split is None
-    assert any("10 of 60 nodes have no neighbour" in sentence for sentence in made.problems)
+    assert any("10 of 60 nodes have no neighbours" in sentence for sentence in made.problems)
     assert made.advice["model"] == "g2"
 
 
@@ -75,7 +75,7 @@ def test_a_sound_graph_has_no_problems(tmp_path):
     columns = {"label": labels, "x": draws(), "y": draws(seed=1)}
     made = report(write(tmp_path / "g", columns, ring(60)))
     assert made.problems == []
-    assert made.advice["command"] == "deepgat train my-graph/ --preset deep --layers 16"
+    assert made.advice["command"] == "deepgat train my-graph/ --model deep --layers 16"
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_a_sound_graph_has_no_problems(tmp_path):
     [
         ({"number": list(range(60))}, "'number' counts the nodes"),
         ({"number": list(range(7, 607, 10))}, "'number' counts the nodes"),
-        ({"leak": [f"is-{i % 3}" for i in range(60)]}, "'leak' alone tells 99% of the labels"),
-        ({"leak": [i % 3 * 2.5 for i in range(60)]}, "'leak' alone tells 99% of the labels"),
-        ({"leak": [i % 3 + 0.5 * abs(np.sin(i)) for i in range(60)]}, "'leak' alone tells"),
-        ({"same": [4] * 60}, "one value throughout, such as 'same'"),
+        ({"leak": [f"is-{i % 3}" for i in range(60)]}, "'leak' alone predicts 99% of the labels"),
+        ({"leak": [i % 3 * 2.5 for i in range(60)]}, "'leak' alone predicts 99% of the labels"),
+        ({"leak": [i % 3 + 0.5 * abs(np.sin(i)) for i in range(60)]}, "'leak' alone predicts"),
+        ({"same": [4] * 60}, "columns are constant, such as 'same'"),
         ({"far": [0.0, 1.0] * 5000 + [1e9]}, "more than 50 deviations"),
     ],
 )
@@ -109,7 +109,7 @@ def test_labels_and_splits(tmp_path):
     assert found(path, "No node is in the part 'val'")
     assert found(path, "The class 'b' is validated or tested but has no training node")
     one = write(tmp_path / "i", {"label": ["a"] * 60, "x": draws()}, ring(60))
-    assert found(one, "one class alone")
+    assert found(one, "only one class")
     none = write(tmp_path / "j", {"x": draws()}, ring(60))
     assert found(none, "no labels")
 

@@ -307,7 +307,7 @@ def test_nonsense_is_refused():
         inputs = inputs_of(y)
         return inputs if same else replace(inputs, x=torch.zeros(60, 7))
 
-    with pytest.raises(UserError, match="gives x another shape"):
+    with pytest.raises(UserError, match="returns x with a different shape"):
         check(model, data, widening, nodes=1)
     model.convs[0].weight.data[:] = torch.nan
     with pytest.raises(UserError, match="not finite"):

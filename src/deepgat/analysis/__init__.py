@@ -1,4 +1,4 @@
-"""Measurements: functions of tensors, which know nothing of training."""
+"""Measurements: functions of tensors, independent of training."""
 
 from deepgat.analysis.attention import (
     AttentionDrift,

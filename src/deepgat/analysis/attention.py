@@ -1,4 +1,4 @@
-"""Where attention goes: to one's own class or not, and how it changes between two networks."""
+"""Where attention goes, by class, and how it differs between two networks."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from deepgat.nn import Attention
 
 READINGS = ("paper", "authors")
 BLOCK_BYTES = 64 * 2**20
-"""Bound on the labels of neighbours that are compared at once."""
+"""Limit on the labels compared per block of edges."""
 
 
 def attention_divergence(
     edge_index: Tensor, reference: Tensor, other: Tensor, reading: str = "paper"
 ) -> Tensor:
-    """D_KL(α_v ‖ α'_v) = Σ_u α_vu log(α_vu / α'_vu) of every node, heads averaged first: [n].
+    """D_KL(α_v ‖ α'_v) = Σ_u α_vu log(α_vu / α'_vu) of every node, with heads averaged: [n].
 
     Args:
-        edge_index: [2, E], the edges both belong to, self-loops included (so every node has one).
-        reference: [E, H], α, in the paper that of the 2-layer network.
-        other: [E, H'], α', that of the deepest.
-        reading: "paper" sums over the neighbours with α' ≠ 0; "authors" adds 1e-5 to both and
-            sums over all, which bounds the result where α' vanishes.
+        edge_index: [2, E], the edges of both, with self-loops.
+        reference: α, [E, H]; in the paper, of the 2-layer network.
+        other: α', [E, H']; in the paper, of the deepest network.
+        reading: "paper" sums over the neighbours with α' ≠ 0. "authors" adds 1e-5 to both and sums
+            over all neighbours, which bounds the result if α' vanishes.
     """
     if reading not in READINGS:
         raise unknown_name("reading", reading, READINGS)
     if not reference.size(0) == other.size(0) == edge_index.size(1):
         raise UserError(
-            f"attention of {reference.size(0)} and {other.size(0)} edges, but edge_index has "
-            f"{edge_index.size(1)}: all three must belong to the same edges"
+            f"the weights have {reference.size(0)} and {other.size(0)} edges, but edge_index has "
+            f"{edge_index.size(1)}: all three must have the same edges"
         )
     a, b = reference.double().mean(1), other.double().mean(1)
     if reading == "authors":
@@ -45,19 +45,19 @@ def attention_divergence(
 
 
 def uniform_attention(edge_index: Tensor) -> Tensor:
-    """1/|N_v| for every edge, [E, 1]: the attention that prefers no one, to compare others with."""
+    """1/|N_v| for every edge, [E, 1]: a baseline for other attentions."""
     target = edge_index[1]
     return (1 / torch.bincount(target).double())[target].unsqueeze(1)
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionDrift:
-    """How far the attention of every layer of a deep network is from that of a reference."""
+    """The divergence of every layer's attention in a deep network from a reference."""
 
     layers: Tensor
-    """[L, n]: D_KL(α_v ‖ α^l_v) for l = 1 … L; the last row is the paper's figure."""
+    """[L, n]: D_KL(α_v ‖ α^l_v) for l = 1 … L; the paper's figure shows the last row."""
     uniform: Tensor
-    """[n]: D_KL(α_v ‖ 1/|N_v|), what a network that attends to all alike would get."""
+    """[n]: D_KL(α_v ‖ 1/|N_v|), the divergence of uniform attention."""
 
 
 def attention_drift(
@@ -66,14 +66,14 @@ def attention_drift(
     """Divergence of every layer of a deep network from ``reference``, and of uniform attention.
 
     Args:
-        reference: α, as a rule the last layer of the 2-layer network.
-        layers: α^1 … α^L of the deepest, on the same edges.
+        reference: α, usually of the last layer of the 2-layer network.
+        layers: α^1 … α^L of the deep network, on the same edges.
         reading: as in :func:`attention_divergence`.
     """
     edge_index, weight = reference
     for layer in layers:
         if not torch.equal(layer.edge_index.cpu(), edge_index.cpu()):
-            raise UserError("the two networks attend over different edges: run both on one graph")
+            raise UserError("the two networks have different edges: run both on the same graph")
     uniform = uniform_attention(edge_index)
     others = [*(layer.weight for layer in layers), uniform]
     found = [attention_divergence(edge_index, weight, other, reading) for other in others]
@@ -83,16 +83,17 @@ def attention_drift(
 def divergence_bound(score_range: float, list_size: int | None = None) -> float:
     """The largest D_KL(α ‖ α') of two softmaxes whose scores lie in an interval of length r.
 
-    For DeepGAT's DP r = 1 (scores in [0, 1]): 0.4745; for SD r is its scale. ``list_size`` is
-    k = |N_v|, None for lists of any length. Averaging heads does not leave the bound.
+    For DeepGAT's DP, r = 1 (scores in [0, 1]) and the bound is 0.4745; for SD, r is its scale.
+    ``list_size`` is k = |N_v|, or None for lists of any length. The bound also holds for averages
+    of heads.
 
-    Such α are the vectors with α_i ≤ e^r α_j, a polytope whose corners have scores 0 and r only;
-    the divergence is convex in (α, α') together, hence largest at two corners: score r on a set S
-    of a places for α and on a set T of b for α', with T as far outside S as there is room, since
+    Such α form the polytope α_i ≤ e^r α_j, whose vertices have only the scores 0 and r. The
+    divergence is jointly convex in (α, α'), so its maximum is at two vertices: score r on a set S
+    of size a for α, and on a set T of size b for α'. T overlaps S as little as possible, since
 
         D = r (α(S) − α(T)) + log(Z_b / Z_a),  Z_a = k + a (e^r − 1).
 
-    For each a, D is concave in b up to b = k − a and beyond, which leaves few b to try.
+    For each a, D is concave in b both below and above b = k − a, which leaves few b to try.
     """
     if not 0 <= score_range < 500:
         raise UserError(f"score_range is {score_range}: expected a length from 0 to 500")
@@ -103,7 +104,7 @@ def divergence_bound(score_range: float, list_size: int | None = None) -> float:
     if list_size is not None:
         a = np.arange(list_size + 1) / list_size
         return max(0.0, float(_largest_divergence(a, score_range, list_size).max()))
-    # Lists of any length: a becomes any share of the list. Small ones matter when r is large.
+    # Lists of any length: a is any share of the list. Small shares matter if r is large.
     a = np.concatenate([[0.0], np.geomspace(np.exp(-score_range) / 10, 1, 2001)])
     for _ in range(6):
         best = int(_largest_divergence(a, score_range, None).argmax())
@@ -112,14 +113,14 @@ def divergence_bound(score_range: float, list_size: int | None = None) -> float:
 
 
 def divergence_bounds(score_range: float, degree: Tensor) -> Tensor:
-    """:func:`divergence_bound` of every node from |N_v| [n]: [n]."""
+    """:func:`divergence_bound` of every node, from |N_v| [n]: [n]."""
     sizes, place = degree.cpu().unique(return_inverse=True)
     bounds = [divergence_bound(score_range, size) for size in sizes.tolist()]
     return torch.tensor(bounds, dtype=torch.float64)[place]
 
 
 def _largest_divergence(a: np.ndarray, r: float, size: int | None) -> np.ndarray:
-    """max over b of D for shares a of the list, b a whole number of 1/size if a size is given."""
+    """max over b of D for shares a of the list; with ``size``, b is a multiple of 1/size."""
     growth = np.expm1(r)
     total = 1 + a * growth  # Z_a / k
     disjoint = np.clip((total * growth / r - 1) / growth, 0, 1 - a)
@@ -139,18 +140,18 @@ def _largest_divergence(a: np.ndarray, r: float, size: int | None) -> np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class AttentionMass:
-    """Where each node's attention goes, per head, [n, H] each; they sum to Σ_u α_vu."""
+    """Attention per node, head and kind of neighbour, [n, H] each; they sum to Σ_u α_vu."""
 
     itself: Tensor
     same: Tensor
-    """Other nodes of its class."""
+    """To other nodes of the same class."""
     different: Tensor
     unknown: Tensor
-    """Neighbours whose class, or one's own, is not known (−1)."""
+    """To neighbours for which either class is unknown (−1)."""
 
     @property
     def same_class(self) -> Tensor:
-        """[n, H]: itself and its class."""
+        """[n, H]: to itself and its class."""
         return self.itself + self.same
 
 
@@ -159,10 +160,9 @@ def attention_mass(edge_index: Tensor, weight: Tensor, y: Tensor) -> AttentionMa
 
     Args:
         edge_index: [2, E] with self-loops.
-        weight: α, [E, H]; with symmetric normalisation rows do not sum to 1, nor does the mass.
-        y: [n] classes, −1 where unknown, or [n, C] independent labels: then an edge counts for
-            "same" by |y_v ∩ y_u| / |y_v ∪ y_u|, which for one label per node is 1 or 0; two nodes
-            without labels agree.
+        weight: α, [E, H]; with symmetric normalisation neither rows nor masses sum to 1.
+        y: [n] classes (−1: unknown), or [n, C] independent labels. In that case an edge counts as
+            "same" to the extent |y_v ∩ y_u| / |y_v ∪ y_u|, which is 1 for two nodes without labels.
     """
     if weight.dim() != 2 or weight.size(0) != edge_index.size(1):
         raise UserError(
@@ -187,7 +187,7 @@ def attention_mass(edge_index: Tensor, weight: Tensor, y: Tensor) -> AttentionMa
 
 
 def _agreement(y: Tensor, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """(how far the two ends share their labels, whether both are known), [E] doubles."""
+    """(overlap of the labels of both ends, whether both are known), [E] doubles."""
     if y.dim() == 1:
         known = (y[source] >= 0) & (y[target] >= 0)
         return (y[source] == y[target]).double(), known.double()

@@ -1,4 +1,4 @@
-"""Whether a confidence is worth its name, and the temperature that makes it so."""
+"""Calibration of confidences: temperature scaling and reliability."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from deepgat.errors import UserError
 
 BINS = 15
 SPAN = 6.0
-"""log T is looked for between −SPAN and SPAN."""
+"""The search interval of log T is [−SPAN, SPAN]."""
 
 
 def fit_temperature(logits: Tensor, y: Tensor) -> float:
     """T > 0 that minimises the negative log-likelihood of softmax(logits / T) on labelled nodes.
 
-    logits [n, C], y [n]. The loss is convex in 1/T, so it has one valley in log T, which a golden
-    section finds; the order of classes, hence the accuracy, is not touched.
+    logits [n, C], y [n]. The loss is convex in 1/T, so it has one minimum in log T, which a bounded
+    scalar search finds. Temperature scaling does not change the accuracy.
     """
     _check(logits, y)
     logits = logits.double()
@@ -35,14 +35,14 @@ def fit_temperature(logits: Tensor, y: Tensor) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """Confidence against accuracy in bins of confidence: K bins that hold any node."""
+    """Confidence and accuracy per bin of confidence, for the K nonempty bins."""
 
     confidence: Tensor
-    """[K]: mean confidence in the bin."""
+    """[K]: mean confidence."""
     accuracy: Tensor
-    """[K]: share of right predictions in it."""
+    """[K]: share of correct predictions."""
     count: Tensor
-    """[K]: nodes in it."""
+    """[K]: number of nodes."""
 
     @property
     def error(self) -> float:
@@ -52,7 +52,7 @@ class Reliability:
 
 
 def reliability(probabilities: Tensor, y: Tensor, bins: int = BINS) -> Reliability:
-    """Nodes sorted into equal intervals of their confidence, max_c p_c; p [n, C], y [n]."""
+    """Bin nodes by their confidence max_c p_c into equal intervals; p [n, C], y [n]."""
     _check(probabilities, y)
     if bins < 1:
         raise UserError(f"bins is {bins}: expected 1 or more")
@@ -68,8 +68,8 @@ def reliability(probabilities: Tensor, y: Tensor, bins: int = BINS) -> Reliabili
 def _check(values: Tensor, y: Tensor) -> None:
     if values.dim() != 2 or y.shape != values.shape[:1] or not len(y):
         raise UserError(
-            f"there are values of shape {list(values.shape)} and labels of shape {list(y.shape)}: "
+            f"predictions have shape {list(values.shape)} and labels have shape {list(y.shape)}: "
             "expected [n, classes] and [n], with at least one node"
         )
     if int(y.min()) < 0:
-        raise UserError("a label is -1, unknown: leave nodes without a label out")
+        raise UserError("a label is -1 (unknown): leave unlabelled nodes out")

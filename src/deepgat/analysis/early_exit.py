@@ -1,4 +1,4 @@
-"""Early exit: every layer predicts, so a node's prediction can be taken where it is sure enough."""
+"""Early exit: a node takes the prediction of the first layer that is confident enough."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from deepgat.errors import UserError
 
 @dataclass(frozen=True)
 class ExitPolicy:
-    """Temperatures {l: T_l} and the confidence from which on a prediction is final.
+    """Temperatures {l: T_l}, and the confidence at which a prediction is final.
 
-    A node stops at the first layer l with max_c softmax(logits^l_v / T_l)_c ≥ threshold, and at L
-    at the latest.
+    A node stops at the first layer l with max_c softmax(logits^l_v / T_l)_c ≥ threshold, or at L.
     """
 
     temperatures: Mapping[int, float]
     threshold: float
 
     def last_only(self) -> ExitPolicy:
-        """The same temperatures, with which every node goes through all layers."""
+        """The same temperatures without early exit."""
         return replace(self, threshold=math.inf)
 
     def apply(self, layer_logits: Mapping[int, Tensor]) -> tuple[Tensor, Tensor]:
-        """({l: [n, C]}) → probabilities [n, C], and the layer each node stopped at [n]."""
+        """{l: [n, C]} → (probabilities [n, C], the layer at which each node stopped [n])."""
         layers = sorted(self.temperatures)
         given = sorted(layer_logits)
-        until = self.until()  # deeper layers may be left out where no node asks for them
+        until = self.until()  # deeper layers may be missing if no node needs them
         enough = given == layers or (
             given == layers[: len(given)] and any(until(each, layer_logits[each]) for each in given)
         )
@@ -44,9 +43,9 @@ class ExitPolicy:
         return _stopped(_shares(layer_logits, self.temperatures), self.threshold)
 
     def until(self) -> Callable[[int, Tensor], bool]:
-        """(l, logits [n, C]) → whether every node has been sure by now; for l = 0, 1, … in turn.
+        """A function (l, logits [n, C]) → whether all nodes have stopped, for l = 0, 1, … in turn.
 
-        Layers after that change no prediction, so they need not be computed.
+        Later layers change no prediction, so they need not be computed.
         """
         sure: list[Tensor] = []
 
@@ -62,15 +61,15 @@ class ExitPolicy:
 def choose_exits(
     layer_logits: Mapping[int, Tensor], y: Tensor, tolerance: float = 0.0
 ) -> ExitPolicy:
-    """The policy for validation nodes: {l: [n, C]} and y [n].
+    """Choose a policy on validation nodes, from {l: [n, C]} and y [n].
 
-    A temperature per layer by its log-likelihood; then the lowest threshold with which no more
-    than ``tolerance`` of the accuracy of the last layer is lost.
+    It fits one temperature per layer. It then takes the lowest threshold that loses at most
+    ``tolerance`` of the accuracy of the last layer.
     """
     if len(layer_logits) < 2:
         raise UserError(
-            "only the last layer predicts: early exit needs a model whose every layer does, such "
-            "as deepgat"
+            "only the last layer predicts: early exit needs a model in which every layer does, "
+            "such as deepgat"
         )
     if not 0 <= tolerance < 1:
         raise UserError(f"tolerance is {tolerance}: expected a share from 0 to below 1")
@@ -80,7 +79,7 @@ def choose_exits(
     wanted = int((last.argmax(1) == y).sum()) - tolerance * len(y) - 1e-9
     seen = torch.cat([each.max(1).values for each in shares.values()]).unique()
     chosen = 1.0
-    for threshold in _spread(seen).flip(0).tolist():  # from sure to less sure
+    for threshold in _spread(seen).flip(0).tolist():  # in descending order
         answer, _ = _stopped(shares, threshold)
         if int((answer.argmax(1) == y).sum()) < wanted:
             break
@@ -107,7 +106,7 @@ def _stopped(shares: Mapping[int, Tensor], threshold: float) -> tuple[Tensor, Te
 
 
 def _spread(values: Tensor, most: int = 200) -> Tensor:
-    """At most so many of the values, ascending, the largest among them."""
+    """At most ``most`` of the ascending values, including the largest."""
     if len(values) <= most:
         return values
     return values[torch.linspace(0, len(values) - 1, most).long()]

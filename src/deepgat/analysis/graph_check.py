@@ -1,4 +1,4 @@
-"""What is in a graph of one's own, what is probably wrong with it, and what to train on it."""
+"""Describes your graph, finds likely mistakes in it, and suggests a model."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from deepgat.data import OwnGraph, undirected_matrix
 
 LISTED_HUBS = 5
 MOST_COLUMNS = 3000
-"""So many feature columns are looked at one by one."""
+"""Maximum number of feature columns to check individually."""
 DETERMINED = 0.99
-"""A column that is right about this share of the labels gives them away."""
+"""A column that predicts this share of the labels gives them away."""
 COMMON = 0.95
 RARE_CLASS = 5
 
 
 @dataclass(frozen=True)
 class GraphReport:
-    """The answer of ``deepgat check``, in plain values."""
+    """The result of ``deepgat check``, in plain values."""
 
     title: str
     nodes: int
@@ -34,7 +34,7 @@ class GraphReport:
     """Undirected pairs u ≠ v."""
     features: int
     feature_columns: dict[str, int]
-    """How many columns of the table are numbers, categories, words, structure."""
+    """Number of columns per kind: numbers, categories, words, structure."""
     edge_features: list[str]
     edge_weights: bool
     classes: dict[str, int]
@@ -45,7 +45,7 @@ class GraphReport:
     homophily_adjusted: float
     mean_degree: float
     hubs: list[tuple[str, int]]
-    """The nodes of the highest degrees."""
+    """The nodes with the highest degrees."""
     components: int
     largest_component: float
     """Its share of the nodes."""
@@ -63,7 +63,7 @@ class GraphReport:
 
 
 def inspect_graph(graph: OwnGraph, path: str = "my-graph/") -> GraphReport:
-    """Looks at a graph; ``path`` is what the advised command calls it."""
+    """Inspect a graph; ``path`` is its path in the suggested command."""
     index, n = graph.edges.index, len(graph.ids)
     matrix = undirected_matrix(index, n)
     degree = np.diff(matrix.indptr)
@@ -115,12 +115,12 @@ def _problems(graph: OwnGraph, degree: np.ndarray) -> Iterator[str]:
     if not graph.edges.index.size:
         yield "There are no edges: a model sees each node by itself."
     elif alone > 0.05 * n:
-        yield f"{alone:,} of {n:,} nodes have no neighbour: the graph says nothing about them."
+        yield f"{alone:,} of {n:,} nodes have no neighbours: the graph says nothing about them."
     if degree.max(initial=0) > 0.3 * n and n > 20:
         hub = graph.ids[int(degree.argmax())]
         yield (
-            f"The node {hub[:40]!r} is joined to {degree.max() / n:.0%} of all nodes: it makes "
-            "them neighbours of each other's neighbours, and may be no real node."
+            f"The node {hub[:40]!r} is joined to {degree.max() / n:.0%} of all nodes: it connects "
+            "them all in two hops, and may not be a real node."
         )
 
 
@@ -131,7 +131,7 @@ def _label_problems(graph: OwnGraph) -> Iterator[str]:
         return
     total = sum(sizes.values())
     if len(sizes) == 1 and not graph.multi_label:
-        yield "There is one class alone: nothing can be learnt."
+        yield "There is only one class: nothing can be learnt."
         return
     single = [name for name, size in sizes.items() if size == 1]
     if single:
@@ -144,13 +144,13 @@ def _label_problems(graph: OwnGraph) -> Iterator[str]:
     if small:
         yield (
             f"{len(small)} classes have fewer than {RARE_CLASS} nodes, such as "
-            f"{small[0][:40]!r}: their scores will be chance."
+            f"{small[0][:40]!r}: their scores will be noise."
         )
     name, size = max(sizes.items(), key=lambda item: item[1])
     if not graph.multi_label and size > 0.9 * total:
         yield (
-            f"{size / total:.0%} of the labelled nodes are {name[:40]!r}: always saying so scores "
-            "as much, so compare micro-F1 with that."
+            f"{size / total:.0%} of the labelled nodes are {name[:40]!r}: always predicting it "
+            "scores as much, so compare micro-F1 with that."
         )
 
 
@@ -184,7 +184,7 @@ def _split_problems(graph: OwnGraph) -> Iterator[str]:
 
 
 def _row_numbers(x: torch.Tensor) -> np.ndarray | None:
-    """[n]: the same number for the same features."""
+    """[n]: equal numbers for equal rows."""
     if not x.shape[1]:
         return None
     if x.layout is torch.sparse_csr:
@@ -210,15 +210,16 @@ def _column_problems(graph: OwnGraph) -> Iterator[str]:
             )
         elif y is not None and _determines(values, y, ordered=not several):
             yield (
-                f"The column {name!r} alone tells {DETERMINED:.0%} of the labels or more: it may "
-                f"be made from them; leave it out with drop={name} unless you know it beforehand."
+                f"The column {name!r} alone predicts {DETERMINED:.0%} of the labels or more: it "
+                f"may be derived from them; leave it out with drop={name} unless it is known in "
+                "advance."
             )
         if not several and graph.options.scale == "standard" and np.abs(values).max() > 50:
             outlying.append(name)
     if constant:
         yield (
-            f"{len(constant)} feature columns have one value throughout, such as "
-            f"{constant[0]!r}: they say nothing."
+            f"{len(constant)} feature columns are constant, such as {constant[0]!r}: they carry "
+            "no information."
         )
     if outlying:
         yield (
@@ -228,7 +229,7 @@ def _column_problems(graph: OwnGraph) -> Iterator[str]:
 
 
 def _columns(graph: OwnGraph) -> Iterator[tuple[str, np.ndarray, bool]]:
-    """(name, one value per node, whether it is a category) of the columns of the table, or of x."""
+    """(name, one value per node, whether it is categorical) of each column of the table or x."""
     for block in graph.blocks[:MOST_COLUMNS]:
         if block.kind == "number":
             yield block.column, np.asarray(block.values)[:, 0], False
@@ -243,7 +244,7 @@ def _columns(graph: OwnGraph) -> Iterator[tuple[str, np.ndarray, bool]]:
 
 
 def _is_counter(values: np.ndarray) -> bool:
-    """All different, and evenly spaced."""
+    """Whether all values differ and are evenly spaced."""
     if len(values) < 10:
         return False
     steps = np.diff(np.sort(values))
@@ -251,10 +252,11 @@ def _is_counter(values: np.ndarray) -> bool:
 
 
 def _determines(values: np.ndarray, y: np.ndarray, ordered: bool) -> bool:
-    """Whether the values, as they are or cut into few intervals, tell the label of nearly all.
+    """Whether the values, or a few intervals of them, predict nearly all labels.
 
-    The most frequent label of each value is right for 99% of the nodes, though no label is that
-    frequent; and the values are few, or in their order these labels change only now and then.
+    The most frequent label of each value must be right for 99% of the nodes, while no label is
+    that frequent overall. In addition, the values must be few, or these labels must change rarely
+    along the sorted values.
     """
     known = y >= 0
     values, labels = values[known], y[known]
@@ -289,31 +291,31 @@ def _advice(graph: OwnGraph, alike: Homophily, degree: float, path: str) -> dict
     elif adjusted < 0.1:
         layers, options = 2, "--model g2 --layers 2"
         why = (
-            "neighbours hardly share classes, so averaging over them blurs what the features say: "
-            "G² can stop listening; compare with --model mlp, which has no graph at all"
+            "neighbours hardly share classes, so averaging over them blurs the features: G² can "
+            "stop averaging; compare it with the model mlp, which ignores the graph"
         )
     elif few:
         layers = 16 if adjusted >= 0.3 else 8
-        options = f"--preset deep --layers {layers}"
+        options = f"--model deep --layers {layers}"
         why = (
-            f"labels are few and neighbours share classes, so labels are worth carrying far: about "
-            f"{hops} hops reach most of the graph, and this body keeps its score when deeper"
+            f"labels are few and neighbours share classes, so distant labels help: about {hops} "
+            "hops reach most of the graph, and this model does not degrade with depth"
         )
     else:
         layers = min(hops, 4)
         options = f"--layers {layers}"
         why = (
             f"neighbours share classes and labels are many, so they are close by: {layers} layers "
-            "reach enough of them; try --preset deep --layers 16 beside it"
+            "reach enough of them; compare it with the model deep and 16 layers"
         )
     model = options.split("--layers")[0].strip() or "deepgat"
-    model = model.removeprefix("--model ").removeprefix("--preset ")
+    model = model.removeprefix("--model ")
     command = f"deepgat train {path} {options}"
     return {"layers": layers, "model": model, "command": command, "why": why}
 
 
 def _labels_per_class(graph: OwnGraph) -> float:
-    """Training nodes per class, by the graph's own split or 60% of the labelled ones."""
+    """Training nodes per class, from the graph's split or 60% of the labelled nodes."""
     classes = max(len(graph.class_names), 1)
     if graph.masks is not None:
         return float(graph.masks[0].sum()) / classes

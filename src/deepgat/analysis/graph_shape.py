@@ -1,7 +1,7 @@
-"""The shape of a graph: degrees, hubs, diameter, density, clustering.
+"""Statistics of a graph: degrees, hubs, diameter, density, clustering.
 
 The paper's Table 1 counts every edge in both directions and a self-loop twice, so its "degree" of
-a node is 2(deg + 1); both readings are here, the true one and the printed one.
+a node is 2(deg + 1). This module computes both the true and the printed numbers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import Tensor
 from deepgat.data import undirected_matrix
 
 HUB_DEGREE = 30
-"""A hub has at least this many (printed) degrees."""
+"""The minimum degree of a hub."""
 BLOCK_ROWS = 4096
 
 
 class Degrees(NamedTuple):
-    """One reading of the numbers that depend on how edges are counted."""
+    """The statistics that depend on how edges are counted."""
 
     mean: float
     largest: int
@@ -33,7 +33,7 @@ class Degrees(NamedTuple):
 
 
 class GraphStatistics(NamedTuple):
-    """A row of Table 1; of several graphs together, the mean over all their nodes."""
+    """A row of Table 1; for several graphs, means are over all their nodes."""
 
     nodes: int
     edges: int
@@ -52,7 +52,7 @@ class GraphStatistics(NamedTuple):
 def graph_statistics(graphs: Sequence[tuple[Tensor, int]]) -> GraphStatistics:
     """Statistics of one or several graphs, each an ``edge_index`` [2, e] with its n.
 
-    Edges are taken as undirected, repeated ones once, self-loops not at all.
+    Edges are taken as undirected; repeated edges and self-loops are ignored.
     """
     matrices = [adjacency(edge_index, nodes) for edge_index, nodes in graphs]
     degree = np.concatenate([np.diff(matrix.indptr) for matrix in matrices])
@@ -71,18 +71,18 @@ def graph_statistics(graphs: Sequence[tuple[Tensor, int]]) -> GraphStatistics:
 
 
 def adjacency(edge_index: Tensor, nodes: int) -> sp.csr_matrix:
-    """[n, n] of ones: symmetric, without diagonal, rows sorted."""
+    """The adjacency matrix [n, n]: ones, symmetric, no diagonal, rows sorted."""
     return undirected_matrix(edge_index.cpu().numpy(), nodes)
 
 
 def diameter(matrix: sp.csr_matrix) -> int:
     """The largest finite distance between two nodes, exactly.
 
-    A search from v gives its eccentricity e and, for every other w of its component, that of w
-    lies between max(d(v,w), e − d(v,w)) and e + d(v,w). Nodes that can no longer exceed the
-    largest eccentricity found are dropped; searches start in turn at the node that may be the
-    farthest out and at the one that may be the most central, and end when no node is left. Real
-    graphs need some dozens of searches, not n.
+    A breadth-first search from v gives its eccentricity e. It bounds the eccentricity of every w in
+    the same component between max(d(v,w), e − d(v,w)) and e + d(v,w). Nodes whose upper bound does
+    not exceed the largest eccentricity found are dropped. Searches alternate between the node with
+    the largest upper bound and the one with the smallest lower bound, until no node is left. Real
+    graphs need dozens of searches, not n.
     """
     _, component = connected_components(matrix, directed=False)
     sizes = np.bincount(component)
@@ -118,15 +118,15 @@ def _component_diameter(matrix: sp.csr_matrix, members: np.ndarray, best: int) -
 
 
 def _search(matrix: sp.csr_matrix, start: int) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes reached from a start in breadth-first order, and their distances (ascending)."""
+    """The nodes reached from ``start`` in breadth-first order, and their distances."""
     order, before = breadth_first_order(matrix, start, directed=True)
     place = np.empty(matrix.shape[0], dtype=np.int64)
     place[order] = np.arange(len(order))
-    parents = place[before[order[1:]]]  # in this order never descending
+    parents = place[before[order[1:]]]  # ascending
     distance = np.zeros(len(order), dtype=np.int64)
     begin, level = 1, 1
     while begin < len(order):
-        # The next level begins where the parents begin to be of this level.
+        # The next level begins with the first node whose parent is on this level.
         end = 1 + int(np.searchsorted(parents, begin))
         distance[begin:end] = level
         begin, level = end, level + 1
@@ -134,10 +134,10 @@ def _search(matrix: sp.csr_matrix, start: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def local_clustering(matrix: sp.csr_matrix) -> np.ndarray:
-    """[n]: the share of a node's pairs of neighbours that are joined; 0 for fewer than two.
+    """[n]: the share of pairs of neighbours that are joined; 0 for fewer than two neighbours.
 
-    Edges are directed from lower to higher degree, so every triangle is a → b → c with a → c,
-    found once, and no node has more than sqrt(2·edges) successors.
+    Edges are directed from lower to higher degree. So every triangle is found once, as a → b → c
+    with a → c, and no node has more than sqrt(2·edges) successors.
     """
     degree = np.diff(matrix.indptr)
     n = matrix.shape[0]
@@ -150,8 +150,8 @@ def local_clustering(matrix: sp.csr_matrix) -> np.ndarray:
     triangles = np.zeros(n)
     for begin in range(0, n, BLOCK_ROWS):
         rows = forward[begin : begin + BLOCK_ROWS]
-        outer = (rows @ forward).multiply(rows)  # [a, c]: how many b lie between
-        inner = (rows @ backward).multiply(rows)  # [a, b]: how many c both lead to
+        outer = (rows @ forward).multiply(rows)  # [a, c]: number of b between them
+        inner = (rows @ backward).multiply(rows)  # [a, b]: number of common successors c
         triangles[begin : begin + BLOCK_ROWS] += np.asarray(outer.sum(1)).ravel()
         triangles += np.asarray(outer.sum(0)).ravel() + np.asarray(inner.sum(0)).ravel()
     possible = degree * (degree - 1) / 2

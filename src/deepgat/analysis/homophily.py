@@ -1,4 +1,4 @@
-"""How alike neighbours are: homophily over edges, plain and adjusted for the classes' sizes."""
+"""Homophily of edges, plain and adjusted for class sizes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 
 
 class Homophily(NamedTuple):
-    """Of the edges between two labelled nodes; NaN where there are none."""
+    """Homophily of the edges between labelled nodes; NaN without such edges."""
 
     edge: float
-    """The share whose two ends have the same class (with several labels: the mean overlap)."""
+    """h: the share of edges within a class (with several labels, the mean Jaccard overlap)."""
     adjusted: float
-    """The same, 0 for classes joined at random and 1 for edges inside classes alone:
-    (h − Σ_k D_k²/(2E)²) / (1 − Σ_k D_k²/(2E)²), D_k the degrees of class k added."""
+    """(h − Σ_k D_k²/(2E)²) / (1 − Σ_k D_k²/(2E)²), D_k the total degree of class k: 0 for random
+    edges, 1 if all edges are within classes."""
 
 
 def homophily(edge_index: np.ndarray, y: np.ndarray) -> Homophily:
-    """From edges [2, e], each undirected one in any or both directions, and y [n] or [n, C]."""
+    """From edges [2, e], in one or both directions, and y [n] or [n, C]."""
     a, b = edge_index
     once = a != b
     a, b = a[once], b[once]

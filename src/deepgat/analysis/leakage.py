@@ -1,23 +1,22 @@
-"""Whose label can reach whose prediction, through the inputs that a model is given.
+"""Detects label leakage: which labels reach which predictions through a model's inputs.
 
-The inputs are a function of the labels (propagated labels z, or anything a user appends), and not
-a differentiable one: it may be numpy, count, or look labels up. So the first half of the way is
-measured exactly, by changing a label and preparing the inputs again; z is linear in the one-hot
-labels, so the change found is the derivative of z along that change of label. The second half,
-from the inputs to the prediction, is autograd's. Their product, summed over the nodes u whose
-input carries the label,
+The inputs are a function of the labels (propagated labels z, or anything that users append). It
+need not be differentiable. The check therefore changes a label and prepares the inputs again. As z
+is linear in the one-hot labels, the difference is the derivative of z along the change. Autograd
+then differentiates the predictions with respect to the inputs. The product, summed over the nodes
+u whose input carries the label,
 
     d ŷ^l_v / d y_v = Σ_u <∂ŷ^l_v/∂input_u, Δinput_u>,
 
-says how strongly and over which nodes a label returns; and the model is run on the changed inputs,
-which says by how much the prediction moves in fact, also where an input has no gradient (the
+measures how strongly a label returns, and through which nodes. The check also runs the model on the
+changed inputs, which shows how much the prediction moves even if an input has no gradient (the
 oracle's labels, sparse features).
 
-A node's own label needs a pass of its own, as everyone else's may rightly matter: a sample of the
-training nodes is looked at. No probe for all nodes at once is exact: random directions add the
-other nodes' legitimate dependence to the own one, and nodes far enough apart not to disturb each
-other hardly exist beyond a few layers in small-world graphs. Validation and test labels may matter
-to no one, so all of them are changed at once, and that part of the check is exhaustive.
+Own labels need one pass per node, since the labels of other training nodes may legitimately matter.
+The check follows a sample of the training nodes. No probe of all nodes at once is exact: random
+directions mix in the legitimate dependence on other nodes, and in small-world graphs few nodes are
+far enough apart not to interfere beyond a few layers. Validation and test labels must not matter
+at all, so the check changes all of them at once; this part is exhaustive.
 """
 
 from __future__ import annotations
@@ -37,35 +36,35 @@ HIDDEN_PARTS = {"val": "validation", "test": "test"}
 
 @dataclass(frozen=True, eq=False)
 class LeakageReport:
-    """What was found."""
+    """The result of :func:`check_leakage`."""
 
     nodes: Tensor
     """[k]: the training nodes whose own label was changed."""
     training_nodes: int
     layers: list[int]
-    """The l that make a prediction ŷ^l."""
+    """The layers l with a prediction ŷ^l."""
     own_change: Tensor
-    """[k, number of layers]: max_c |Δŷ^l_v| when v's own label changes; 0 where it has no part."""
+    """[k, number of layers]: max_c |Δŷ^l_v| when the label of v changes; 0 without leakage."""
     hidden_change: dict[str, Tensor]
     """{"val", "test"}: [number of layers], max over all nodes of |Δŷ^l| when all labels of that
     part change."""
     paths: list[LeakPath]
-    """One for every node whose own label reaches it; one for each hidden part that leaks."""
+    """One per node whose own label reaches its prediction, and one per hidden part that leaks."""
 
     @property
     def clean(self) -> bool:
-        """Whether no label goes where it must not."""
+        """Whether no label leaks."""
         return not self.own_change.any() and not any(
             change.any() for change in self.hidden_change.values()
         )
 
     def own_label_reaches(self, layer: int) -> int:
-        """How many of the nodes looked at see their own label in ŷ^layer."""
+        """The number of checked nodes whose own label reaches ŷ^layer."""
         return int((self.own_change[:, self.layers.index(layer)] > 0).sum())
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The result in one sentence."""
         parts = [self._own_verdict()]
         for part, change in self.hidden_change.items():
             name = HIDDEN_PARTS[part]
@@ -107,20 +106,20 @@ def check_leakage(
     num_classes: int | None = None,
     seed: int = 0,
 ) -> LeakageReport:
-    """Whether predictions depend on their own node's label, or on validation or test labels.
+    """Check whether predictions depend on the node's own label, or on validation or test labels.
 
-    The model is copied to double precision and evaluation mode; it is not changed. One pass for
-    each node looked at, a few for validation and test labels.
+    A copy of the model runs in double precision and evaluation mode: one pass per checked node, and
+    a few for validation and test labels.
 
     Args:
-        model: trained or not; with trained weights the sizes mean something.
-        inputs_of: from labels to the model's inputs, exactly as they are prepared for it. It is
-            given y with some labels changed.
+        model: trained or not; only trained weights make the sizes meaningful.
+        inputs_of: prepares the model's inputs from labels, exactly as in training. It is called
+            with some labels of y changed.
         y: [n] classes (−1: unlabelled) or [n, C] labels.
-        masks: "train", "val" and "test", [n] bool each; parts left out are not looked at.
-        nodes: training nodes whose own label is followed, or how many to draw.
-        num_classes: C; the largest class in y plus one if left out.
-        seed: of the nodes drawn and of the labels they are changed to.
+        masks: "train", "val" and "test", [n] bool each; a missing part is not checked.
+        nodes: the training nodes to check for their own label, or how many to draw.
+        num_classes: C; by default the largest class in y plus one.
+        seed: of the random nodes and labels.
 
     Example:
         >>> def inputs_of(y):                                                  # doctest: +SKIP
@@ -163,7 +162,8 @@ def _follow_part(
 ) -> tuple[Tensor, LeakPath | None]:
     """(the largest change per layer, one path), from changing all labels of the part at once.
 
-    Twice, lest one change leave a sum of labels as it was. The label to blame is found by halving.
+    It tries two changes, since a single one may preserve a sum of labels. Bisection finds the
+    label responsible.
     """
     group = mask.nonzero().view(-1)
     largest = torch.zeros(len(tracer.layers), dtype=torch.float64)
@@ -180,6 +180,6 @@ def _follow_part(
         group = half if reaches else group[len(group) // 2 :]
     last = tracer.respond(change(group))
     if last is None or not tracer.largest_change(last).any():
-        return largest, None  # labels that matter only together
+        return largest, None  # only several labels together have an effect
     node = int(group[0])
     return largest, tracer.path(part, node, tracer.most_moved(last), last)

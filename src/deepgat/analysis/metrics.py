@@ -1,4 +1,4 @@
-"""Scores of predictions, and how sure their mean is."""
+"""Scores of predictions, and confidence intervals of their means."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def predicted_labels(logits: Tensor, multi_label: bool) -> Tensor:
 def micro_f1(logits: Tensor, y: Tensor) -> Tensor:
     """Micro-averaged F1 = 2 TP / (2 TP + FP + FN), a number in [0, 1] on the logits' device.
 
-    With one class per node (y [n]) it is the accuracy. With independent labels (y [n, C]) a label
-    is predicted where its logit is above 0; no true and no predicted label at all scores 0.
+    With one class per node (y [n]) it is the accuracy. With independent labels (y [n, C]), a label
+    is predicted if its logit is above 0. Without any true or predicted label the score is 0.
     """
     if y.dim() == 1:
         return (predicted_labels(logits, False) == y).double().mean()
@@ -33,7 +33,7 @@ def micro_f1(logits: Tensor, y: Tensor) -> Tensor:
 def f1_counts(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """(TP, 2 TP + FP + FN) as doubles: micro-F1 is twice the first divided by the second.
 
-    Counts of several parts of the data can be added.
+    Counts of several subsets can be added.
     """
     if y.dim() == 1:
         hits = (predicted_labels(logits, False) == y).sum().double()
@@ -61,7 +61,7 @@ def confidence_interval(values: Sequence[float], level: float = 0.95) -> Interva
 
 
 def paired_p_value(differences: Sequence[float]) -> float:
-    """Two-sided p of Student's t-test that the mean of paired differences is 0; NaN of one pair."""
+    """Two-sided p-value of the paired t-test (mean difference 0); NaN for a single pair."""
     if len(differences) < 2:
         return math.nan
     if stdev(differences) == 0.0:
@@ -72,7 +72,7 @@ def paired_p_value(differences: Sequence[float]) -> float:
 
 
 class Degradation(NamedTuple):
-    """What depth costs: the best score over all depths, and the score at the largest."""
+    """The cost of depth: the best score over all depths, and the score at the largest."""
 
     best_layers: int
     best: float
@@ -86,9 +86,9 @@ class Degradation(NamedTuple):
 
 
 def degradation(scores: Mapping[int, float]) -> Degradation:
-    """Best micro-F1 over L against that at the largest L, from {L: micro-F1}.
+    """The best micro-F1 over L and that at the largest L, from {L: micro-F1}.
 
-    Of several depths with the best score the smallest counts.
+    If several depths share the best score, the smallest counts.
     """
     if not scores:
         raise UserError("scores is empty: give the score of at least one number of layers")

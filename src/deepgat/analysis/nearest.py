@@ -1,4 +1,4 @@
-"""How far classes are apart: the nearest-neighbour error and the Bayes error it bounds."""
+"""Class separation: the nearest-neighbour error and the Bayes error it bounds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from deepgat.errors import UserError
 def nearest_neighbor_error(
     representation: Tensor, y: Tensor, prototypes: Tensor, queries: Tensor
 ) -> float:
-    """e_N: share of query nodes whose nearest prototype is of another class (Euclidean).
+    """e_N: the share of queries whose nearest prototype (Euclidean) has another class.
 
     Args:
         representation: [n, m], h^L.
         y: [n] classes.
-        prototypes: [n] bool; training nodes, or training and validation nodes as the authors' code.
-        queries: [n] bool, as a rule the test nodes.
+        prototypes: [n] bool; training nodes, in the authors' code also validation nodes.
+        queries: [n] bool, usually the test nodes.
     """
     if y.dim() != 1:
         raise UserError("the nearest-neighbour error needs one class per node, not several labels")
@@ -46,8 +46,7 @@ class ErrorBounds(NamedTuple):
 def bayes_error_bounds(nearest_error: float, num_classes: int) -> ErrorBounds:
     """(1 − sqrt(1 − π e_N)) / π ≤ e_B ≤ e_N with π = C / (C − 1) (Cover and Hart).
 
-    The lower bound holds for e_N ≤ 1/π; a larger e_N is worse than guessing, and the bound is
-    then NaN.
+    The lower bound holds for e_N ≤ 1/π. A larger e_N is worse than guessing, and the bound is NaN.
     """
     if num_classes < 2:
         return ErrorBounds(0.0, nearest_error)

@@ -1,4 +1,4 @@
-"""Every over-smoothing measure of every layer of a network, in one table."""
+"""All over-smoothing measures of every layer of a network."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from deepgat.ops import Neighbors, as_neighbors
 
 @dataclass(frozen=True)
 class LayerMeasures:
-    """One layer l: plain numbers, None where the layer has no such output.
+    """The measures of one layer l; None if the layer has no such output.
 
-    Layer 0 is the input: it may have a prediction (made from the raw features), but no output h.
+    Layer 0 is the input: it may have a prediction (from the raw features), but no output h.
     """
 
     layer: int
@@ -44,12 +44,12 @@ class LayerMeasures:
     numerical_rank: float | None = None
     effective_rank: float | None = None
     same_class_attention: float | None = None
-    """Mean over the nodes looked at and the heads of Σ α_vu over v and the others of its class."""
+    """Σ α_vu over v and the other nodes of its class, averaged over the masked nodes and heads."""
     same_class_attention_by_head: tuple[float, ...] = ()
     self_attention: float | None = None
-    """The part of it that goes to v itself."""
+    """The part of it on v itself."""
     uniform_same_class_attention: float | None = None
-    """What attention 1/|N_v| would give."""
+    """The same for uniform attention 1/|N_v|."""
 
 
 def over_smoothing_profile(
@@ -58,15 +58,15 @@ def over_smoothing_profile(
     y: Tensor,
     mask: Tensor | None = None,
 ) -> list[LayerMeasures]:
-    """The measures of every layer, from 0 (where it predicts) to L.
+    """The measures of every layer, from 0 (if it predicts) to L.
 
     Args:
-        outputs: of :meth:`Network.run` in evaluation mode, ``with_attention=True`` for the
-            attention's part.
-        edge_index: the graph it ran on.
+        outputs: of :meth:`Network.run` in evaluation mode, with ``with_attention=True`` to measure
+            attention.
+        edge_index: the graph.
         y: [n] classes with −1 for unknown, or [n, C] labels.
-        mask: [n] bool, whose predictions and attention count, as a rule the test nodes; by default
-            all nodes with a known label. Energies, distances and ranks are of all nodes.
+        mask: [n] bool, the nodes whose predictions and attention count, usually the test nodes; by
+            default all labelled nodes. Energies, distances and ranks are over all nodes.
     """
     neighbors = as_neighbors(edge_index, len(y))
     if mask is None:

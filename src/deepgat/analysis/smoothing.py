@@ -1,8 +1,8 @@
-"""How alike a layer makes the nodes: energies, distances and ranks of its output h [n, m].
+"""Measures of over-smoothing: energies, distances and ranks of a layer's output h [n, m].
 
-All are computed in double precision, from differences rather than from sums of squares: what an
-over-smoothed layer leaves is small, and must not drown in rounding. Edges are neighbour lists N_v
-or an ``edge_index`` [2, ·]; lists are blind to repeats, and the difference of a self-loop is zero.
+All are computed in double precision, from differences instead of sums of squares, because the
+differences in an over-smoothed layer are small. Edges are neighbour lists N_v or an ``edge_index``
+[2, ·]; repeated edges and self-loops have no effect.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from deepgat.errors import UserError
 from deepgat.ops import Neighbors, as_neighbors
 
 BLOCK_BYTES = 2**20
-"""Bound on the rows gathered for a block of edges: at random, which is fastest within the cache."""
+"""Limit on the rows gathered per block of edges; small enough for the cache."""
 
 
 def dirichlet_energy(h: Tensor, edge_index: Tensor | Neighbors, normalized: bool = True) -> float:
-    """How much h changes along the edges.
+    """The Dirichlet energy: how much h changes along the edges.
 
     ``normalized``, tr(hᵀ Δ̃ h) of the augmented normalised Laplacian (Cai and Wang 2020):
         E = ½ Σ_v Σ_{u∈N_v} ‖h_v/sqrt|N_v| − h_u/sqrt|N_u|‖², zero where h_v ∝ sqrt|N_v|;
@@ -51,18 +51,18 @@ def rayleigh_quotient(h: Tensor, edge_index: Tensor | Neighbors) -> float:
 
 
 def neighbor_distance(h: Tensor, edge_index: Tensor | Neighbors) -> float:
-    """MAD over neighbours (Chen et al. 2020): the mean cosine distance to one's neighbours.
+    """MAD over neighbours (Chen et al. 2020): the mean cosine distance between neighbours.
 
     d_vu = 1 − cos(h_v, h_u); d̄_v is its mean over u ∈ N_v \\ {v}; MAD is the mean of d̄_v over the
-    nodes that have a neighbour, NaN where none has. A row of zeros is at distance 1 from every
-    other row and 0 from another row of zeros. Chen et al. leave distances of exactly zero out of
-    both means; here they count, so that MAD falls to 0 continuously as rows become parallel.
+    nodes that have a neighbour, or NaN without any. A row of zeros has distance 1 to other rows
+    and 0 to other rows of zeros. Chen et al. exclude distances of exactly zero from both means.
+    Here they count, so that MAD falls to 0 continuously as rows become parallel.
     """
     h, near = _checked(h, edge_index)
     unit, zero = _unit(h)
     total = torch.zeros(len(h), dtype=torch.float64, device=h.device)
     for source, target in _edge_blocks(near, h.size(1)):
-        # ½‖a − b‖² is 1 − cos of unit rows, without its rounding.
+        # ½‖a − b‖² is 1 − cos for unit rows, without cancellation.
         distance = _difference(unit, target, source).square_().sum(1) / 2
         distance += (zero[target] ^ zero[source]).double() / 2
         total.index_add_(0, target, distance)
@@ -74,9 +74,9 @@ def neighbor_distance(h: Tensor, edge_index: Tensor | Neighbors) -> float:
 
 
 def global_distance(h: Tensor) -> float:
-    """MAD over all pairs: the mean cosine distance of two different nodes; NaN for a single one.
+    """MAD over all pairs: the mean cosine distance of two different nodes; NaN for one node.
 
-    With unit rows ĥ and their mean m: Σ_v Σ_u (1 − cos) = n Σ_v ‖ĥ_v − m‖², so no pair is formed.
+    With unit rows ĥ and their mean m: Σ_v Σ_u (1 − cos) = n Σ_v ‖ĥ_v − m‖², which needs no pairs.
     """
     unit, zero = _unit(_matrix(h))
     n, empty = len(unit), int(zero.sum())
@@ -87,7 +87,7 @@ def global_distance(h: Tensor) -> float:
 
 
 class DistanceGap(NamedTuple):
-    """MADGap = far − near, each NaN where there are no such pairs."""
+    """MADGap = far − near; each is NaN if there are no such pairs."""
 
     near: float
     far: float
@@ -103,14 +103,14 @@ def distance_gap(
 ) -> DistanceGap:
     """MADGap (Chen et al. 2020): MAD of remote nodes minus MAD of near ones.
 
-    Near are the nodes at 1 … ``near_hops`` hops, remote those at ``far_hops`` or more, unreachable
-    ones included. 64 rows at a time: O(n) memory.
+    Near nodes are 1 … ``near_hops`` hops away. Remote nodes are ``far_hops`` or more hops away, or
+    unreachable. It computes 64 rows at a time, in O(n) memory.
 
     Args:
         h: [n, m].
         edge_index: [2, ·] or neighbour lists.
         near_hops, far_hops: 3 and 8 in the paper.
-        nodes: the rows averaged over; a sample makes it cheap on a large graph. All by default.
+        nodes: the rows to average over, such as a sample of a large graph; by default all.
     """
     if not 1 <= near_hops < far_hops:
         raise UserError(
@@ -171,13 +171,13 @@ def _checked(h: Tensor, edge_index: Tensor | Neighbors) -> tuple[Tensor, Neighbo
 
 
 def _unit(h: Tensor) -> tuple[Tensor, Tensor]:
-    """(rows of length 1 [n, m], which are zero and stay so [n])."""
+    """(rows scaled to length 1 [n, m], [n] bool rows of zeros, which do not change)."""
     length = h.norm(dim=1, keepdim=True)
     return torch.where(length > 0, h / length, 0.0), length.squeeze(1) == 0
 
 
 def _edge_blocks(near: Neighbors, width: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """(sources, targets) of all edges, so many at once that their rows fit in a block."""
+    """(sources, targets) of all edges, in blocks of limited size."""
     per_block = max(1, BLOCK_BYTES // (8 * max(width, 1)))
     yield from zip(
         near.source.long().split(per_block), near.target.long().split(per_block), strict=True
@@ -190,9 +190,10 @@ def _difference(h: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _reached(near: Neighbors, nodes: Tensor, hops: int) -> Tensor:
-    """[≤ 64, n] bool: who is at most so many hops away from each of up to 64 nodes.
+    """[k, n] bool: the nodes within ``hops`` hops of each of k ≤ 64 nodes.
 
-    One bit per node: a hop is one OR over every list. No list is empty, as reduceat needs it.
+    Each of the k nodes is one bit, so a hop is one OR over every list. ``reduceat`` requires that
+    no list is empty, which holds.
     """
     bits = np.zeros(near.num_nodes, dtype=np.uint64)
     numbers = np.arange(len(nodes), dtype=np.uint64)
@@ -204,7 +205,7 @@ def _reached(near: Neighbors, nodes: Tensor, hops: int) -> Tensor:
 
 
 def _add(total: list[float], distance: Tensor, chosen: Tensor) -> None:
-    """Add the mean distance of every row that has some chosen, and how many rows have."""
+    """Add the mean chosen distance of every row that has any, and the number of such rows."""
     count = chosen.sum(1)
     some = count > 0
     total[0] += ((distance * chosen).sum(1)[some] / count[some]).sum().item()

@@ -1,4 +1,4 @@
-"""The way of a label through a model's inputs to a prediction: one changed label at a time."""
+"""Traces a changed label through a model's inputs to its predictions."""
 
 from __future__ import annotations
 
@@ -18,62 +18,62 @@ from deepgat.models import Network
 from deepgat.ops import Features, Neighbors, SparseMatrix, as_features
 
 ROUNDING = 1e-12
-"""Changes below this share of a layer's largest logit are rounding; all is in double precision."""
+"""Changes below this share of a layer's largest logit count as rounding (double precision)."""
 
 
 @dataclass(frozen=True, eq=False)
 class ModelInputs:
-    """What :meth:`Network.run` is given."""
+    """The inputs of :meth:`Network.run`."""
 
     x: Features
     neighbors: Neighbors
     label_features: Tensor | None = None
     labels: Tensor | None = None
-    """The true labels, for an oracle alone."""
+    """The true labels, for the oracle only."""
 
 
 InputsOf: TypeAlias = Callable[[Tensor], ModelInputs]
-"""From labels y, [n] or [n, C], to the inputs that would be prepared with them."""
+"""Prepares a model's inputs from labels y, [n] or [n, C]."""
 
 
 @dataclass(frozen=True)
 class LeakPath:
-    """A way of a label to a prediction, at the first layer where it arrives."""
+    """The path of a label to a prediction, at the first layer that it reaches."""
 
     label: str
     """"own" (of a training node, to its own prediction), "val" or "test"."""
     node: int
-    """Whose label."""
+    """The node whose label changed."""
     reaches: int
-    """Whose prediction moves; of several, the one that moves most."""
+    """The node whose prediction moves; of several, the one that moves most."""
     layer: int
-    """The first l whose prediction ŷ^l moves."""
+    """The first layer l whose prediction ŷ^l moves."""
     change: float
-    """max_c |Δŷ^l_c| of the logits, for another label."""
+    """max_c |Δŷ^l_c| of the logits."""
     gradient: float | None
-    """d ŷ^l_c / d label along that change, of the class c that moves most; None where the input it
-    goes through has no gradient (sparse features, an oracle's labels)."""
+    """d ŷ^l_c / d label along the change, for the class c that moves most; None if the input has
+    no gradient (sparse features, the oracle's labels)."""
     through: str
-    """The input it goes through, mainly: "x", "label_features", "labels" or "neighbors"."""
+    """The main input on the path: "x", "label_features", "labels" or "neighbors"."""
     carrier: int
-    """The node u whose input carries it: on the shortest way, the one with the largest part."""
+    """The node u whose input carries the label; of those on a shortest path, the strongest."""
     hops: int | None
-    """Edges from the label's node to u and on to the prediction's; None if edges do not join
-    them (a statistic over all nodes, say)."""
+    """Edges from ``node`` to u and on to ``reaches``; None if no path joins them (a statistic over
+    all nodes, for example)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """Other inputs, and what the model makes of them."""
+    """Changed inputs and the model's logits on them."""
 
     inputs: ModelInputs
     moved: dict[str, Tensor]
-    """Per input that differs: which rows do, [n] bool."""
+    """For each input that differs: the rows that do, [n] bool."""
     logits: list[Tensor]
 
 
 class Tracer:
-    """The model on the true labels, to compare with what it does on others."""
+    """Compares the model on changed labels with the model on the true labels."""
 
     def __init__(self, model: Network, inputs_of: InputsOf, y: Tensor) -> None:
         self.model = copy.deepcopy(model).double().eval().requires_grad_(False)
@@ -90,11 +90,11 @@ class Tracer:
         self.layers = sorted(outputs)
         self.logits = [outputs[layer] for layer in self.layers]
         if not all(logits.isfinite().all() for logits in self.logits):
-            raise UserError("the model's predictions are not finite: nothing can be traced in them")
+            raise UserError("the model's predictions are not finite: leakage cannot be traced")
         self.listens = _lists(self.base.neighbors)
 
     def respond(self, y: Tensor) -> Response | None:
-        """What the model makes of other labels; None where its inputs stay the same."""
+        """Run the model with other labels; None if its inputs do not change."""
         inputs = _in_double(self.inputs_of(y))
         moved = _moved_rows(self.base, inputs)
         if not moved:
@@ -112,19 +112,19 @@ class Tracer:
         return torch.stack([each.max() for each in self._changes(response)]).cpu()
 
     def most_moved(self, response: Response) -> int:
-        """The node that moves most at the first layer where any does."""
+        """The node whose prediction moves most, at the first layer where any does."""
         changes = self._changes(response)
         first = next(each for each in changes if each.any())
         return int(first.max(1).values.argmax())
 
     def path(self, label: str, node: int, reaches: int, response: Response) -> LeakPath:
-        """The way of the label of ``node`` to the prediction of ``reaches``, which has moved."""
+        """The path from the label of ``node`` to the prediction of ``reaches``."""
         changes = self._changes(response)
         place = next(i for i, each in enumerate(changes) if each[reaches].any())
         category = int(changes[place][reaches].argmax())
         through = self._main_input(response, place, reaches)
         parts = self._parts(response, through, place, reaches, category)
-        # Without a gradient, or where it vanishes, any row that differs may carry the label.
+        # Without a nonzero gradient, any row that differs may carry the label.
         weight = (response.moved[through].double() if parts is None else parts.abs()).cpu().numpy()
         hops = np.where(weight > 0, self._hops(node, reaches), np.inf)
         carrier = int(np.where(hops == hops.min(), weight, -1).argmax())
@@ -141,7 +141,7 @@ class Tracer:
         )
 
     def _main_input(self, response: Response, place: int, reaches: int) -> str:
-        """Of the inputs that differ, the one that moves the prediction most when it alone does."""
+        """The input whose change alone moves the prediction most."""
         effect = {}
         for name in response.moved:
             if len(response.moved) == 1:
@@ -155,7 +155,7 @@ class Tracer:
     def _parts(
         self, response: Response, name: str, place: int, reaches: int, category: int
     ) -> Tensor | None:
-        """<∂ŷ/∂input_u, Δinput_u> of every node u, [n]; None without a gradient other than 0."""
+        """<∂ŷ/∂input_u, Δinput_u> for every node u, [n]; None without a nonzero gradient."""
         if name not in self.leaves or not self.logits[place].requires_grad:
             return None
         (gradient,) = torch.autograd.grad(
@@ -171,7 +171,7 @@ class Tracer:
         return parts if parts.any() else None
 
     def _changes(self, response: Response) -> list[Tensor]:
-        """|Δŷ^l| [n, C] per layer, rounding set to 0."""
+        """|Δŷ^l| [n, C] per layer, with rounding errors set to 0."""
         found = []
         for before, after in zip(self.logits, response.logits, strict=True):
             change = (after - before.detach()).abs()
@@ -184,7 +184,7 @@ class Tracer:
         return outputs.layer_logits
 
     def _hops(self, node: int, reaches: int) -> np.ndarray:
-        """[n]: edges from the label's node to u plus those from u to the prediction's."""
+        """[n]: edges from ``node`` to u plus edges from u to ``reaches``, for every node u."""
         from scipy.sparse.csgraph import dijkstra
 
         arriving = dijkstra(self.listens.T.tocsr(), indices=node, unweighted=True)
@@ -193,7 +193,7 @@ class Tracer:
 
 
 class Relabel:
-    """Other labels for some nodes: each gets another one than it has."""
+    """Gives some nodes random labels that differ from their own."""
 
     def __init__(self, y: Tensor, num_classes: int, generator: torch.Generator) -> None:
         self.y = y
@@ -201,9 +201,10 @@ class Relabel:
         self.generator = generator
 
     def __call__(self, nodes: Tensor, partly: bool = False) -> Tensor:
-        """y with other labels at ``nodes``; of independent labels all, or half of them at random.
+        """y with other labels at ``nodes``.
 
-        All of them show any single dependence, half of them one on how many there are.
+        Of independent labels, it flips all, or a random half with ``partly``. Flipping all reveals
+        a dependence on any single label; flipping half reveals one on their number.
         """
         y = self.y.clone()
         chosen = nodes.to(y.device)
@@ -228,11 +229,11 @@ def _in_double(inputs: ModelInputs) -> ModelInputs:
 
 
 def _moved_rows(before: ModelInputs, after: ModelInputs) -> dict[str, Tensor]:
-    """Which rows of which input differ; inputs that do not are left out."""
+    """The rows that differ, for each input that does."""
     moved = {}
     lists = _lists(before.neighbors), _lists(after.neighbors)
     if lists[0].shape != lists[1].shape:
-        raise UserError("inputs_of gives another number of nodes for other labels")
+        raise UserError("inputs_of returns a different number of nodes for other labels")
     if (rows := _unequal_rows(*lists)).any():
         moved["neighbors"] = rows
     for name in ("x", "label_features", "labels"):
@@ -247,12 +248,12 @@ def _moved_rows(before: ModelInputs, after: ModelInputs) -> dict[str, Tensor]:
 
 def _differing_rows(a: Tensor | SparseMatrix, b: Tensor | SparseMatrix, name: str) -> Tensor:
     if type(a) is not type(b) or tuple(a.shape) != tuple(b.shape):
-        raise UserError(f"inputs_of gives {name} another shape or kind for other labels")
+        raise UserError(f"inputs_of returns {name} with a different shape or type for other labels")
     if isinstance(a, SparseMatrix):
         assert isinstance(b, SparseMatrix)
         return _unequal_rows(_scipy(a), _scipy(b))
     assert isinstance(b, Tensor)
-    unequal = (a != b) & ~((a != a) & (b != b))  # NaN is the same as NaN
+    unequal = (a != b) & ~((a != a) & (b != b))  # NaN equals NaN here
     return unequal.flatten(1).any(1) if a.dim() > 1 else unequal
 
 

@@ -1,4 +1,4 @@
-"""Figures of the commands demo, inspect and predict."""
+"""Figures for the commands demo, inspect and predict."""
 
 from deepgat.figures.neighborhood import inspection_figure
 from deepgat.figures.reliability import reliability_figure

@@ -12,9 +12,9 @@ from matplotlib.lines import Line2D
 from deepgat.figures.style import COLORS
 
 STARS = 4
-"""At most this many layers are drawn as stars; the heat map has all layers."""
+"""Maximum number of layers drawn as stars; the heat map shows all layers."""
 UNITS_PER_INCH, UNITS_PER_LETTER = 1.3, 0.13
-"""Scale of a star, whose rays have length 1, and the width of a letter beside it."""
+"""Scale of a star, whose rays have length 1, and the width of a letter in its units."""
 NEUTRAL = "0.75"
 
 
@@ -26,15 +26,15 @@ def inspection_figure(
     attention: Sequence[Sequence[float]],
     layers: Sequence[int],
 ) -> Figure:
-    """Stars of some layers above, a heat map of the attention in all layers below.
+    """Stars of some layers, above a heat map of the attention in all layers.
 
     Args:
-        title: of the figure.
-        nodes: names of the node itself and of k − 1 neighbours.
+        title: title of the figure.
+        nodes: names of the node and of k − 1 neighbours.
         classes: names of the C classes.
         predictions: {l: [k, C]} probabilities after layer l.
         attention: [L, k], α of layer l in row l − 1.
-        layers: the most interesting layers; at most four of them are drawn as stars.
+        layers: the most interesting layers; up to four of them are drawn as stars.
     """
     chosen = _few(layers)
     depth, count = len(attention), len(nodes)
@@ -45,7 +45,7 @@ def inspection_figure(
     used: set[int] = set()
     for place, layer in enumerate(chosen):
         axes = figure.add_subplot(grid[0, place])
-        shares = predictions.get(layer - 1)  # layer l compares these
+        shares = predictions.get(layer - 1)  # layer l attends by these
         used |= _star(axes, nodes, shares, attention[layer - 1])
         axes.set_xlim(-reach, reach)
         axes.set_title(f"layer {layer}", fontsize=10)
@@ -58,7 +58,7 @@ def inspection_figure(
     names = [f"{name}  [{classes[_best(share)]}]" for name, share in zip(nodes, last, strict=True)]
     names[0] += "  (itself)"
     below.set_yticks(range(count), names, fontsize=8)
-    below.set_xlabel("layer; in brackets the class that the last one predicts")
+    below.set_xlabel("layer; brackets show the final class")
     figure.colorbar(image, ax=below, label="attention", shrink=0.9)
     figure.suptitle(f"{title}: {_story(predictions, classes)}", fontsize=11, x=0.01, ha="left")
     if used:
@@ -68,7 +68,7 @@ def inspection_figure(
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)),
                       frameon=False, fontsize=8,
-                      title="class predicted by the layer before", title_fontsize=8)  # fmt: skip
+                      title="class predicted by the previous layer", title_fontsize=8)  # fmt: skip
     return figure
 
 

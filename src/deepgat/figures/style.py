@@ -19,7 +19,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 def depth_figure(
     curves: Mapping[str, Mapping[int, float]], title: str, chance: float | None = None
 ) -> Figure:
-    """Micro-F1 against the number of layers, a line per model: {model: {L: share}}."""
+    """Micro-F1 against the number of layers, one line per model: {model: {L: share}}."""
     figure, axes = new_axes()
     for index, (name, curve) in enumerate(curves.items()):
         depths = sorted(curve)
@@ -33,7 +33,7 @@ def depth_figure(
             textcoords="offset points",
             color=color,
             va="center",
-            # hides the line of chance, where a collapsed network ends
+            # hides the chance line, which a collapsed network reaches
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
         )
     if chance is not None:
@@ -49,7 +49,7 @@ def depth_figure(
 
 
 def legend_below(figure: Figure) -> None:
-    """One legend for all axes, below them; none without labelled artists."""
+    """One legend for all axes, below them; none if nothing is labelled."""
     handles: dict[str, Artist] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -69,14 +69,14 @@ def new_axes(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:
 
 
 def house_style(axes: Axes) -> None:
-    """No frame above and to the right, and faint horizontal grid lines."""
+    """No top and right spines, and faint horizontal grid lines."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.92")
     axes.set_axisbelow(True)
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure atomically; the suffix of the path is the format."""
+    """Write a figure atomically; the suffix of the path sets the format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as work:
         finished = Path(work) / path.name

@@ -82,8 +82,8 @@ def neighbor_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tenso
     """
     if x.dim() != 2 or x.size(0) != neighbors.num_nodes or not x.is_floating_point():
         raise UserError(
-            f"x has shape {list(x.shape)} and dtype {x.dtype}: expected floating-point numbers "
-            f"[{neighbors.num_nodes}, channels], one row per list"
+            f"x has shape {list(x.shape)} and dtype {x.dtype}: expected "
+            f"[{neighbors.num_nodes}, channels] floating-point numbers, one row per list"
         )
     if not power >= 1:
         raise UserError(f"power is {power}: expected 1 or more, so that the gradient is finite")

@@ -66,7 +66,7 @@ table("latin-1 header", "line 1 is not UTF-8", nodes="id,größe,label\n".encode
 table("no id column", "no column 'id'", nodes=NODES.replace("id,", "name,", 1))
 table("no source column", "no column 'source'", edges=EDGES.replace("source", "src"))
 table("no target column", "no column 'target'", edges=EDGES.replace("target", "dst"))
-table("a column twice", "'Age' is there twice", nodes=NODES.replace("town", "Age"))
+table("a column twice", "'Age' appears twice", nodes=NODES.replace("town", "Age"))
 table("a column without name", "column 5 has no name", nodes=NODES.replace("town", " "))
 table("open quote in the header", "quote that is not closed", nodes='id,"label\n')
 table("no label column", "has no labels", nodes="id,x\na,1\nb,2\n", edges="source,target\na,b\n")
@@ -123,7 +123,7 @@ table("an edge feature that is text", "edge features must be numbers",
       edges=EDGES.replace("0.5", "much"))  # fmt: skip
 table("a missing edge feature", "column 'trust': the number is missing",
       edges=EDGES.replace("0.5", ""))  # fmt: skip
-table("a split nobody knows", "'hold-out' is no part of a split",
+table("a split nobody knows", "'hold-out' is not part of a split",
       nodes=NODES.replace("test", "hold-out"))  # fmt: skip
 table("a split for the unlabelled", "a node without a label is given to test",
       nodes=NODES.replace("fay,,", "fay,,test"))  # fmt: skip
@@ -199,14 +199,14 @@ def a_dangling_link(path: Path) -> Made:
     return path / "g"
 
 
-@case("neither a file nor a folder")
+@case("neither a regular file nor a folder")
 def a_pipe(path: Path) -> Made:
     (folder(path / "g") / "nodes.csv").unlink()
     os.mkfifo(path / "g" / "nodes.csv")
     return path / "g"
 
 
-@case("neither a file nor a folder")
+@case("neither a regular file nor a folder")
 def a_device(path: Path) -> Made:
     return Path("/dev/zero")
 
@@ -221,7 +221,7 @@ def a_name_with_control_characters(path: Path) -> Made:
     return path / "evil\n\x1b[31m"
 
 
-@case("of a kind that is not known")
+@case("has an unknown format")
 def an_unknown_suffix(path: Path) -> Made:
     (path / "graph.xlsx").write_bytes(b"PK")
     return path / "graph.xlsx"

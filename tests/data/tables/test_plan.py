@@ -78,7 +78,8 @@ def test_gaps_and_strange_texts(model, tmp_path):
     assert x["motto:boats"].tolist() == [1, 0]
     assert sum(float(x[name].sum()) for name in names if name.startswith("motto:")) == 1
     assert x["member"].tolist() == [1, 0]
-    assert any("1 cells are of no category" in note and "'Paris'" in note for note in data.notes)
+    unknown = "1 cells hold texts that the model was not trained with ('Paris')"
+    assert any(unknown in note for note in data.notes)
     assert not data.graph.train_mask.any()
     assert data.graph.y.tolist() == [-1, -1]
 
@@ -89,7 +90,7 @@ def test_nodes_without_a_label_column_are_predicted_by_the_command(run, model, t
     found = run("predict", model, folder)
     assert [line.split(",")[0] for line in found.out.splitlines()] == ["node", "a", "b"]
     assert {line.split(",")[1] for line in found.out.splitlines()[1:]} <= {"chess", "rowing"}
-    assert "not trained with 'more', which is left out" in found.err
+    assert "ignored 'more', which the model was not trained with" in found.err
     (folder / "nodes.csv").write_text((folder / "nodes.csv").read_text().replace("id,", "who,", 1))
     assert run("predict", model, folder, "--read", "id=who").out == found.out
 
@@ -102,7 +103,7 @@ def test_nodes_without_a_label_column_are_predicted_by_the_command(run, model, t
         ("id,age,town,motto,member", "a,old,Birch,chess,1", (), "'old' is not a number"),
         (
             "id,age,town,motto,member", "a,,Birch,chess,1", ("--read", "missing=refuse"),
-            "the number is missing; fill it in, or read with missing=mean, which is that of the",
+            "the number is missing; fill it in, or read with missing=mean, which uses the mean of",
         ),
         (
             "id,age,town,motto,member", "a,3,Birch,chess,1", ("--read", "scale=none"),

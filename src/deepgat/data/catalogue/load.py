@@ -257,7 +257,8 @@ def _link(entry: Entry, folder: Path, work: Path) -> None:
 def _not_at_hand(entry: Entry, damaged: str, why: str, cause: Exception | None = None) -> NoReturn:
     raise UserError(
         f"{damaged}{entry.title} is not available locally and {why}: put "
-        f"{', '.join(entry.files)} into {entry.folder} in the folder that DEEPGAT_DATA names"
+        f"{', '.join(entry.files)} into the folder {entry.folder} of your data folder "
+        "(DEEPGAT_DATA)"
     ) from cause
 
 

@@ -33,13 +33,13 @@ __all__ = [
 
 
 def from_networkx(graph: Any, split: str | Split | None = None, **options: Any) -> NodeDataset:
-    """A NetworkX graph with attributes ``label``, ``split`` and features, ready to train on.
+    """A dataset from a NetworkX graph with attributes ``label``, ``split`` and features.
 
-    Node and edge attributes are treated as the columns of ``nodes.csv`` and ``edges.csv``; an
+    Node and edge attributes correspond to the columns of ``nodes.csv`` and ``edges.csv``. An
     attribute that is a list of numbers becomes several features.
 
     Args:
-        graph: any NetworkX graph; the nodes' names become ``node_ids``.
+        graph: any NetworkX graph; its node names become ``node_ids``.
         split: as in :func:`~deepgat.data.load_graph`.
         options: fields of :class:`ReadOptions`.
     """
@@ -54,13 +54,13 @@ def from_networkx(graph: Any, split: str | Split | None = None, **options: Any) 
 def from_pandas(
     nodes: Any, edges: Any, split: str | Split | None = None, **options: Any
 ) -> NodeDataset:
-    """Two data frames with the columns of ``nodes.csv`` and ``edges.csv``, ready to train on."""
+    """A dataset from two data frames with the columns of ``nodes.csv`` and ``edges.csv``."""
     return to_dataset(graph_from_pandas(nodes, edges, ReadOptions.of(options)), split)
 
 
 def from_pyg(data: Any, split: str | Split | None = None, **options: Any) -> NodeDataset:
-    """A ``torch_geometric.data.Data`` with the same checks; its own masks are the split "public".
+    """A dataset from a ``torch_geometric.data.Data``; its masks are the split "public".
 
-    Features are taken as they are; classes keep their numbers as names.
+    Features do not change, and classes are named by their numbers.
     """
     return to_dataset(graph_from_pyg(data, ReadOptions.of(options)), split)

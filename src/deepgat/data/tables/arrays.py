@@ -1,4 +1,4 @@
-"""NumPy files that cannot run code nor claim more memory than they hold."""
+"""Reads NumPy files safely: they cannot run code or allocate more memory than they hold."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from deepgat.data.tables.opening import opened, shown
 from deepgat.errors import UserError
 
 MOST_UNPACKED = 2**30
-"""An archive may always unpack to this many bytes,"""
+"""An archive may always unpack to this many bytes."""
 MOST_RATIO = 100
-"""and to more only where that is at most so many times its own size."""
+"""A larger archive may unpack to at most this many times its own size."""
 Arrays: TypeAlias = Mapping[str, Callable[[], np.ndarray]]
-"""The arrays of a file by name, each read when it is called."""
+"""The arrays of a file by name; calling one reads it."""
 CHECKED = 2**20
-"""Numbers looked at together."""
+"""Numbers to check at a time."""
 
 
 def read_npy(path: Path) -> np.ndarray:
-    """The array of a .npy file: numbers alone."""
+    """The array of a .npy file, without Python objects."""
     with opened(path) as file:
         size = path.stat().st_size
         return _guarded(shown(path), lambda: _array(file, size))
 
 
 def open_npz(path: Path) -> Arrays:
-    """The arrays of an .npz file by name, each read when it is called."""
+    """The arrays of an .npz file by name; calling one reads it."""
     name = shown(path)
     with opened(path) as file:
         if not zipfile.is_zipfile(file):
-            raise UserError(f"{name} is not an .npz file: it is no zip archive, or was cut short")
+            raise UserError(f"{name} is not an .npz file: it is no zip archive, or is truncated")
         try:
             infos = zipfile.ZipFile(file).infolist()
         except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
@@ -45,8 +45,8 @@ def open_npz(path: Path) -> Arrays:
     total, held = sum(item.file_size for item in infos), path.stat().st_size
     if total > max(MOST_UNPACKED, MOST_RATIO * held):
         raise UserError(
-            f"{name} is {held:,} bytes and claims to unpack to {total:,}: this is refused; save "
-            "it with numpy.savez, uncompressed, if that is what it holds"
+            f"{name} has {held:,} bytes and claims to unpack to {total:,}: this is refused; if "
+            "that is correct, save it uncompressed with numpy.savez"
         )
     arrays = {}
     for item in infos:
@@ -67,10 +67,10 @@ def _reader(path: Path, item: zipfile.ZipInfo, name: str) -> Callable[[], np.nda
 
 
 def _array(file: Any, size: int) -> np.ndarray:
-    """Reads the header first: no memory is taken for more numbers than the file has room for."""
+    """Check the header first, to allocate no more memory than the file holds."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"version {version} of the format is not known")
+        raise ValueError(f"version {version} of the format is unknown")
     read_header: Any = (
         np.lib.format.read_array_header_1_0
         if version == (1, 0)
@@ -90,7 +90,7 @@ def _array(file: Any, size: int) -> np.ndarray:
 def _all_of(file: BinaryIO, size: int) -> bytes:
     content = file.read(size)
     if len(content) != size:
-        raise ValueError("it was cut short")
+        raise ValueError("it is truncated")
     return content
 
 
@@ -99,13 +99,13 @@ def _guarded(name: str, read: Callable[[], np.ndarray]) -> np.ndarray:
         return read()
     except UserError:
         raise
-    except Exception as error:  # zip, zlib, numpy and struct each have errors of their own
+    except Exception as error:  # zip, zlib, numpy and struct raise different errors
         why = " ".join(str(error).split())[:120] or type(error).__name__
         raise UserError(f"{name} cannot be read ({why}): save it again with numpy") from error
 
 
 def map_npz(path: Path, scratch: Path) -> Arrays:
-    """As :func:`open_npz`, each array unpacked to a file in ``scratch`` and mapped into memory."""
+    """As :func:`open_npz`, but arrays are unpacked to ``scratch`` and memory-mapped."""
     arrays = open_npz(path)
 
     def mapped(name: str) -> Callable[[], np.ndarray]:
@@ -125,7 +125,7 @@ def map_npz(path: Path, scratch: Path) -> Arrays:
 
 
 class SparseParts(NamedTuple):
-    """A CSR matrix, checked; not one of its arrays is copied."""
+    """A CSR matrix, checked; its arrays are not copied."""
 
     data: np.ndarray
     indices: np.ndarray
@@ -144,7 +144,7 @@ class SparseParts(NamedTuple):
 
 
 def sparse_parts(arrays: Arrays, part: str, name: str) -> SparseParts:
-    """The arrays part_data, _indices, _indptr and _shape of a CSR matrix; all of it is checked."""
+    """The CSR matrix in the arrays PART_data, _indices, _indptr and _shape, checked."""
     keys = [f"{part}_{key}" for key in ("data", "indices", "indptr", "shape")]
     for key in keys:
         if key not in arrays:

@@ -1,4 +1,4 @@
-"""Columns of a table of nodes, made into features x [n, d]."""
+"""Turns the columns of a node table into features x [n, d]."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from deepgat.errors import UserError
 MOST_CATEGORIES = 1000
 MOST_WORDS = 10_000
 SPARSE_BELOW = 0.1
-"""Features are kept sparse where fewer of them than this are not zero."""
+"""Features are stored sparse if the share of nonzeros is below this."""
 LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureBlock:
-    """Some columns of x, and how they were made."""
+    """Some columns of x, and the plan that made them."""
 
     plan: ColumnPlan
     values: Any
@@ -49,10 +49,10 @@ class FeatureBlock:
 def column_blocks(
     table: Columns, columns: Sequence[Column], options: ReadOptions
 ) -> tuple[list[FeatureBlock], list[str]]:
-    """Each column as features, and what there is to say about them.
+    """Each column as features, and notes for the user.
 
-    How is learnt from the columns themselves, or, for a graph that a model was not trained on,
-    what ``options.plan`` says; it must find all its columns, and leaves others out.
+    A plan is learnt from each column. With ``options.plan``, the plan of a trained model, the
+    table must have all planned columns, and other columns are ignored.
     """
     if options.plan is not None:
         pairs, notes = _planned(table, columns, options.plan)
@@ -74,7 +74,7 @@ def column_blocks(
 def column_block(
     table: Columns, column: Column, options: ReadOptions
 ) -> tuple[FeatureBlock, list[str]]:
-    """One column of numbers or categories as features, and what there is to say about it."""
+    """One column of numbers or categories as features, and notes for the user."""
     return _applied(table, column, _learnt(table, column, set(), options), options)
 
 
@@ -88,7 +88,7 @@ def _applied(
 def structure_blocks(
     edge_index: np.ndarray, nodes: int, options: ReadOptions
 ) -> list[FeatureBlock]:
-    """The structural features that were asked for, or that the plan has."""
+    """The structural features in the options or in the plan."""
     matrix = undirected_matrix(edge_index, nodes) if listed(options.structure) else None
     found: dict[str, np.ndarray] = {}
     for name in listed(options.structure):
@@ -98,7 +98,7 @@ def structure_blocks(
             ColumnPlan.of_numbers(title, "structure", values, options.scale)
             for title, values in found.items()
         ]
-    else:  # a small graph has fewer eigenvectors: the others are 0
+    else:  # a small graph has fewer eigenvectors; the missing ones are 0
         plans = [plan for plan in options.plan.columns if plan.kind == "structure"]
     nothing = np.zeros(nodes)
     return [
@@ -110,7 +110,7 @@ def structure_blocks(
 
 
 def joined(blocks: Sequence[FeatureBlock], nodes: int) -> tuple[Tensor, tuple[str, ...]]:
-    """x [n, d] float32, dense or CSR, and the names of its columns."""
+    """(x [n, d] float32, dense or CSR; the names of its columns)."""
     names = tuple(name for block in blocks for name in block.names)
     filled: int = sum(
         block.values.nnz if sp.issparse(block.values) else int(np.count_nonzero(block.values))
@@ -141,7 +141,7 @@ def _planned(
         )
     known = {item.name.lower() for item in wanted}
     more = [item.name for item in columns if item.name.lower() not in known]
-    note = f"{table.name}: the model was not trained with {_some(more)}, which is left out"
+    note = f"{table.name}: ignored {_some(more)}, which the model was not trained with"
     return [(item, here[item.name.lower()]) for item in wanted], [note] if more else []
 
 
@@ -169,7 +169,7 @@ def _checked_numbers(table: Columns, column: Column) -> np.ndarray:
     numbers = column.numbers
     if numbers is None:
         raise UserError(
-            f"{table.name}, column {column.name!r}: there are texts, but the model was trained "
+            f"{table.name}, column {column.name!r}: it holds texts, but the model was trained "
             "with numbers; write numbers"
         )
     wrong = np.flatnonzero(np.abs(numbers) > LARGEST)
@@ -190,7 +190,7 @@ def _numbers(
         others = f", missing=zero or drop={column.name}" if options.plan is None else ""
         raise UserError(
             f"{table.at(int(gaps.argmax()), column.name)}: the number is missing; fill it in, or "
-            f"read with missing=mean{others or ', which is that of the training'}"
+            f"read with missing=mean{others or ', which uses the mean of the training graph'}"
         )
     if options.missing == "mean":
         numbers = np.where(gaps, plan.mean, numbers)
@@ -199,7 +199,7 @@ def _numbers(
 
 
 def _learn_categories(table: Columns, column: Column) -> ColumnPlan:
-    """A feature per text, in alphabetical order."""
+    """One feature per distinct text, in alphabetical order."""
     count = len(column.texts)
     if count > max(2, min(MOST_CATEGORIES, table.rows // 2)):
         raise UserError(
@@ -213,7 +213,7 @@ def _learn_categories(table: Columns, column: Column) -> ColumnPlan:
 def _categories(
     table: Columns, column: Column, plan: ColumnPlan, options: ReadOptions
 ) -> tuple[Any, list[str]]:
-    """A 1 in the feature of the text; all 0 where the cell is empty, or its text not known."""
+    """One-hot categories; all 0 if the cell is empty or its text unknown."""
     column = column.as_texts()
     assert column.codes is not None
     place = {text: number for number, text in enumerate(plan.terms)}
@@ -225,12 +225,12 @@ def _categories(
     empty = int((column.codes < 0).sum())
     strange = len(found) - len(rows) - empty
     where = f"{table.name}, column {column.name!r}"
-    notes = [f"{where}: {empty:,} empty cells are no category at all"] if empty else []
+    notes = [f"{where}: {empty:,} empty cells have no category"] if empty else []
     if strange:
         texts = _some([text for text in column.texts if text not in place])
         notes.append(
-            f"{where}: {strange:,} cells are of no category that the model was trained with "
-            f"({texts}), and are no category at all"
+            f"{where}: {strange:,} cells hold texts that the model was not trained with "
+            f"({texts}), and have no category"
         )
     return values, notes
 
@@ -242,7 +242,7 @@ def _learn_words(table: Columns, column: Column) -> ColumnPlan:
     counter = CountVectorizer(max_features=MOST_WORDS)
     try:
         counter.fit(column.as_texts().texts)
-    except ValueError:  # its word for "no words at all"
+    except ValueError:  # raised if there are no words
         raise UserError(
             f"{table.name}, column {column.name!r}: there are no words of two letters or more to "
             f"read as text; leave it out with drop={column.name}"
@@ -253,7 +253,7 @@ def _learn_words(table: Columns, column: Column) -> ColumnPlan:
 def _words(
     table: Columns, column: Column, plan: ColumnPlan, options: ReadOptions
 ) -> tuple[Any, list[str]]:
-    """How often each word of the plan is in a text."""
+    """How often each word of the plan occurs in a text."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     column = column.as_texts()
@@ -268,4 +268,4 @@ APPLY: Mapping[str, Callable[[Columns, Column, ColumnPlan, ReadOptions], tuple[A
     "category": _categories,
     "words": _words,
 }
-"""What a kind of column becomes: values [n, ·], and what there is to say about them."""
+"""For each kind of column, a function that returns values [n, ·] and notes for the user."""

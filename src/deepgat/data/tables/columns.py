@@ -1,4 +1,4 @@
-"""A table in memory: named columns of numbers or of numbered texts."""
+"""A table in memory: named columns of numbers or of encoded texts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Column:
     """int32, −1 for an empty cell."""
     texts: Sequence[str] = ()
     labels: Sequence[str] = ()
-    """The names of all labels, for a column in which a node may have several."""
+    """Names of all labels, for a column with several labels per node."""
 
     def as_texts(self) -> Column:
-        """The same column as texts: a label may be a number."""
+        """The same column as texts, since labels may be numbers."""
         if self.numbers is None:
             return self
         values, codes = np.unique(self.numbers, return_inverse=True)
@@ -34,7 +34,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """A table: its name in errors, its columns in order, and the name of a row in errors."""
+    """A table with its columns in order; ``name`` and ``place`` (of a row) appear in errors."""
 
     name: str
     rows: int
@@ -42,17 +42,17 @@ class Columns:
     place: Callable[[int], str] = field(default=lambda row: f"row {row + 1}")
 
     def find(self, name: str) -> Column | None:
-        """The column of a name, ignoring case."""
+        """The column with this name, ignoring case."""
         wanted = name.strip().lower()
         return next((item for item in self.columns if item.name.lower() == wanted), None)
 
     def at(self, row: int, column: str) -> str:
-        """ "nodes.csv, line 7, column 'age'", to begin a sentence with."""
+        """The beginning of an error: "nodes.csv, line 7, column 'age'"."""
         return f"{self.name}, {self.place(row)}, column {column!r}"
 
 
 def number_text(value: float) -> str:
-    """A number as people write it: 3 and not 3.0."""
+    """A number as people write it: 3, not 3.0."""
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
 
 
@@ -63,5 +63,5 @@ def check_names(table: str, names: Sequence[str]) -> None:
         if not name:
             raise UserError(f"{table}, line 1: column {number} has no name; give it one")
         if name.lower() in seen:
-            raise UserError(f"{table}, line 1: the column {name!r} is there twice; rename one")
+            raise UserError(f"{table}, line 1: the column {name!r} appears twice; rename one")
         seen.add(name.lower())

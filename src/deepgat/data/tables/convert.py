@@ -1,4 +1,4 @@
-"""Graphs that are in memory already: NetworkX, pandas, PyTorch Geometric."""
+"""Converts graphs in memory: NetworkX, pandas, PyTorch Geometric."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_CLASSES = 10**6
 
 
 def id_text(value: Any) -> str:
-    """An id or a label as text: 3 and not 3.0."""
+    """An id or a label as text: 3, not 3.0."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
@@ -33,7 +33,7 @@ def id_text(value: Any) -> str:
 
 
 def column_of(name: str, values: Sequence[Any], where: str) -> Column:
-    """Values as a column: numbers where all are (None and NaN are gaps), else texts."""
+    """A column of numbers if all values are numbers (None and NaN are gaps), else of texts."""
     plain = [None if _is_gap(value) else value for value in values]
     if all(value is None or _is_number(value) for value in plain):
         try:
@@ -56,7 +56,7 @@ def column_of(name: str, values: Sequence[Any], where: str) -> Column:
 def graph_from_networkx(
     graph: Any, options: ReadOptions, name: str, title: str, where: str
 ) -> OwnGraph:
-    """The nodes' and edges' attributes as columns; a list of numbers is spread over columns."""
+    """Node and edge attributes become columns; a list of numbers becomes several columns."""
     nodes = list(graph.nodes)
     ids = [id_text(node) for node in nodes]
     if len(set(ids)) < len(ids):
@@ -71,7 +71,7 @@ def graph_from_networkx(
     named = [f"{ids[u]} – {ids[v]}" for u, v in ends]
     edge_columns = _attribute_columns(edge_rows, where, "id")
     edge_table = Columns(where, len(pairs), edge_columns, lambda row: f"edge {named[row][:60]}")
-    if not graph.is_directed() and not options.undirected:  # each edge is there once: both ways
+    if not graph.is_directed() and not options.undirected:  # add the reverse of every edge
         proper = index[0] != index[1]
         again = np.concatenate([np.arange(len(pairs)), np.flatnonzero(proper)])
         doubled = [_rows_of(column, again) for column in edge_columns]
@@ -98,8 +98,8 @@ def graph_from_pandas(nodes: Any, edges: Any, options: ReadOptions) -> OwnGraph:
             if table.find(column) is None:
                 found = ", ".join(item.name for item in table.columns[:8])
                 raise UserError(
-                    f"{table.name} has no column {column!r} among {found}: rename one, or say "
-                    "which it is"
+                    f"{table.name} has no column {column!r} among {found}: rename one, or name the "
+                    "column in the options"
                 )
     names = Vocabulary()
     ids_of(node_table, options.id, names, new=True)
@@ -114,7 +114,7 @@ def graph_from_pandas(nodes: Any, edges: Any, options: ReadOptions) -> OwnGraph:
 
 
 def graph_from_pyg(data: Any, options: ReadOptions) -> OwnGraph:
-    """A Data object: x, edge_index, y, and what it has of masks, edge_weight and edge_attr."""
+    """A Data object with x, edge_index, y and optionally masks, edge_weight and edge_attr."""
     if not isinstance(data, Data) or data.edge_index is None:
         raise UserError(
             f"from_pyg was given {type(data).__name__}: expected a torch_geometric Data with an "
@@ -155,7 +155,7 @@ def _pyg_columns(data: Any, n: int, options: ReadOptions) -> list[Column]:
     if y is not None:
         y = y.detach().cpu()
         if len(y) != n:
-            raise UserError(f"y has {len(y)} rows for {n} nodes: expected one each")
+            raise UserError(f"y has {len(y)} rows for {n} nodes: expected one per node")
         if y.dim() == 2 and y.shape[1] > 1:
             columns.append(several_labels(options.label, y.numpy(), "y"))
         else:
@@ -173,7 +173,7 @@ def _pyg_columns(data: Any, n: int, options: ReadOptions) -> list[Column]:
 
 
 def _classes(title: str, y: torch.Tensor) -> Column:
-    """Class numbers [n] as they are, −1 for "unlabelled"."""
+    """Class numbers [n], −1 for "unlabelled"."""
     whole = y.long()
     if y.is_floating_point() and not torch.equal(whole.to(y.dtype), y):
         raise UserError("y must hold whole numbers, one class per node, with -1 for unlabelled")
@@ -195,7 +195,7 @@ def several_labels(title: str, y: np.ndarray, where: str, names: Sequence[str] =
     if len(titles) != y.shape[1]:
         raise UserError(f"{where}: {len(titles)} class_names for {y.shape[1]} columns of labels")
     if any(";" in name for name in titles):
-        raise UserError(f"{where}: a name of a label holds a semicolon; rename it")
+        raise UserError(f"{where}: the name of a label contains a semicolon; rename it")
     rows = [";".join(titles[i] for i in np.flatnonzero(row)) for row in y]
     column = column_of(title, [row or None for row in rows], where).as_texts()
     return Column(title, codes=column.codes, texts=column.texts, labels=titles)
@@ -207,7 +207,7 @@ def _edge_values(data: Any, key: str, count: int) -> np.ndarray | None:
         return None
     found: np.ndarray = values.detach().cpu().double().numpy()
     if len(found) != count:
-        raise UserError(f"{key} has {len(found)} rows for {count} edges: expected one each")
+        raise UserError(f"{key} has {len(found)} rows for {count} edges: expected one per edge")
     if not np.isfinite(found).all():
         raise UserError(f"{key} holds a number that is missing or infinite")
     return found
@@ -230,7 +230,7 @@ def _frame(frame: Any, name: str) -> Columns:
 
 
 def _attribute_columns(rows: list[dict[Any, Any]], where: str, id_name: str) -> list[Column]:
-    """A column per attribute; lists of numbers become name0, name1, …"""
+    """One column per attribute; lists of numbers become name0, name1, …"""
     titles: dict[str, None] = {}
     spread: dict[str, int] = {}
     for row in rows:
@@ -239,7 +239,7 @@ def _attribute_columns(rows: list[dict[Any, Any]], where: str, id_name: str) -> 
             if not isinstance(value, list | tuple | np.ndarray):
                 continue
             if spread.setdefault(str(key), len(value)) != len(value):
-                raise UserError(f"{where}, attribute {str(key)!r}: lists of several lengths")
+                raise UserError(f"{where}, attribute {str(key)!r}: lists have different lengths")
     plain = [{str(key): value for key, value in row.items()} for row in rows]
     columns = []
     for title in titles:

@@ -1,4 +1,4 @@
-"""From a table's edges to an ``edge_index``: repeated edges merged, reverse edges added."""
+"""Turns a table of edges into an ``edge_index``: merges repeated edges, adds reverse edges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """The edges of a graph: m ordered pairs, each once, sorted by target and then by source."""
+    """The edges of a graph: m distinct ordered pairs, sorted by target and then by source."""
 
     index: np.ndarray
     """[2, m] int64: sources in row 0, targets in row 1."""
@@ -28,20 +28,20 @@ class Edges:
     given: int
     """Number of edges in the file."""
     duplicates: int
-    """Number of those that repeat an earlier pair."""
+    """Number of edges that repeat an earlier pair."""
     self_loops: int
     one_way: int
-    """Pairs u ≠ v that the file names in one direction only."""
+    """Number of pairs u ≠ v that are in the file in one direction only."""
     weightless: int = 0
-    """Edges of weight 0, which are left out."""
+    """Number of edges of weight 0, which are ignored."""
     columns: tuple[str, ...] = ()
-    """The names of all columns of their table, in lower case."""
+    """Names of all columns of the table, in lower case."""
 
 
 def edges_of(
     table: Columns, source: np.ndarray, target: np.ndarray, nodes: int, options: ReadOptions
 ) -> Edges:
-    """From the ends of the edges [e] as node numbers, and the other columns of their table."""
+    """The edges from node numbers [e] of both ends and the other columns of the table."""
     given = given_edges(table, source, target, options)
     made = merged(
         given.source, given.target, nodes, given.weight, given.features, given.names,
@@ -68,7 +68,7 @@ class Given(NamedTuple):
 def given_edges(
     table: Columns, source: np.ndarray, target: np.ndarray, options: ReadOptions
 ) -> Given:
-    """The edges of a table, or of a piece of one, checked."""
+    """The edges of a table, or of one block of it, checked."""
     special = {name.lower() for name in (options.source, options.target, options.weight)}
     special |= {name.lower() for name in listed(options.drop)}
     weight = table.find(options.weight)
@@ -99,9 +99,9 @@ def merged(
     names: tuple[str, ...],
     undirected: bool,
 ) -> Edges:
-    """Every ordered pair once: weights of a repeated pair added, features averaged.
+    """Merge repeated pairs: weights are added, features averaged.
 
-    With ``undirected`` a pair whose reverse is missing gets it, with the same weight and features.
+    ``undirected`` adds missing reverse pairs with the same weight and features.
     """
     given, loops = len(source), int((source == target).sum())
     size = max(nodes, 1)
@@ -125,7 +125,7 @@ def merged(
 
 
 class Pairs(NamedTuple):
-    """Ordered pairs of nodes, target · n + source, with their weights and features."""
+    """Ordered pairs of nodes, encoded as target · n + source, with weights and features."""
 
     key: np.ndarray
     weight: np.ndarray | None = None
@@ -135,7 +135,7 @@ class Pairs(NamedTuple):
 
 
 def once(pairs: Pairs) -> Pairs:
-    """Every pair once, sorted: weights of a repeated pair added, features averaged."""
+    """Sort pairs and merge repeated ones: weights are added, features averaged."""
     key, weight, features = pairs
     if weight is None and features is None:
         key = np.sort(key)
@@ -154,9 +154,9 @@ def once(pairs: Pairs) -> Pairs:
 
 
 def with_reverse(direct: Pairs, reverse: Pairs) -> tuple[Pairs, int]:
-    """``direct``, which is sorted, with the pairs of ``reverse`` that it lacks; how many those are.
+    """Add to ``direct`` the pairs of ``reverse`` that it lacks; also return their number.
 
-    Both hold every pair once.
+    Neither has repeated pairs, and ``direct`` is sorted.
     """
     key, weight, features = direct
     if weight is None and features is None:
@@ -186,10 +186,10 @@ def _firsts(key: np.ndarray) -> np.ndarray:
 
 
 def _not_among(wanted: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """The places of those of ``wanted`` that are not in ``key``, which is sorted."""
+    """The indices of the entries of ``wanted`` that are not in the sorted ``key``."""
     if not len(key):
         return np.zeros(0, dtype=np.int64)
-    order = np.argsort(wanted)  # searched for in order, they are found in the cache
+    order = np.argsort(wanted)  # searching in order is kind to the cache
     place = np.searchsorted(key, wanted[order])
     there = key[np.minimum(place, len(key) - 1)] == wanted[order]
     return np.sort(order[~there])
@@ -208,13 +208,13 @@ def _weights(table: Columns, column: Column) -> np.ndarray:
 
 
 def finite_numbers(table: Columns, column: Column) -> np.ndarray:
-    """The numbers of a column [rows] double; a text, a gap or an infinite one is refused."""
+    """The numbers of a column [rows] double; texts, gaps and infinite numbers are errors."""
     if column.numbers is None:
         assert column.codes is not None
         row = 0
         text = column.texts[column.codes[row]] if len(column.codes) and column.codes[0] >= 0 else ""
         raise UserError(
-            f"{table.name}, column {column.name!r}: edge features must be numbers, but there are "
+            f"{table.name}, column {column.name!r}: edge features must be numbers, but it holds "
             f"texts such as {(text or next(iter(column.texts), ''))[:40]!r}; leave the column out "
             f"with drop={column.name}"
         )

@@ -1,4 +1,4 @@
-"""From a path to a graph: a folder of tables, or one file."""
+"""Reads a graph from a path: a folder of tables, or one file."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ EXPECTED = (
 
 
 def looks_like_a_path(name: str) -> bool:
-    """Whether a text means a file or folder rather than a dataset of the catalogue."""
+    """Whether a text is a path rather than a dataset of the catalogue."""
     if "/" in name or os.sep in name or name in (".", ".."):
         return True
     return Path(name).suffix.lower() in READERS or os.path.lexists(name)
 
 
 def read_graph(path: PathLike, options: ReadOptions) -> OwnGraph:
-    """The graph in a folder or a file; :class:`UserError` with one sentence for what is wrong."""
+    """The graph in a folder or a file; a :class:`UserError` describes any mistake in it."""
     place = Path(path)
     kind = kind_of(place)
     if not kind:
@@ -48,12 +48,12 @@ def read_graph(path: PathLike, options: ReadOptions) -> OwnGraph:
         return _read_folder(place, options)
     reader = READERS.get(place.suffix.lower())
     if reader is None:
-        raise UserError(f"{shown(place)} is of a kind that is not known: expected {EXPECTED}")
+        raise UserError(f"{shown(place)} has an unknown format: expected {EXPECTED}")
     return reader(place, options)
 
 
 def fingerprint(path: PathLike, options: ReadOptions) -> str:
-    """16 hexadecimal digits of the bytes of a graph's files: other bytes, other digits."""
+    """A hash of the content of a graph's files, 16 hexadecimal digits."""
     place = Path(path)
     files = [place]
     if kind_of(place) == "folder":
@@ -72,7 +72,7 @@ def fingerprint(path: PathLike, options: ReadOptions) -> str:
 
 @lru_cache(maxsize=256)
 def _digest(path: str, size: int, changed: int) -> bytes:
-    """Once for every state of a file: many runs name the same one."""
+    """Cached per state of a file, since many runs use the same file."""
     with opened(Path(path)) as content:
         return hashlib.file_digest(content, "sha256").digest()  # type: ignore[arg-type]
 
@@ -125,7 +125,7 @@ def _read_nodes(path: Path, options: ReadOptions) -> tuple[Columns, Vocabulary]:
 
 
 def _planned_kinds(options: ReadOptions) -> dict[str, Wanted]:
-    """Columns are of the kind that they had in training, whatever the few cells look like."""
+    """Columns keep the kind that they had in training."""
     columns = () if options.plan is None else options.plan.columns
     return {
         item.name.lower(): (
@@ -150,7 +150,7 @@ def _read_edges(path: Path, ends: Wanted, options: ReadOptions) -> Columns:
     for option in ("source", "target"):
         _require(shown(path), header, getattr(options, option), option)
     if options.source.lower() == options.target.lower():
-        raise UserError("source and target name the same column: name two")
+        raise UserError("source and target name the same column: name two different ones")
     if path.suffix.lower() != ".parquet":
         return read_csv(path, wanted)
     assert ends.names is not None
@@ -172,8 +172,8 @@ def _require(file: str, header: list[str], column: str, option: str) -> None:
         return
     found = ", ".join(header[:8]) + (", …" if len(header) > 8 else "")
     raise UserError(
-        f"{file}, line 1: there is no column {column!r} among {found}; rename one, or say which "
-        f"it is with {option}=…"
+        f"{file}, line 1: there is no column {column!r} among {found}; rename one, or name the "
+        f"column with {option}=…"
     )
 
 
@@ -185,7 +185,7 @@ def codes_of(table: Columns, name: str) -> np.ndarray:
 
 
 def _read_single_table(path: Path, options: ReadOptions) -> OwnGraph:
-    """One file of edges, with or without a header, and perhaps a file of nodes."""
+    """One file of edges, with or without a header, and an optional file of nodes."""
     if not options.nodes:
         names = Vocabulary()
         table = _edge_table(path, Wanted(Kind.ANY_ID, names), options)
@@ -213,7 +213,7 @@ def _edge_table(path: Path, ends: Wanted, options: ReadOptions) -> Columns:
     if path.suffix.lower() in (".csv", ".tsv"):
         try:
             header = [name.lower() for name in read_header(path).names]
-        except UserError:  # "1,1" names no columns: it is an edge
+        except UserError:  # "1,1" is not a header but an edge
             header = []
         if options.source.lower() in header or options.target.lower() in header:
             return _read_edges(path, ends, options)
@@ -226,7 +226,7 @@ def _edge_table(path: Path, ends: Wanted, options: ReadOptions) -> Columns:
 
 
 def full_name(path: Path) -> str:
-    """The path from the root, so that a model finds its data from anywhere."""
+    """The absolute path, so that a model finds its data from any folder."""
     return os.path.abspath(path)
 
 

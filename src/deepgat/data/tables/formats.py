@@ -1,4 +1,4 @@
-"""The other files a graph may come in: Parquet, .npy, GraphML and GML."""
+"""Reads other formats: Parquet, .npy, GraphML and GML."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ def read_parquet(path: Path) -> Columns:
 
 
 def read_feature_array(path: Path) -> np.ndarray:
-    """[n, d] doubles of a .npy file; row i belongs to the node whose id is i."""
+    """The array [n, d] of a .npy file as doubles; row i belongs to the node with id i."""
     array = read_npy(path)
     numeric = np.issubdtype(array.dtype, np.number) and not np.iscomplexobj(array)
     if array.ndim != 2 or not (numeric or array.dtype == bool):
         raise UserError(
-            f"{shown(path)} holds an array of {array.dtype} of {array.ndim} dimensions: expected "
+            f"{shown(path)} holds an array of {array.dtype} with {array.ndim} dimensions: expected "
             "numbers, one row per node"
         )
     return array.astype(np.float64)
 
 
 def read_networkx_file(path: Path, options: ReadOptions, name: str, title: str) -> OwnGraph:
-    """GraphML or GML through NetworkX; a document type, and so any entity, is refused."""
+    """Read GraphML or GML with NetworkX; document types, and thus entities, are refused."""
     try:
         import networkx as nx
     except ImportError:
         raise UserError(
-            f"{shown(path)} is read by NetworkX: install it with pip install networkx"
+            f"{shown(path)} needs NetworkX: install it with pip install networkx"
         ) from None
     graphml = path.suffix.lower() == ".graphml"
     if graphml:
@@ -67,7 +67,7 @@ def read_networkx_file(path: Path, options: ReadOptions, name: str, title: str) 
     with opened(path) as file:
         try:
             graph = nx.read_graphml(file) if graphml else nx.read_gml(file)
-        except Exception as error:  # its parsers raise whatever they stumble over
+        except Exception as error:  # its parsers raise many kinds of errors
             why = " ".join(str(error).split())[:160] or type(error).__name__
             kind = "GraphML" if graphml else "GML"
             raise UserError(
@@ -77,7 +77,7 @@ def read_networkx_file(path: Path, options: ReadOptions, name: str, title: str) 
 
 
 def _refuse_entities(path: Path) -> None:
-    """A document type can define entities that expand to gigabytes, or name other files."""
+    """Refuse a document type: its entities can expand to gigabytes or name other files."""
     parser = expat.ParserCreate()
 
     def refuse(*_: object) -> None:
@@ -98,6 +98,4 @@ def _refuse_entities(path: Path) -> None:
         except (LookupError, ValueError) as error:
             if isinstance(error, UserError):
                 raise
-            raise UserError(
-                f"{shown(path)} is in an encoding that is not known: save it as UTF-8"
-            ) from error
+            raise UserError(f"{shown(path)} has an unknown encoding: save it as UTF-8") from error

@@ -1,4 +1,4 @@
-"""Your graph, assembled and checked, and its :class:`NodeDataset` once it has a split."""
+"""Assembles and checks your graph, and turns it into a :class:`NodeDataset` with a split."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTS = {
     "train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2,
     "": -1, "none": -1, "unused": -1,
 }  # fmt: skip
-"""The words allowed in the column of the split."""
+"""The values allowed in the split column."""
 DEFAULT_SPLIT = "fractions:0.6/0.2:0"
 
 
@@ -39,7 +39,7 @@ class OwnGraph:
     """A graph as it was read, with n nodes and C classes."""
 
     name: str
-    """Where it came from, as ``load_graph`` takes it; empty for one made in Python."""
+    """Its path, as ``load_graph`` takes it; empty for a graph made in Python."""
     title: str
     ids: Sequence[str]
     blocks: Sequence[FeatureBlock]
@@ -51,7 +51,7 @@ class OwnGraph:
     """[n] bool."""
     class_names: tuple[str, ...]
     masks: Tensor | None
-    """[3, n] bool: train, val, test, where the graph says so itself."""
+    """[3, n] bool: train, val, test; None if the graph comes without a split."""
     edges: Edges
     options: ReadOptions
     notes: tuple[str, ...] = field(default=())
@@ -70,7 +70,7 @@ class OwnGraph:
         return dict(zip(self.class_names, counts.tolist(), strict=True))
 
     def data(self) -> Data:
-        """The graph for PyG, without masks."""
+        """The graph as a PyG object, without masks."""
         index = self.edges.index
         graph = Data(x=self.x, edge_index=torch.from_numpy(np.ascontiguousarray(index)), y=self.y)
         if self.edges.weight is not None:
@@ -91,16 +91,16 @@ def own_graph(
     x: Tensor | None = None,
     notes: Sequence[str] = (),
 ) -> OwnGraph:
-    """Checks the columns of the nodes and makes features, labels and masks of them.
+    """Check the node columns and turn them into features, labels and masks.
 
-    ``x`` are features that are no table, such as those of an .npz file.
+    ``x`` are features from elsewhere, such as an .npz file.
     """
     if not len(ids):
         raise UserError(f"{nodes.name} has no nodes: expected at least one")
     dropped = {item.lower() for item in listed(options.drop)}
     known = {*(item.name.lower() for item in nodes.columns), *edges.columns}
     for item in sorted(dropped - known):
-        if options.plan is None:  # what a model was trained without may be missing
+        if options.plan is None:  # columns that a model ignores may be missing
             raise unknown_name("column to drop", item, known)
     kept = [item for item in nodes.columns if item.name.lower() not in dropped]
     nodes = replace(nodes, columns=kept)
@@ -131,10 +131,10 @@ def own_graph(
 
 
 def to_dataset(graph: OwnGraph, split: str | Split | None = None) -> NodeDataset:
-    """The graph with a split: its own, or one that is drawn; the default says so in its notes.
+    """The graph with its own split, or with a random one; a note reports the default split.
 
-    A graph that was read by the plan of a model may be without labels, or with too few of them for
-    a split: then no node of it is in any part.
+    A graph that was read with the plan of a model may have no labels, or too few for a split. The
+    nodes concerned are then in no mask.
     """
     lenient = split is None and graph.options.plan is not None
     if not graph.class_names and not lenient:
@@ -158,7 +158,7 @@ def to_dataset(graph: OwnGraph, split: str | Split | None = None) -> NodeDataset
         if graph.masks is None:
             notes.append(
                 f"{graph.title} comes without a split: 60% of every class train, 20% validate and "
-                f"20% test (--split {DEFAULT_SPLIT})"
+                f"20% test (split {DEFAULT_SPLIT})"
             )
     wanted = parse_split(split) if isinstance(split, str) else split
     data = graph.data()
@@ -177,7 +177,7 @@ def to_dataset(graph: OwnGraph, split: str | Split | None = None) -> NodeDataset
             data.y = labels
             masks = torch.stack(draw_masks(wanted, labels))
         elif wanted.kind != "fractions":
-            masks = torch.stack(draw_masks(wanted, graph.y))  # which refuses
+            masks = torch.stack(draw_masks(wanted, graph.y))  # raises an error
         else:
             masks = torch.stack(draw_masks(wanted, labels))
     for key, mask in zip(MASKS, masks, strict=True):
@@ -202,9 +202,9 @@ def to_dataset(graph: OwnGraph, split: str | Split | None = None) -> NodeDataset
 
 
 def _large_classes(graph: OwnGraph, split: Split) -> tuple[Tensor, list[str]]:
-    """The labels [n] to draw a split from: of classes that are large enough for it.
+    """Labels [n] of the classes that are large enough for a split, and notes for the user.
 
-    With several labels per node all labelled nodes are one class.
+    With several labels per node, all labelled nodes form one class.
     """
     if graph.multi_label:
         return torch.from_numpy(np.where(graph.labelled, 0, -1)), []
@@ -268,7 +268,7 @@ def _several_labels(nodes: Columns, column: Column) -> tuple[Tensor, tuple[str, 
 
 
 def _in_order(texts: Any) -> list[str]:
-    """Whole numbers by their size, everything else alphabetically."""
+    """Sort integers by value, everything else alphabetically."""
     found = list(texts)
     if all(text.isascii() and text.lstrip("-").isdigit() and len(text) < 19 for text in found):
         return sorted(found, key=lambda text: (int(text), text))
@@ -286,7 +286,7 @@ def _masks(nodes: Columns, name: str, labelled: np.ndarray) -> Tensor | None:
         if text.strip().lower() not in PARTS:
             row = int((column.codes == code).argmax())
             raise UserError(
-                f"{nodes.at(row, column.name)}: {text[:40]!r} is no part of a split; write train, "
+                f"{nodes.at(row, column.name)}: {text[:40]!r} is not part of a split; write train, "
                 "val or test, or leave the cell empty"
             )
         meaning.append(PARTS[text.strip().lower()])
@@ -305,16 +305,16 @@ def _masks(nodes: Columns, name: str, labelled: np.ndarray) -> Tensor | None:
 def _edge_notes(edges: Edges, options: ReadOptions) -> list[str]:
     notes = []
     if edges.weightless:
-        notes.append(f"{edges.weightless:,} edges of weight 0 were left out")
+        notes.append(f"{edges.weightless:,} edges of weight 0 were ignored")
     if edges.duplicates:
         how = " (weights added, features averaged)" if edges.weight is not None else ""
-        notes.append(f"{edges.duplicates:,} edges were there before and were merged{how}")
+        notes.append(f"{edges.duplicates:,} repeated edges were merged{how}")
     if edges.self_loops:
         notes.append(f"{edges.self_loops:,} self-loops: the models have one at every node anyway")
     if edges.one_way:
         if options.undirected:
             notes.append(
-                f"made undirected: {edges.one_way:,} edges that are given one way only now run "
+                f"made undirected: {edges.one_way:,} edges that were given one way only now run "
                 "both ways"
             )
         else:

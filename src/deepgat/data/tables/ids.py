@@ -1,4 +1,4 @@
-"""Ids of a table in memory as node numbers, under the rules of a CSV file."""
+"""Turns the ids of a table in memory into node numbers, by the rules for CSV files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deepgat.data.tables.vocabulary import Vocabulary
 def ids_of(
     table: Columns, name: str, names: Vocabulary, *, new: bool = False, known: bool = False
 ) -> Column:
-    """The numbers of the ids in a column, which must all differ (``new``) or exist (``known``)."""
+    """The node numbers of the ids in a column; ids must be unique (``new``) or ``known``."""
     import pyarrow as pa
 
     column = table.find(name)

@@ -1,7 +1,7 @@
-"""The layout of the gnn-benchmark files: adj_*, attr_* (CSR parts, or attr_matrix), labels.
+"""Reads the layout of the gnn-benchmark files: adj_*, attr_* (CSR, or attr_matrix), labels.
 
-Features are taken as they are. ``node_names``, ``class_names`` and the split masks or indices
-(train_mask or idx_train, …) are read where they are there.
+Features are not scaled. ``node_names``, ``class_names`` and split masks or indices (train_mask or
+idx_train, …) are optional.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read_npz(path: Path, options: ReadOptions, name: str, title: str) -> OwnGrap
 
 @dataclass(frozen=True, eq=False)
 class NpzGraph:
-    """A file's arrays, checked; they may be mapped, since none is copied as a whole."""
+    """The arrays of a file, checked; they may be memory-mapped, since none is copied whole."""
 
     file: str
     n: int
@@ -59,9 +59,9 @@ class NpzGraph:
     """[n, d]."""
     ids: list[str]
     table: Columns
-    """Labels and parts of the split."""
+    """Labels and split."""
     weighted: bool
-    """Whether edges have weights: not where all that are there are 1, or the column is dropped."""
+    """Whether edges have weights; False if all weights are 1 or the column is dropped."""
 
     @staticmethod
     def of(arrays: Arrays, file: str, options: ReadOptions) -> NpzGraph:
@@ -80,7 +80,7 @@ class NpzGraph:
             ids = [id_text(value) for value in arrays["node_names"]().tolist()]
             _one_per_node(file, "node_names", len(ids), n)
             if len(set(ids)) < n:
-                raise UserError(f"{file}: node_names has a name twice; give every node its own")
+                raise UserError(f"{file}: node_names has a name twice; names must be unique")
         table = Columns(file, n, _columns(file, arrays, n, options))
         dropped = {name.lower() for name in listed(options.drop)}
         weighted = options.weight.lower() not in dropped and _has_weights(adjacency, file)
@@ -107,7 +107,7 @@ class NpzGraph:
         return self.attributes[begin:end].astype(np.float32)
 
     def edges(self, rows: int) -> Iterator[Given]:
-        """The edges of so many sources at a time."""
+        """The edges, ``rows`` sources at a time."""
         for begin in range(0, max(self.n, 1), max(rows, 1)):
             pairs = self.adjacency.rows(begin, min(begin + rows, self.n)).tocoo()
             proper = pairs.data != 0
@@ -164,9 +164,9 @@ def _columns(file: str, arrays: Arrays, n: int, options: ReadOptions) -> list[Co
                     not np.issubdtype(chosen.dtype, np.integer)
                     or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < n)
                 ):
-                    raise UserError(f"{file}: {key} must hold numbers of nodes from 0 to {n - 1}")
+                    raise UserError(f"{file}: {key} must hold node numbers from 0 to {n - 1}")
                 if (part[chosen] >= 0).any():
-                    raise UserError(f"{file}: {key} holds a node that another part has too")
+                    raise UserError(f"{file}: {key} holds a node that is in another part too")
                 part[chosen] = number
                 found = True
     if found:
@@ -175,7 +175,7 @@ def _columns(file: str, arrays: Arrays, n: int, options: ReadOptions) -> list[Co
 
 
 def _labels(file: str, arrays: Arrays, labels: np.ndarray, title: str) -> Column:
-    """Classes [n] with −1 for "unlabelled", by their names where the file has them; or [n, C]."""
+    """Classes [n] with −1 for "unlabelled", by name if the file has names; or labels [n, C]."""
     names = None
     if "class_names" in arrays:
         names = [id_text(value) for value in np.atleast_1d(arrays["class_names"]()).tolist()]
@@ -197,4 +197,4 @@ def _labels(file: str, arrays: Arrays, labels: np.ndarray, title: str) -> Column
 
 def _one_per_node(file: str, what: str, count: int, n: int) -> None:
     if count != n:
-        raise UserError(f"{file}: {what} has {count} rows for {n} nodes; expected one each")
+        raise UserError(f"{file}: {what} has {count} rows for {n} nodes; expected one per node")

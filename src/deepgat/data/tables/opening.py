@@ -1,4 +1,4 @@
-"""Opening what a user names: plain files alone, never a pipe, a device or a loop of links."""
+"""Opens files that a user names: regular files only, never a pipe or a device."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from deepgat.errors import UserError, printable
 
 
 def shown(path: os.PathLike[str] | str) -> str:
-    """A name in a sentence: unprintable characters escaped, so that it stays one line."""
+    """A path for a message: unprintable characters are escaped, so that it stays on one line."""
     return printable(os.fspath(path))
 
 
 def kind_of(path: Path) -> str:
-    """ "file", "folder", "" when nothing is there; a :class:`UserError` for anything else."""
+    """ "file", "folder", or "" if nothing exists; a :class:`UserError` for anything else."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -30,12 +30,12 @@ def kind_of(path: Path) -> str:
         return "file"
     if stat.S_ISDIR(mode):
         return "folder"
-    raise UserError(f"{shown(path)} is neither a file nor a folder: give one of these")
+    raise UserError(f"{shown(path)} is neither a regular file nor a folder: give one of these")
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """The file, to be read; a :class:`UserError` where that cannot be."""
+    """The file, open for reading; a :class:`UserError` if that fails."""
     if kind_of(path) != "file":
         what = "is a folder" if kind_of(path) == "folder" else "is not there"
         raise UserError(f"{shown(path)} {what}: expected a file")

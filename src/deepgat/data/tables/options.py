@@ -19,21 +19,21 @@ CHOICES = {"missing": MISSING, "scale": SCALES, "rare": RARE}
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The meaning of the columns of a user's files, and how to treat gaps in them.
+    """Which column has which meaning, and how to treat numbers, gaps and small classes.
 
-    Names of columns are found in any case; lists are separated by commas.
+    Column names ignore case; lists are separated by commas.
     """
 
     id: str = "id"
-    """The column of the nodes' names."""
+    """The column of node ids."""
     label: str = "label"
-    """The column of their classes; several labels of one node are separated by semicolons."""
+    """The column of classes; semicolons separate several labels of one node."""
     part: str = "split"
     """The column that says train, val or test."""
     source: str = "source"
     target: str = "target"
     weight: str = "weight"
-    """The columns of edges; all others are edge features."""
+    """The columns of the edge table; all others are edge features."""
     text: str = ""
     """Columns to read as bags of words."""
     drop: str = ""
@@ -41,19 +41,19 @@ class ReadOptions:
     structure: str = ""
     """Structural features to add: degree, pagerank, spectral."""
     scale: str = "standard"
-    """Columns of numbers: to mean 0 and deviation 1, to 0 … 1 ("unit"), or left alone."""
+    """Scale numbers to mean 0 and deviation 1, to 0 … 1 ("unit"), or not at all ("none")."""
     missing: str = "refuse"
-    """A missing number: refused, or the mean of its column, or 0 (after scaling)."""
+    """A missing number is an error, the mean of its column, or 0 after scaling."""
     rare: str = "refuse"
-    """A class too small for the split that is drawn: refused, or its nodes made unlabelled."""
+    """A class too small for a random split is an error, or its nodes become unlabelled."""
     undirected: bool = True
-    """Give every edge both ways."""
+    """Add missing reverse edges."""
     nodes: str = ""
     """For an edge list: the file of its nodes (CSV, Parquet, or features in .npy)."""
 
     plan: FeaturePlan | None = field(default=None, repr=False)
-    """How a model's training made features of columns, to have the same for another graph. It
-    decides ``text``, ``structure``, ``scale`` and ``drop``, and is no option that is written."""
+    """The plan of a trained model, to give another graph the same features. It overrides ``text``,
+    ``structure``, ``scale`` and ``drop``, and is never saved as an option."""
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
@@ -65,7 +65,7 @@ class ReadOptions:
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> ReadOptions:
-        """From keywords or texts; an unknown name is refused with the nearest one."""
+        """From keywords or texts; the error for an unknown name suggests the closest one."""
         kinds = {name: type(value) for name, value in _usual().items()}
         values: dict[str, Any] = {}
         for name, value in given.items():
@@ -75,18 +75,18 @@ class ReadOptions:
                 values[name] = _typed(name, value, kinds[name])
             else:
                 raise unknown_name("option for reading a graph", name, kinds)
-        if values.get("nodes"):  # a model finds it again from anywhere
+        if values.get("nodes"):  # absolute, so that a model finds it from any folder
             values["nodes"] = os.path.abspath(values["nodes"])
         return ReadOptions(**values)
 
     def changes(self) -> dict[str, Any]:
-        """What differs from the defaults, as plain values: enough to read the same graph again."""
+        """Options that differ from the defaults, as plain values."""
         found = {name: (getattr(self, name), usual) for name, usual in _usual().items()}
         return {name: value for name, (value, usual) in found.items() if value != usual}
 
 
 def _usual() -> dict[str, Any]:
-    """The options that can be written, as they are when nothing is said."""
+    """The defaults of all options but the plan."""
     return {item.name: item.default for item in fields(ReadOptions) if item.name != "plan"}
 
 

@@ -1,6 +1,6 @@
-"""What was made of each column in training, kept so that another graph gets the very same features.
+"""How training turned each column into features, so that another graph gets the same features.
 
-A plan is plain values: it is saved with a model as JSON.
+A plan consists of plain values and is saved with a model as JSON.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ JOINS = {"category": "=", "words": ":"}
 class ColumnPlan:
     """One column of a table, or one structural feature, and how it becomes features.
 
-    A number a becomes (a / ``unit`` − ``low``) / ``width``, and 0 where the width is 0; a missing
-    one is ``mean`` before that. Of a column of texts each of the ``terms`` is a feature.
+    A number a becomes (a / ``unit`` − ``low``) / ``width``, or 0 if the width is 0. ``mean``
+    replaces a missing number first. In a column of texts, each of the ``terms`` is a feature.
     """
 
     name: str
@@ -38,7 +38,7 @@ class ColumnPlan:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What its features are called."""
+        """The names of its features."""
         if self.kind not in JOINS:
             return (self.name,)
         return tuple(f"{self.name}{JOINS[self.kind]}{term}" for term in self.terms)
@@ -47,9 +47,10 @@ class ColumnPlan:
     def of_numbers(
         name: str, kind: str, numbers: np.ndarray, scale: str, fill: bool = False
     ) -> ColumnPlan:
-        """Mean 0 and deviation 1, or 0 … 1 ("unit"); gaps do not count, or as the mean (``fill``).
+        """Scale to mean 0 and deviation 1, or to 0 … 1 ("unit").
 
-        A column of 0 and 1 alone says yes or no, and stays; a constant one becomes 0.
+        Gaps are ignored, or count as the mean (``fill``). A binary column does not change, and a
+        constant column becomes 0.
         """
         gaps = np.isnan(numbers)
         if gaps.all():
@@ -68,7 +69,7 @@ class ColumnPlan:
         return ColumnPlan(name, kind, (), largest, low, 0.0 if width < 1e-12 else width, mean)
 
     def scaled(self, numbers: np.ndarray) -> np.ndarray:
-        """[n] as the features of the training; gaps stay gaps."""
+        """Scale numbers [n] as in training; gaps stay gaps."""
         if not self.width:
             return np.where(np.isnan(numbers), numbers, 0.0)
         return (numbers / self.unit - self.low) / self.width
@@ -81,7 +82,7 @@ class FeaturePlan:
     columns: tuple[ColumnPlan, ...] = ()
 
     def plain(self) -> list[dict[str, Any]]:
-        """For JSON; what is as usual is left out."""
+        """Plain values for JSON, without defaults."""
         usual = asdict(ColumnPlan("", ""))
         return [
             {
@@ -94,14 +95,14 @@ class FeaturePlan:
 
     @staticmethod
     def of(plain: Sequence[Mapping[str, Any]]) -> FeaturePlan:
-        """From the plain values; :class:`UserError` for anything else."""
+        """From plain values; a :class:`UserError` if they are not a plan."""
         return FeaturePlan(tuple(_column(item) for item in plain))
 
 
 def _column(item: Mapping[str, Any]) -> ColumnPlan:
     known = {entry.name for entry in fields(ColumnPlan)}
     if not isinstance(item, Mapping) or not {"name", "kind"} <= item.keys() <= known:
-        raise UserError(f"{str(item)[:40]} is no plan of a column: train the model again")
+        raise UserError(f"{str(item)[:40]} is not the plan of a column: train the model again")
     numbers = [item[key] for key in ("unit", "low", "width", "mean") if key in item]
     terms = item.get("terms", ())
     sound = (

@@ -1,4 +1,4 @@
-"""Features of nodes that have none: where they stand in the graph."""
+"""Structural node features, computed from the graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DAMPING, ROUNDS = 0.85, 50
 
 
 def degree(matrix: sp.csr_matrix) -> dict[str, np.ndarray]:
-    """log(1 + degree), and the mean of that over the neighbours (0 without any)."""
+    """log(1 + degree), and its mean over the neighbours (0 for isolated nodes)."""
     count = np.diff(matrix.indptr)
     own = np.log1p(count)
     near = np.divide(matrix @ own, count, out=np.zeros(len(own)), where=count > 0)
@@ -22,7 +22,7 @@ def degree(matrix: sp.csr_matrix) -> dict[str, np.ndarray]:
 
 
 def pagerank(matrix: sp.csr_matrix) -> dict[str, np.ndarray]:
-    """log(n·r): r = 0.85 Pᵀ r + 0.15/n after 50 rounds; P row-normalised, loose ends jump."""
+    """log(n·r) with r = 0.85 Pᵀ r + 0.15/n after 50 rounds; isolated nodes jump anywhere."""
     n, count = matrix.shape[0], np.diff(matrix.indptr)
     share = np.divide(1.0, count, out=np.zeros(n), where=count > 0)
     rank = np.full(n, 1.0 / n)
@@ -35,13 +35,14 @@ def pagerank(matrix: sp.csr_matrix) -> dict[str, np.ndarray]:
 def spectral(matrix: sp.csr_matrix) -> dict[str, np.ndarray]:
     """The first eigenvectors of (D+I)^-½ (A+I) (D+I)^-½, at most 16, times √n.
 
-    The first, which only knows the degrees, is left out; each has its largest entry positive.
+    The very first, which depends on the degrees only, is omitted. The entry of largest absolute
+    value is positive in each.
     """
     n = matrix.shape[0]
     scale = sp.diags(1 / np.sqrt(np.diff(matrix.indptr) + 1.0))
     normal = scale @ (matrix + sp.identity(n)) @ scale
     wanted = min(EIGENVECTORS + 1, n)
-    if n <= 64:  # small enough to be solved as a whole
+    if n <= 64:  # small enough for a dense solver
         _, vectors = np.linalg.eigh(normal.toarray())
         vectors = vectors[:, ::-1][:, :wanted]
     else:
@@ -52,7 +53,7 @@ def spectral(matrix: sp.csr_matrix) -> dict[str, np.ndarray]:
             values, vectors = eigsh(normal, k=wanted, which="LA", v0=start, tol=1e-4)
         except ArpackNoConvergence:
             raise UserError(
-                "the eigenvectors of this graph do not converge: ask for structure=degree,pagerank "
+                "the eigenvectors of this graph do not converge: use structure=degree,pagerank "
                 "without spectral"
             ) from None
         vectors = vectors[:, np.argsort(-values)]
@@ -68,11 +69,11 @@ STRUCTURES: Mapping[str, Callable[[sp.csr_matrix], dict[str, np.ndarray]]] = {
     "pagerank": pagerank,
     "spectral": spectral,
 }
-"""By name: from the adjacency [n, n] of ones, symmetric and without diagonal."""
+"""Functions of the adjacency matrix [n, n]: ones, symmetric, without diagonal."""
 
 
 def undirected_matrix(edge_index: np.ndarray, nodes: int) -> sp.csr_matrix:
-    """[n, n] of ones from edges [2, e]: symmetric, without diagonal, rows sorted."""
+    """The adjacency matrix [n, n] of edges [2, e]: ones, symmetric, no diagonal, rows sorted."""
     a, b = edge_index
     proper = a != b
     ones = np.ones(int(proper.sum()))
