@@ -72,6 +72,19 @@ def run(monkeypatch, *arguments: str) -> int | str | None:
     return exit_.value.code
 
 
+def test_the_command_measures_one_table(monkeypatch, capsys, tmp_path):
+    small = random_graphs.hub_rich(60, 200)
+    monkeypatch.setattr(suites.random_graphs, "hub_rich", lambda *_, **__: small)
+    monkeypatch.setattr(suites.random_graphs, "like_physics", lambda: small)
+    out = tmp_path / "rows.json"
+    options = ("--quick", "--no-compiled", "--device", "cpu", "--out", str(out))
+    assert not run(monkeypatch, "layer", *options)
+    rows = json.loads(out.read_text())["rows"]
+    assert {row["suite"] for row in rows} == {"layer"}
+    assert "deepgat" in {row["way"] for row in rows}
+    assert f"Rows: {out}" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_the_command_writes_rows_with_the_machine(monkeypatch, tmp_path):
     small = random_graphs.hub_rich(60, 200)

@@ -17,9 +17,12 @@ from deepgat.lab.commands.watch import RunsView, duration
 from deepgat.lab.experiments import RunSpec, Store, run_all
 from deepgat.lab.experiments.pool import Failed, Finished, Planned, PutOff, Started, Stepped
 from deepgat.lab.experiments.store_entry import ARRAYS
+from deepgat.lab.paper import study
 from deepgat.training.loop import Epoch
 
 from jobs import DIVERGING, FAILING, WAITING, fake, graded, graded_record, spec
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 class Result(NamedTuple):
@@ -127,6 +130,7 @@ def test_ctrl_c_exits_with_130(run, monkeypatch):
     ("arguments", "sentence"),
     [
         ("run none.toml", "none.toml does not exist: expected a TOML file"),
+        ("run label-propagation-cora", "label-propagation is not trained, so it has no runs"),
         ("run runs.toml --store runs.toml", "runs.toml is a file"),
         ("run runs.toml --workers 0", "workers is 0: expected 1 or more"),
         ("run runs.toml --device gpu", "the device 'gpu' cannot be used here"),
@@ -203,6 +207,31 @@ def test_export_import_and_verify(run, two_runs):
 
 
 # ------------------------------------------------------------------------------- reproduce
+
+
+def test_reproduce_makes_runs_and_writes_a_table(run):
+    result = run("reproduce", "table2", "--datasets", "cs", "--layers", "2", "--seeds", "0",
+                 "--device", "cpu", "--workers", "1")  # fmt: skip
+    assert result.code == 0
+    assert "4 runs, 0 of them already in the store" in result.err
+    assert "91.5 (2)" in Path("reproduction/table2.md").read_text()
+    assert len(Path("reproduction/records.jsonl").read_text().splitlines()) == 4
+
+
+@pytest.mark.slow
+def test_reproduce_joins_the_frozen_rows_of_the_study(run):
+    """They lie beside the study's records, and are compared with its live rows."""
+    arguments = ("reproduce", "study", "--records", RESULTS / "study.jsonl.gz", "--datasets",
+                 "cora", "--layers", "16", "--seeds", "0-2")  # fmt: skip
+    result = run(*arguments)
+    assert result.code == 0
+    text = Path("reproduction/study.md").read_text()
+    for row in (study.BASE, study.PRESET):
+        assert f"| {row} | " in text
+    assert f"Points of test micro-F1 above {study.BASE}, cora" in text
+    alone = run(*arguments, "--systems", study.PRESET, "--out", "alone")
+    assert alone.code == 0
+    assert study.BASE not in Path("alone/study.md").read_text()
 
 
 @pytest.mark.slow

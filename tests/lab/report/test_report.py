@@ -302,6 +302,7 @@ def test_what_deepgat_train_prints_is_enough(tmp_path):
     assert "attention-kl" not in [s["name"] for s in data["families"][0]["sections"]]
 
 
+@pytest.mark.slow
 def test_a_users_graph_is_named_after_its_folder(tmp_path):
     """Its path cannot be part of a file name; equal names, and those of the catalogue, differ."""
     first = json.loads((ROOT / "results" / "runs.jsonl").read_text().splitlines()[0])
