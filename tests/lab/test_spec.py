@@ -166,7 +166,7 @@ def test_what_is_not_trained_has_no_runs():
         ("[data]", r"\[data\] names no dataset"),
         ("[dta]", "unknown section 'dta': did you mean 'data'?"),
         ("data = 3", r"data is 3: expected a section, \[data\]"),
-        ("@splt = 'public'", "unknown data setting 'splt': did you mean 'split'?"),
+        ("@splt = 'public'", r"unknown setting of \[data\] 'splt': did you mean 'split'\?"),
         ('[data]\ndataset = "coraa"', "unknown dataset 'coraa': did you mean 'cora'?"),
         ("[data]\ndataset = 3", r"dataset in \[data\] is 3: expected a text"),
         ("@split = 'rnd'", "unknown split 'rnd'"),
