@@ -166,11 +166,13 @@ def test_unknown_names_are_refused(preset, arguments, sentence):
         recipe(**{"model": "deepgat", "preset": preset} | arguments)
 
 
-def test_a_named_decay_is_the_same_on_all_graphs():
+def test_naming_a_decay_changes_nothing_else():
     assert recipe("deep").training.decay_nodes == 1500
     assert recipe("deep", training={"weight_decay": 0.1}).training.decay_nodes == 1500
     named = recipe("deep", training={"weight_decay_conv": 0.02}).training
-    assert (named.weight_decay_conv, named.decay_nodes) == (0.02, 0)
+    assert (named.weight_decay_conv, named.decay_nodes) == (0.02, 1500)
+    usual = recipe("deep").training
+    assert recipe("deep", training={"weight_decay_conv": usual.weight_decay_conv}).training == usual
     both = recipe("deep", training={"weight_decay_conv": 0.02, "decay_nodes": 300}).training
     assert (both.weight_decay_conv, both.decay_nodes) == (0.02, 300)
 

@@ -172,7 +172,7 @@ def test_what_is_not_trained_has_no_runs():
         ("@split = 'rnd'", "unknown split 'rnd'"),
         (
             "@[settings]\nnum_layer = 3",
-            "unknown settings setting 'num_layer': did you mean 'num_layers'?",
+            "unknown setting 'num_layer': did you mean 'num_layers'?",
         ),
         ("@[settings]\nnum_layers = 3.5", r"settings\.num_layers is 3\.5: expected a whole number"),
         (
@@ -194,7 +194,7 @@ def test_what_is_not_trained_has_no_runs():
         ("preset = 'papr'\nGAT@", "unknown preset of gat 'papr': did you mean 'paper'?"),
         ("preset = 'paper'\n@", "deep has no presets: leave preset 'paper' out"),
         ("system = 'gta'\n@", "unknown system 'gta': did you mean 'gat'?"),
-        ("GAT@[settings]\nalpha = 0.1", "unknown settings setting 'alpha': choose one of"),
+        ("GAT@[settings]\nalpha = 0.1", "unknown setting 'alpha': choose one of"),
         ("preset = 3\n@", "preset is 3: expected a text"),
         ("GAT@[settings]\nscore = []", r"settings\.score is \[\]: expected a text"),
         ("sweep = 3\n@", r"sweep is 3: expected a section"),

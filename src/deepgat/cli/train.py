@@ -84,7 +84,7 @@ def train(
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay of Adam.")] = None,
     weight_decay_conv: Annotated[
         float | None,
-        typer.Option(help="The same for the convolutions alone, on graphs of any size."),
+        typer.Option(help="The same for the convolutions alone."),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="The most epochs.")] = None,
     patience: Annotated[

@@ -28,7 +28,7 @@ class GCNIIConfig(Config):
     dropout: float = share(0.6, "share of each layer's input dropped in training")
     alpha: float = share(0.1, "α, share of h⁰ in every layer")
     theta: float = setting(0.5, "θ in β = log(θ/l + 1)", least=0)
-    conv: str = setting("gcn", "the convolution P: GCN's, GAT's or DeepGAT's", CONVS)
+    conv: str = setting("gcn", "the convolution P: GCN's, GAT's, DeepGAT's or SAGE's", CONVS)
     drop_edge: float = share(0.0, "share of edges dropped anew at each epoch of training")
     unit_features: bool = setting(False, "divide every node's features by their sum")
 

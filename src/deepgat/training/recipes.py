@@ -81,8 +81,7 @@ def recipe(
         preset: for deepgat, gat and oracle: "paper", its equations, or "authors", the choices of
             their code; left out, the system's first.
         dataset: a name of the catalogue; the authors tuned some values per dataset.
-        training: fields of :class:`~deepgat.training.settings.TrainSettings` to replace. A
-            ``weight_decay_conv`` that is named is the same on graphs of any size.
+        training: fields of :class:`~deepgat.training.settings.TrainSettings` to replace.
         settings: fields of the system's configuration to replace, such as ``num_layers=15``.
     """
     system = find_system(model)
@@ -98,13 +97,10 @@ def recipe(
     elif preset == "paper":
         deep = settings.get("num_layers", config.to_dict()["num_layers"]) > 4
         schedule = {"lr": 0.01 if deep else 0.05, "weight_decay": 1e-4}
-    changes = dict(training or {})
-    if "weight_decay_conv" in changes:
-        changes.setdefault("decay_nodes", 0)
     return Recipe(
         system.name,
         config.with_changes(settings, f"setting of {system.name}"),
-        TrainSettings(**schedule).with_changes(changes, "training setting"),
+        TrainSettings(**schedule).with_changes(training or {}, "training setting"),
     )
 
 

@@ -52,7 +52,8 @@ def checked_values(kind: type, table: Any, where: str) -> dict[str, Any]:
     hints = field_types(kind)
     for name in table:
         if name not in hints:
-            raise unknown_name(f"{where} setting", str(name), hints)
+            what = "setting" if where == "settings" else f"{where} setting"
+            raise unknown_name(what, str(name), hints)
     return {name: typed(f"{where}.{name}", value, hints[name]) for name, value in table.items()}
 
 

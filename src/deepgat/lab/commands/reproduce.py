@@ -249,6 +249,8 @@ def _systems_by_depth(
     found = {label: _finished(own, outcome) for label, own in labelled.items()}
     if frozen is not None and grid["systems"] is None:
         found = study.with_frozen_rows(found, specs, frozen)
+    elif target == study.STUDY:
+        base = study.PRESET
     lost = {label: _lost(own, outcome) for label, own in labelled.items()}
     tables = [
         *systems_by_depth.system_tables(found, target, "test", lost),
