@@ -87,6 +87,10 @@ def main() -> None:
         if not lacks_memory(error):
             raise
         _refuse(out_of_memory(error))
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "matplotlib":
+            raise
+        _refuse("figures need matplotlib, which is not installed: pip install 'deepgat[figures]'")
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

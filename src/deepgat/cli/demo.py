@@ -26,7 +26,9 @@ def demo(
     """
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file: --out expects a folder")
-    ERR.print("GAT and DeepGAT with 2 to 15 layers, three seeds each: about two minutes.")
+    from deepgat.figures import depth_figure, save_figure  # here: it loads a plotting library
+
+    ERR.print("GAT and DeepGAT with 2 to 15 layers, three seeds each: a few minutes.")
     total = len(demonstration.MODELS) * len(demonstration.DEPTHS) * len(demonstration.SEEDS)
     with BatchProgress(total, quiet) as progress:
 
@@ -36,8 +38,6 @@ def demo(
 
         data, points = demonstration.run_demo(watch=watch)
     OUT.print(demo_table(points))
-    from deepgat.figures import depth_figure, save_figure  # here: it loads a plotting library
-
     curves = {
         name: {point.layers: point.test_f1 for point in points if point.model == name}
         for name in demonstration.MODELS

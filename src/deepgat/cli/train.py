@@ -69,7 +69,10 @@ def train(
     ] = None,
     heads: Annotated[int | None, typer.Option(help="H, heads of the hidden layers.")] = None,
     dropout: Annotated[
-        float | None, typer.Option(help="Share of each layer's input; deep: less beyond 16 layers.")
+        float | None,
+        typer.Option(
+            help="Share of each layer's input that is dropped; deep: more beyond 16 layers."
+        ),
     ] = None,
     choice: Annotated[
         list[str] | None,

@@ -57,7 +57,6 @@ class DAGNN(Network):
         **settings: Any,
     ) -> None:
         super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
-        self.has_encoder = True
         self.lin1 = nn.Linear(in_channels, hidden_channels)
         self.lin2 = nn.Linear(hidden_channels, out_channels)
         self.gate = nn.Linear(out_channels, 1)

@@ -34,7 +34,9 @@ class DeepConfig(Config):
     theta: float = setting(0.5, "θ in β = log(θ/l + 1)", least=0)
     sharpness: float = setting(3.0, "τ, factor on the agreement of two class predictions", least=0)
     attention_from: int = setting(
-        4, "the first layer, of step_depth where there are more, that attends by class", least=1
+        4,
+        "the first layer that attends by class; deeper networks count on a scale of step_depth",
+        least=1,
     )
     step_depth: int = setting(
         16, "d: each of more than d layers goes d/L of the way from input to output; 0: all",
@@ -67,7 +69,8 @@ class Deep(Network):
     before ``attention_from`` weigh neighbours alike (τ = 0). q is computed without dropout and
     passes no gradient: only their own loss trains the predictions. The loss is
     CE(ŷ^L) + λ Σ_{l<L} γ̃(l) CE(ŷ^l), γ̃ the paper's γ divided by its sum. The logits are
-    h^L W_c + b_c; σ is ReLU. With τ = 0 and λ = 0 it is GCNII.
+    h^L W_c + b_c; σ is ReLU. Beyond d layers more is dropped between layers (``layer_dropout``).
+    With τ = 0 and λ = 0, up to d layers are GCNII.
 
     Chen et al., ICML 2020 (GCNII); Kato et al., CANDARW 2024 (DeepGAT). ``docs/deep.md`` has the
     reasons.
@@ -91,7 +94,6 @@ class Deep(Network):
     ) -> None:
         super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
         config = self.config
-        self.has_encoder = True
         self.loss = OutputAndLayersLoss(delta=0.4, weight=config.layer_loss)
         self.encoder = nn.Linear(in_channels, hidden_channels)
         self.classifier = nn.Linear(hidden_channels, out_channels)

@@ -80,8 +80,10 @@ class DeepGAT(Network):
     l − 1 hops of propagation, a node's own left out. The loss adds up every layer's prediction,
     Σ_l γ(l) CE(ŷ^l, y), with γ(l) = δ/(l + δ) + 1. Dropout on α is ``attention_dropout``.
 
-    :class:`~deepgat.nn.NeighborAttention` computes one layer. These are its steps for one head,
-    in plain torch over a dense adjacency ``A`` with self-loops:
+    The loop over l, and filing prediction l − 1 that layer l makes, are
+    :meth:`Network.run_layers`; ``PropagateLabels`` makes z. One layer is
+    :class:`~deepgat.nn.NeighborAttention`. Its steps for one head, in plain torch over a dense
+    adjacency ``A`` with self-loops:
 
     >>> from deepgat.nn import NeighborAttention
     >>> conv = NeighborAttention(4, 5, num_classes=3, bias=False)

@@ -75,7 +75,6 @@ class G2(Network):
         if isinstance(conv, str):
             settings["conv"] = conv
         super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
-        self.has_encoder = True
         self.encoder = nn.Linear(in_channels, hidden_channels)
         self.classifier = nn.Linear(hidden_channels, out_channels)
         arguments: dict[str, Any] = {

@@ -51,9 +51,9 @@ class GCN(Network):
     Kipf and Welling, *Semi-Supervised Classification with Graph Convolutional Networks*, ICLR 2017.
 
     ``norm="pairnorm-si"`` is PairNorm (Zhao and Akoglu, ICLR 2020), s x̃_v/‖x̃_v‖ of the centred
-    x̃; ``drop_edge`` is DropEdge (Rong et al., ICLR 2020); ``residual="identity"`` adds h^(l-1)
-    wherever widths agree (He et al., CVPR 2016). ``feature_norm`` is PairNorm as the DeepGAT paper
-    prints it: of the features alone.
+    x̃; ``drop_edge`` is DropEdge (Rong et al., ICLR 2020); ``residual="identity"`` adds h^(l-1),
+    after dropout, wherever widths agree (He et al., CVPR 2016). ``feature_norm`` is PairNorm as the
+    DeepGAT paper prints it: of the features alone.
 
     Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`GCNConfig`'s.
 

@@ -67,7 +67,7 @@ class Network(nn.Module):
         self.multi_label = multi_label
         self.edge_dim = edge_dim
         self.dropout: float = getattr(self.config, "dropout", 0.0)
-        self.has_encoder = False
+        self.has_encoder = type(self).encode is not Network.encode
         self.loss: Loss = OutputLoss()
         rate = getattr(self.config, "drop_edge", 0.0)
         self.edge_sampler: EdgeSampler = DropEdge(rate) if rate else all_edges
@@ -137,7 +137,8 @@ class Network(nn.Module):
         backward pass; :mod:`deepgat.nn.checkpoint`.
 
         ``until`` sees every prediction that layers make and may end the run: the last one it saw
-        is then the output. Layer l + 1, the last one computed, makes prediction l.
+        is then the output. Prediction l is made inside layer l + 1, so stopping there costs one
+        more layer.
         """
         x = self.features(x)
         context = Context(
@@ -201,7 +202,7 @@ class Network(nn.Module):
                 f"x has {x.size(1)} columns but the model was made for {self.in_channels} features"
             )
         assert not isinstance(x, ops.Columns)
-        return ops.unit_rows(x) if self.config.unit_features else x
+        return ops.unit_rows(x) if getattr(self.config, "unit_features", False) else x
 
     def convolve(
         self,

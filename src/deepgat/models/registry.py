@@ -79,7 +79,7 @@ _SYSTEMS = (
         "GCNII with P_vu = e_vu/√(d_v d_u), e_vu = exp(τ<q_v, q_u>), q = softmax(ŷ^l)",
         "this project",
         "DeepGAT's attention in GCNII's body, a class head per layer, two stages of training; the "
-        "default; τ=0 and λ=0 are GCNII",
+        "default",
         training={
             **_GCNII,
             "decay_nodes": 1500,

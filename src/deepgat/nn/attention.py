@@ -50,10 +50,12 @@ class NeighborAttention(nn.Module):
         \mathbf{x}'_v = \sum_{u \in N_v} \alpha_{vu} \mathbf{W}_2 \mathbf{x}_u + \mathbf{b},
         \qquad \alpha_{vu} = \frac{\exp s(v, u)}{\sum_{w \in N_v} \exp s(v, w)}
 
-    per head; heads are concatenated or averaged. It is a drop-in replacement for
-    :class:`torch_geometric.nn.GATConv` with the same arguments. With ``num_classes`` the score is
-    DeepGAT's: the layer predicts the class of every node, p_v = W₁(x_v ‖ z_v), and s(v, u)
-    compares the predictions of v and u. Without it the score is GAT's.
+    per head; heads are concatenated or averaged. It takes the place of
+    :class:`torch_geometric.nn.GATConv` and its arguments up to ``edge_dim``. With ``num_classes``
+    the score is DeepGAT's: the layer predicts the class of every node, p_v = W₁(x_v ‖ z_v), and
+    s(v, u) compares the predictions of v and u; :meth:`run` returns them (``class_logits``) for a
+    loss of their own. Without ``num_classes`` the score is GAT's. Unlike in GATConv, repeated edges
+    count once, ``edge_attr`` joins the score after LeakyReLU, and added self-loops have features 0.
 
     Args:
         in_channels: d, width of the input.
@@ -217,7 +219,7 @@ class NeighborAttention(nn.Module):
     def run(
         self,
         x: Features,
-        neighbors: Neighbors,
+        neighbors: Tensor | Neighbors,
         label_features: Tensor | None = None,
         labels: Tensor | None = None,
         with_attention: bool = False,
@@ -225,7 +227,7 @@ class NeighborAttention(nn.Module):
         undropped: Features | None = None,
         silent: Tensor | None = None,
     ) -> ConvOutput:
-        """As :meth:`forward` on prepared lists, with all outputs.
+        """As :meth:`forward`, with all outputs.
 
         Args:
             x, neighbors, label_features, labels: as in :meth:`forward`.
@@ -234,6 +236,8 @@ class NeighborAttention(nn.Module):
                 is returned and trained always uses ``x``.
             silent: [n] bool: nodes without incoming edges; their sum is 0.
         """
+        x = ops.as_features(x)
+        neighbors = ops.as_neighbors(neighbors, x.size(0))
         if self.score.others_only:
             silent = neighbors.others == 0
         edge_bias = self._edge_bias(neighbors)

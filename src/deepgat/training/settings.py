@@ -24,7 +24,10 @@ class TrainSettings(Config):
         None, "weight decay of the convolutions; left out: weight_decay", kind=float, least=0
     )
     decay_nodes: int = setting(
-        0, "n₀: on n nodes the convolutions' decay is scaled by min(1, n₀/n); 0: by 1", least=0
+        0,
+        "n₀: on n nodes the convolutions' decay is scaled by min(1, n₀/n), and by the step of a "
+        "layer; 0: by the step alone",
+        least=0,
     )
     decay_nodes_heads: int = setting(
         0, "n₀: on n nodes the class heads' decay is scaled by max(δ, min(1, n₀/n)), δ the step "
@@ -39,7 +42,8 @@ class TrainSettings(Config):
         "best temperature plus the share of errors", MONITORS,
     )  # fmt: skip
     ema: float = share(
-        0.0, "d of the moving average of the weights that is validated and kept, such as .99"
+        0.0,
+        "decay of a moving average of the weights, such as .99; the average is validated and kept",
     )
     self_training: float = setting(
         0.0, "weight of a second stage's loss, on predictions of nodes without a label; 0: none",
