@@ -46,7 +46,7 @@ $(READY): pyproject.toml constraints.txt setup.py $(wildcard src/deepgat/ops/cpu
 demo: $(READY)  ## run the demo
 	$(BIN)/deepgat demo $(ARGS)
 
-test: $(READY)  ## run the fast tests (under 4 minutes); skipped tests are listed with the reason
+test: $(READY)  ## run the fast tests; skipped tests are listed with the reason
 	$(PYTEST) $(IN_PARALLEL) $(ARGS)
 
 test-all: test test-slow test-distributed test-browser  ## run every test
