@@ -56,7 +56,7 @@ def test_a_batch_gives_what_each_graph_gives_by_itself(kind, pool):
     data = rings_and_stars(5)
     torch.manual_seed(0)
     gin = kind == "gin"
-    body = GIN(2, 2, layers=3, hidden=8) if gin else DeepGAT(2, 8, 3, 2, label_hops=0)
+    body = GIN(2, 8, 3, 2) if gin else DeepGAT(2, 8, 3, 2, label_hops=0)
     model = GraphClassifier(body, pool).eval()
     together = as_batch(data.graphs, CPU).run(model)
     assert max(together.layer_logits) == 3
@@ -72,7 +72,7 @@ def test_a_batch_gives_what_each_graph_gives_by_itself(kind, pool):
 def test_gin_equals_its_equation():
     torch.manual_seed(0)
     graph = rings_and_stars(2).graphs[1]
-    model = GIN(2, 3, layers=2, hidden=4).eval()
+    model = GIN(2, 4, 2, 3).eval()
     adjacency = torch.zeros(graph.num_nodes, graph.num_nodes)
     source, target = graph.edge_index
     adjacency.index_put_((target, source), torch.ones(len(source)), accumulate=True)
@@ -210,7 +210,7 @@ def test_the_convolutions_have_a_stack_of_their_own(conv):
 def test_mistakes_in_the_settings_are_told():
     with pytest.raises(UserError, match="unknown pool"):
         build_classifier(rings_and_stars(), "deepgat", {}, "mode", 0)
-    with pytest.raises(UserError, match="unknown setting of gin 'heads'"):
+    with pytest.raises(UserError, match="unknown setting of GIN 'heads'"):
         build_classifier(rings_and_stars(), "gin", {"heads": 2}, "sum", 0)
     with pytest.raises(UserError, match="unknown setting of ConvStack 'heads'"):
         build_classifier(rings_and_stars(), "gat", {"heads": 2}, "sum", 0)

@@ -84,7 +84,7 @@ def train_graphs(team: Team | None) -> dict[str, Any]:
     for name in ("gin", "authors-batch", "deep"):
         torch.manual_seed(0)
         plan = plan_of("deep" if name == "gin" else name, {"label_hops": 0})
-        body = GIN(7, 3, 2, 8) if name == "gin" else network_of(plan, several(2, "classes"))
+        body = GIN(7, 8, 2, 3) if name == "gin" else network_of(plan, several(2, "classes"))
         model = GraphClassifier(body, "sum").double()
         training = replace(
             plan.training, epochs=3, monitor="train-loss", device="cpu", self_training=0.0

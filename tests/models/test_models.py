@@ -1,6 +1,5 @@
 """DeepGAT, GAT and the oracle against the transcription: outputs, attention, loss, gradients."""
 
-from functools import partial
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from torch_geometric.nn import GATConv, GCNConv
 
 from deepgat.data import propagate_labels
 from deepgat.errors import UserError
-from deepgat.models import GAT, GCNII, SYSTEMS, DeepGAT, Oracle, build_network
+from deepgat.models import GAT, SYSTEMS, DeepGAT, Oracle, build_network
 from deepgat.models.config import Config
 from deepgat.nn import AdditiveScore, ClassScore, NeighborAttention, UniformScore
 from deepgat.ops import Neighbors, Normalization
@@ -334,15 +333,6 @@ def test_dropout_acts_in_training_only():
         assert not torch.equal(model(x, edge_index), model(x, edge_index))
         model.eval()
         assert torch.equal(model(x, edge_index), model(x, edge_index))
-
-
-def test_a_body_takes_a_convolution_as_a_function():
-    x, edge_index = torch.randn(9, 5, dtype=torch.double), random_edges(9, 14)
-    found = []
-    for conv in (partial(NeighborAttention, score=AdditiveScore), "gat"):
-        torch.manual_seed(0)
-        found.append(GCNII(5, 8, 2, 3, conv=conv).double().eval()(x, edge_index))
-    assert torch.equal(*found)
 
 
 def test_readable_errors():

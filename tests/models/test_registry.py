@@ -125,13 +125,13 @@ def test_unknown_names_are_refused_with_the_nearest_one():
 
 def test_every_system_has_a_file_of_its_own():
     assert {entry.network.__module__.rsplit(".", 1)[1] for entry in SYSTEMS.values()} == {
-        name for name in OF_SYSTEMS if name != "graph_classifier"
+        name for name in OF_SYSTEMS if name not in ("gin", "graph_classifier")
     }
 
 
 @pytest.mark.parametrize("name", OF_SYSTEMS)
 def test_a_system_can_be_read_in_one_sitting(name):
-    assert 40 <= len((FILES / f"{name}.py").read_text().splitlines()) <= 220
+    assert 40 <= len((FILES / f"{name}.py").read_text().splitlines()) <= 185
 
 
 @pytest.mark.parametrize("module", [deepgat.models.deepgat, deepgat.nn.attention])

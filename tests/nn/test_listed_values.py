@@ -8,7 +8,7 @@ from deepgat.models import G2, SYSTEMS, DeepGAT
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.nn import AdditiveScore, ClassScore, DotScore, NeighborAttention, UniformScore
 from deepgat.nn.drop_edge import DropEdge, no_edges
-from deepgat.nn.scores import OthersScore
+from deepgat.nn.scores import NeighborMeanScore
 from deepgat.ops import Neighbors, Normalization, use_backend
 from networks import network
 
@@ -91,7 +91,7 @@ def test_the_mean_over_neighbours_of_weight_0_is_0():
     edge_index = torch.tensor([[1, 2, 0], [0, 0, 1]])
     near = Neighbors.from_edge_index(edge_index, 3)
     near = near.with_values(edge_index, torch.tensor([1.0, 1.0, 0.0]), None)
-    conv = NeighborAttention(2, 2, score=OthersScore, bias=False)
+    conv = NeighborAttention(2, 2, score=NeighborMeanScore, bias=False)
     x = torch.randn(3, 2)
     h = x @ conv.weight.t()
     expected = torch.stack([(h[1] + h[2]) / 2, torch.zeros(2), torch.zeros(2)])
@@ -106,7 +106,7 @@ def test_a_node_whose_edges_all_weigh_0_listens_to_itself(normalization):
     heard = near.log_weight.exp().view(-1)
     pairs = list(zip(near.target.tolist(), near.source.tolist(), heard.tolist(), strict=True))
     assert pairs == [(0, 0, 1.0), (0, 1, 0.0), (1, 1, 1.0), (1, 2, 1.0), (2, 2, 1.0)]
-    for score in (UniformScore, OthersScore):
+    for score in (UniformScore, NeighborMeanScore):
         x = torch.randn(3, 2)
         conv = NeighborAttention(2, 2, score=score, bias=False, normalization=normalization)
         out = conv(x, near)

@@ -13,7 +13,7 @@ from deepgat import ops
 from deepgat.models import SYSTEMS, Network
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.nn.drop_edge import DropEdge, all_edges, no_edges, recordable
-from deepgat.nn.scores import HeadShape, OthersScore, ScoreInputs
+from deepgat.nn.scores import HeadShape, NeighborMeanScore, ScoreInputs
 from deepgat.ops import Neighbors, use_backend
 from deepgat.training.loop import TrainSettings, fit
 from networks import PAPER_SCORES, network
@@ -189,7 +189,7 @@ def test_nothing_in_a_draw_waits_for_its_numbers():
         assert left.others.shape == (30,)
         x = torch.randn(30, 4)
         assert ops.neighbor_differences(left, x, 2.0).shape == (30, 4)
-        OthersScore(HeadShape(1, 4))(ScoreInputs(left, x.unsqueeze(1)))
+        NeighborMeanScore(HeadShape(1, 4))(ScoreInputs(left, x.unsqueeze(1)))
         with pytest.raises(Exception, match="nonzero"):  # what cutting the lists comes to
             near.select(DropEdge(0.5).kept(near), near.symmetric)
 

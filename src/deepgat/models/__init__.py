@@ -8,7 +8,8 @@ from deepgat.models.g2 import G2, G2Config
 from deepgat.models.gat import GAT, GATConfig
 from deepgat.models.gcn import GCN, GCNConfig
 from deepgat.models.gcnii import GCNII, GCNIIConfig
-from deepgat.models.graph_classifier import GIN, ConvStack, GraphClassifier
+from deepgat.models.gin import GIN
+from deepgat.models.graph_classifier import ConvStack, GraphClassifier
 from deepgat.models.jk import JK, JKConfig
 from deepgat.models.label_propagation import LabelPropagation, LabelPropagationConfig
 from deepgat.models.mlp import MLP, MLPConfig

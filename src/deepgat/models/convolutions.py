@@ -2,49 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from deepgat.nn.attention import NeighborAttention
 from deepgat.nn.losses import LayerwiseLoss, Loss, OutputLoss
-from deepgat.nn.scores import AdditiveScore, ClassScore, OthersScore, UniformScore
-
-Conv: TypeAlias = Callable[..., NeighborAttention]
-"""(in_channels, out_channels, **arguments of NeighborAttention) → the convolution."""
+from deepgat.nn.scores import AdditiveScore, ClassScore, NeighborMeanScore, UniformScore
 
 CONVS = ("gcn", "gat", "deepgat", "sage")
 
 
-def made_by(
-    conv: str | Conv,
+def make_conv(
+    name: str,
     in_channels: int,
     out_channels: int,
     *,
     num_classes: int,
     multi_label: bool = False,
     **arguments: Any,
-) -> tuple[NeighborAttention, Loss]:
-    """The convolution of a body's layer, and the loss of a network of such layers.
+) -> NeighborAttention:
+    """The convolution of this name; ``arguments`` are those of :class:`NeighborAttention`."""
+    match name:
+        case "gcn":
+            arguments |= {"score": UniformScore, "normalization": "symmetric"}
+        case "gat":
+            arguments |= {"score": AdditiveScore}
+        case "sage":
+            arguments |= {"score": NeighborMeanScore, "bias": False, "residual": True}
+        case _:
+            score = partial(ClassScore, independent_labels=multi_label)
+            arguments |= {"score": score, "num_classes": num_classes}
+    return NeighborAttention(in_channels, out_channels, **arguments)
 
-    Layers that predict classes are trained by the loss of every layer, others by the output's.
-    """
-    made: NeighborAttention
-    if not isinstance(conv, str):
-        made = conv(in_channels, out_channels, **arguments)
-    elif conv == "gcn":
-        made = NeighborAttention(
-            in_channels, out_channels, score=UniformScore, normalization="symmetric", **arguments
-        )
-    elif conv == "gat":
-        made = NeighborAttention(in_channels, out_channels, score=AdditiveScore, **arguments)
-    elif conv == "sage":
-        arguments |= {"bias": False, "residual": True}
-        made = NeighborAttention(in_channels, out_channels, score=OthersScore, **arguments)
-    else:
-        score = partial(ClassScore, independent_labels=multi_label)
-        made = NeighborAttention(
-            in_channels, out_channels, score=score, num_classes=num_classes, **arguments
-        )
-    predicts = made.score.needs_class_logits
-    return made, LayerwiseLoss(delta=0.4) if predicts else OutputLoss()
+
+def loss_with(conv: str) -> Loss:
+    """The loss of every layer if layers predict classes, else that of the output alone."""
+    return LayerwiseLoss(delta=0.4) if conv == "deepgat" else OutputLoss()

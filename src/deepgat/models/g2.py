@@ -12,10 +12,10 @@ from torch.nn import functional as F
 
 from deepgat import ops
 from deepgat.models.config import Config, setting, share
-from deepgat.models.convolutions import CONVS, Conv, made_by
+from deepgat.models.convolutions import CONVS, loss_with, make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput
+from deepgat.nn.attention import ConvOutput, NeighborAttention
 from deepgat.nn.residual import mix
 from deepgat.ops import Features, Neighbors
 
@@ -68,24 +68,25 @@ class G2(Network):
         hidden_channels: int,
         num_layers: int,
         out_channels: int,
-        *,
-        conv: str | Conv = "sage",
         **settings: Any,
     ) -> None:
-        if isinstance(conv, str):
-            settings["conv"] = conv
         super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
         self.encoder = nn.Linear(in_channels, hidden_channels)
         self.classifier = nn.Linear(hidden_channels, out_channels)
-        arguments: dict[str, Any] = {
-            "num_classes": out_channels,
-            "multi_label": self.multi_label,
-            "edge_dim": self.edge_dim,
-        }
-        self.conv, self.loss = made_by(conv, hidden_channels, hidden_channels, **arguments)
-        self.gate_conv = None
-        if self.config.gate_conv == "own":
-            self.gate_conv, _ = made_by(conv, hidden_channels, hidden_channels, **arguments)
+        self.loss = loss_with(self.config.conv)
+        self.conv = self._make_conv()
+        self.gate_conv = self._make_conv() if self.config.gate_conv == "own" else None
+
+    def _make_conv(self) -> NeighborAttention:
+        width = self.config.hidden_channels
+        return make_conv(
+            self.config.conv,
+            width,
+            width,
+            num_classes=self.out_channels,
+            multi_label=self.multi_label,
+            edge_dim=self.edge_dim,
+        )
 
     def encode(self, x: Features) -> Tensor:
         return F.relu(linear(self.encoder, self.dropped(x, self.config.input_dropout)))

@@ -89,7 +89,8 @@ class GCN(Network):
                     edge_dim=self.edge_dim,
                 )
             )
-            self.norms.append(make_norm(config.norm, outputs, config.norm_scale))
+            if number < num_layers:
+                self.norms.append(make_norm(config.norm, hidden_channels, config.norm_scale))
 
     def encode(self, x: Features) -> Features:
         if not self.has_encoder:

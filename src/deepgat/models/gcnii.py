@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deepgat.models.config import Config, setting, share
-from deepgat.models.convolutions import CONVS, Conv, made_by
+from deepgat.models.convolutions import CONVS, loss_with, make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput
@@ -42,8 +42,7 @@ class GCNII(Network):
         \qquad \beta_l = \log(\theta / l + 1)
 
     The logits are h^L W_c + b_c; σ is ReLU. P is GCN's by default. ``conv="deepgat"`` puts class
-    attention in its place; ``conv`` may also be a function of (in_channels, out_channels) with the
-    keywords of :class:`~deepgat.nn.NeighborAttention`.
+    attention in its place.
     Chen et al., *Simple and Deep Graph Convolutional Networks*, ICML 2020.
 
     Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`GCNIIConfig`'s.
@@ -61,19 +60,16 @@ class GCNII(Network):
         hidden_channels: int,
         num_layers: int,
         out_channels: int,
-        *,
-        conv: str | Conv = "gcn",
         **settings: Any,
     ) -> None:
-        if isinstance(conv, str):
-            settings["conv"] = conv
         super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+        self.loss = loss_with(self.config.conv)
         self.encoder = nn.Linear(in_channels, hidden_channels)
         self.classifier = nn.Linear(hidden_channels, out_channels)
         self.convs, self.maps = nn.ModuleList(), nn.ModuleList()
         for _ in range(num_layers):
-            made, self.loss = made_by(
-                conv,
+            conv = make_conv(
+                self.config.conv,
                 hidden_channels,
                 hidden_channels,
                 num_classes=out_channels,
@@ -82,7 +78,7 @@ class GCNII(Network):
                 project=False,
                 edge_dim=self.edge_dim,
             )
-            self.convs.append(made)
+            self.convs.append(conv)
             self.maps.append(IdentityMap(hidden_channels))
 
     def encode(self, x: Features) -> Tensor:

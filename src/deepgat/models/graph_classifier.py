@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch_geometric.nn import GINConv
 from torch_geometric.utils import scatter
 
 from deepgat.errors import unknown_name
 from deepgat.models.config import Config, setting, share
-from deepgat.models.convolutions import CONVS, made_by
+from deepgat.models.convolutions import CONVS, loss_with, make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context, LayerOutputs
 from deepgat.nn.attention import ConvOutput
-from deepgat.nn.drop_edge import EdgeSampler, all_edges
-from deepgat.nn.losses import Loss, OutputLoss
-from deepgat.nn.norms import BatchNorm, make_norm, normalized
-from deepgat.ops import Features, Neighbors, dropout
+from deepgat.nn.drop_edge import EdgeSampler
+from deepgat.nn.losses import Loss
+from deepgat.nn.norms import make_norm, normalized
+from deepgat.ops import Features, Neighbors
 
 POOLS = ("mean", "sum", "max")
 
@@ -38,7 +36,7 @@ class GraphClassifier(nn.Module):
         pool: "mean", "sum" or "max".
     """
 
-    def __init__(self, network: Network | GIN, pool: str = "mean") -> None:
+    def __init__(self, network: Network, pool: str = "mean") -> None:
         super().__init__()
         if pool not in POOLS:
             raise unknown_name("pool", pool, POOLS)
@@ -62,24 +60,19 @@ class GraphClassifier(nn.Module):
 
     @property
     def step(self) -> float:
-        return self.network.step if isinstance(self.network, Network) else 1.0
+        return self.network.step
 
     def convolution_weights(self) -> list[nn.Parameter]:
-        stack = self.network
-        return stack.convolution_weights() if isinstance(stack, Network) else []
+        return self.network.convolution_weights()
 
     def class_head_weights(self) -> list[nn.Parameter]:
-        stack = self.network
-        return stack.class_head_weights() if isinstance(stack, Network) else []
+        return self.network.class_head_weights()
 
     def forget_projections(self, forget: bool) -> None:
-        if isinstance(self.network, Network):
-            self.network.forget_projections(forget)
+        self.network.forget_projections(forget)
 
     def layer_bytes(self, num_nodes: int) -> tuple[float, float]:
-        if isinstance(self.network, Network):
-            return self.network.layer_bytes(num_nodes)
-        return 4.0 * num_nodes * 6 * self.network.width, 4.0 * num_nodes * self.network.width
+        return self.network.layer_bytes(num_nodes)
 
 
 @dataclass(frozen=True)
@@ -119,14 +112,14 @@ class ConvStack(Network):
         **settings: Any,
     ) -> None:
         super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+        self.loss = loss_with(self.config.conv)
         self.classifier = nn.Linear(hidden_channels, out_channels)
         self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
         for number in range(1, num_layers + 1):
             inputs = in_channels if number == 1 else hidden_channels
-            conv, self.loss = made_by(
-                self.config.conv, inputs, hidden_channels, num_classes=out_channels
+            self.convs.append(
+                make_conv(self.config.conv, inputs, hidden_channels, num_classes=out_channels)
             )
-            self.convs.append(conv)
             self.norms.append(make_norm(self.config.norm, hidden_channels))
 
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
@@ -135,57 +128,3 @@ class ConvStack(Network):
 
     def readout(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
         return linear(self.classifier, self.dropped(hidden[-1]))
-
-
-class GIN(nn.Module):
-    r"""The graph isomorphism network (Xu et al., ICLR 2019), of PyG's convolution.
-
-    h^l_v = MLP((1 + ε) h^(l−1)_v + Σ_{u ≠ v} h^(l−1)_u), ε learnt, the MLP two linear maps with
-    batch norm and ReLU after each; logits Σ_{l=0..L} W_l h^l_v, summed over a graph's nodes.
-
-    Args:
-        in_channels, num_classes: d and C.
-        layers, hidden: L and the width.
-        dropout: on the logits of every layer, as in the authors' code.
-    """
-
-    def __init__(
-        self, in_channels: int, num_classes: int, layers: int = 4, hidden: int = 32,
-        dropout: float = 0.5,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self.num_layers, self.width, self.dropout = layers, hidden, dropout
-        self.loss: Loss = OutputLoss()
-        self.edge_sampler: EdgeSampler = all_edges
-        widths = [in_channels] + [hidden] * layers
-        self.convs = nn.ModuleList(
-            GINConv(_perceptron(width, hidden), train_eps=True) for width in widths[:-1]
-        )
-        self.heads = nn.ModuleList(nn.Linear(width, num_classes) for width in widths)
-
-    def run(self, x: Features, edge_index: Tensor | Neighbors) -> LayerOutputs:
-        if not isinstance(x, Tensor):
-            raise TypeError("GIN reads dense features")
-        edges = edge_index.square.edge_index if isinstance(edge_index, Neighbors) else edge_index
-        edges = edges[:, edges[0] != edges[1]]
-        states = [x]
-        for conv in self.convs:
-            states.append(conv(states[-1], edges))
-        parts = [
-            dropout(head(state), self.dropout, self.training)
-            for head, state in zip(self.heads, states, strict=True)
-        ]
-        logits = torch.stack(parts).sum(0)
-        layers: Mapping[int, Tensor] = {self.num_layers: logits}
-        return LayerOutputs(logits, dict(layers), states[1:])
-
-
-def _perceptron(width: int, hidden: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(width, hidden),
-        BatchNorm(hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, hidden),
-        BatchNorm(hidden),
-        nn.ReLU(),
-    )

@@ -59,7 +59,8 @@ class MLP(Network):
             self.lins.append(
                 Linear(inputs, outputs, weight_initializer="glorot", bias_initializer="zeros")
             )
-            self.norms.append(make_norm(self.config.norm, outputs))
+            if number < num_layers:
+                self.norms.append(make_norm(self.config.norm, hidden_channels))
 
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         out = linear(self.lins[number - 1], self.dropped(h))

@@ -13,7 +13,7 @@ from deepgat.models.network import Network
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput, NeighborAttention
 from deepgat.nn.norms import NORMS, make_norm, normalized
-from deepgat.nn.scores import OthersScore
+from deepgat.nn.scores import NeighborMeanScore
 from deepgat.ops import Features
 
 
@@ -64,13 +64,14 @@ class SAGE(Network):
                 NeighborAttention(
                     inputs,
                     outputs,
-                    score=OthersScore,
+                    score=NeighborMeanScore,
                     bias=False,
                     residual=True,
                     edge_dim=self.edge_dim,
                 )
             )
-            self.norms.append(make_norm(self.config.norm, outputs))
+            if number < num_layers:
+                self.norms.append(make_norm(self.config.norm, hidden_channels))
 
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         result = self.convolve(number, self.dropped(h), context)

@@ -208,11 +208,11 @@ class NeighborAttention(nn.Module):
             )
         x = ops.as_features(x)
         neighbors = ops.weighted_neighbors(edge_index, x.size(0), edge_weight, edge_attr)
-        silent = None
+        isolated = None
         if not self.add_self_loops:
-            neighbors, silent = _without_added_loops(neighbors, edge_index)
+            neighbors, isolated = _without_added_loops(neighbors, edge_index)
         result = self.run(
-            x, neighbors, label_features, labels, bool(return_attention_weights), silent=silent
+            x, neighbors, label_features, labels, bool(return_attention_weights), isolated=isolated
         )
         return (result.out, result.attention) if result.attention is not None else result.out
 
@@ -225,7 +225,7 @@ class NeighborAttention(nn.Module):
         with_attention: bool = False,
         *,
         undropped: Features | None = None,
-        silent: Tensor | None = None,
+        isolated: Tensor | None = None,
     ) -> ConvOutput:
         """As :meth:`forward`, with all outputs.
 
@@ -234,12 +234,12 @@ class NeighborAttention(nn.Module):
             with_attention: also return the attention.
             undropped: x before dropout, to compute the attention from. The class prediction that
                 is returned and trained always uses ``x``.
-            silent: [n] bool: nodes without incoming edges; their sum is 0.
+            isolated: [n] bool: nodes without incoming edges; their sum is 0.
         """
         x = ops.as_features(x)
         neighbors = ops.as_neighbors(neighbors, x.size(0))
         if self.score.others_only:
-            silent = neighbors.others == 0
+            isolated = neighbors.others == 0
         edge_bias = self._edge_bias(neighbors)
         value, class_logits = self._project(x, label_features)
         seen = class_logits
@@ -254,8 +254,8 @@ class NeighborAttention(nn.Module):
         again = partial(self._project, x, label_features)
         with remade([value, class_logits], again) if forget else nullcontext():
             out = ops.neighbor_attention(neighbors, value, form, self.normalization, p, edge_bias)
-        if silent is not None:
-            out = out * ~silent.view(-1, 1, 1)
+        if isolated is not None:
+            out = out * ~isolated.view(-1, 1, 1)
         out = out.flatten(1) if self.concat else out.mean(1)
         if self.bias is not None:
             out = out + self.bias
@@ -266,8 +266,8 @@ class NeighborAttention(nn.Module):
         if with_attention:
             weight = ops.attention_weights(neighbors, form, self.normalization, edge_bias)
             weight = weight.to(out.dtype).expand(-1, value.size(1))
-            if silent is not None:
-                weight = weight * ~silent.index_select(0, neighbors.target).unsqueeze(-1)
+            if isolated is not None:
+                weight = weight * ~isolated.index_select(0, neighbors.target).unsqueeze(-1)
             attention = Attention(neighbors.edge_index, weight)
         return ConvOutput(out, class_logits, attention)
 
@@ -289,7 +289,12 @@ class NeighborAttention(nn.Module):
     def _complete(self, logits: Tensor, label_features: Tensor | None) -> Tensor:
         """Add W₁'s part for z, and b₁, to its part for x."""
         assert self.class_weight is not None
-        if self.label_channels and label_features is not None:
+        if label_features is not None:
+            if label_features.size(1) != self.label_channels:
+                raise UserError(
+                    f"label_features has {label_features.size(1)} columns, but the layer was made "
+                    f"with label_channels={self.label_channels}"
+                )
             of_labels = self.class_weight[:, self.in_channels :]
             logits = logits + self._per_head(label_features, of_labels)[0]
         return logits if self.class_bias is None else logits + self.class_bias

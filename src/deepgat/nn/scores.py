@@ -196,7 +196,7 @@ class UniformScore(Score):
         return Uniform()
 
 
-class OthersScore(Score):
+class NeighborMeanScore(Score):
     """GraphSAGE's mean: all neighbours except v itself have the weight 1/(|N_v| − 1)."""
 
     others_only = True

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from deepgat.data.catalogue.graph_sets import GraphDataset
 from deepgat.distributed import Team, WholeGraphs, dealt
-from deepgat.errors import UserError, unknown_name
+from deepgat.errors import UserError
 from deepgat.models import GIN, ConvStack, GraphClassifier, LayerOutputs, build_network
 from deepgat.models.convolutions import CONVS
 from deepgat.ops import Neighbors, PartNeighbors, use_part
@@ -154,12 +154,7 @@ def build_classifier(
 
 def _body(features: int, classes: int, model: str, settings: Mapping[str, Any]) -> Any:
     if model == "gin":
-        known = {"num_layers": 4, "hidden_channels": 32, "dropout": 0.5}
-        for name in settings:
-            if name not in known:
-                raise unknown_name("setting of gin", name, known)
-        layers, hidden, dropout = {**known, **settings}.values()
-        return GIN(features, classes, int(layers), int(hidden), dropout)
+        return GIN(features, out_channels=classes, **{**GIN.Config().to_dict(), **settings})
     if model in CONVS:
         whole = {**ConvStack.Config().to_dict(), "conv": model, **settings}
         return ConvStack(features, out_channels=classes, **whole)
