@@ -11,7 +11,7 @@ import typer
 from deepgat.cli.show import ERR, OUT, records_table
 from deepgat.errors import UserError
 from deepgat.lab.commands.run import STORE, StoreOption
-from deepgat.lab.experiments import Store, export_runs, import_runs, spec_of
+from deepgat.lab.experiments import RunSpec, Store, export_runs, import_runs
 from deepgat.lab.experiments.store import DAMAGED
 from deepgat.model_folder import to_json
 
@@ -35,11 +35,10 @@ def ls(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
 ) -> None:
     """List the runs in a store."""
-    opened = _existing(store)
-    found = list(opened.failures().values() if failed else opened.records())
+    opened = Store(store, create=False)
     found = [
         record
-        for record in found
+        for record in (opened.failures().values() if failed else opened.records())
         if dataset in (None, record["data"]["dataset"]) and model in (None, record["system"])
     ]
     if json:
@@ -63,18 +62,14 @@ def ls(
 def show(
     signature: Annotated[str, typer.Argument(help="A signature or its beginning.")],
     store: StoreOption = STORE,
-    json: Annotated[bool, typer.Option("--json", help="Print the whole record.")] = False,
 ) -> None:
     """Show one run: its settings as TOML, and its result."""
-    opened = _existing(store)
+    opened = Store(store, create=False)
     found = opened.find(signature)
     record = opened.get(found) or opened.failures().get(found)
     if record is None:
         raise UserError(f"the run {found} in {store} was damaged and is set aside in {DAMAGED}")
-    if json:
-        typer.echo(to_json(record, indent=1), nl=False)
-        return
-    typer.echo(spec_of(record).to_toml())
+    typer.echo(RunSpec.from_dict(record).to_toml())
     typer.echo("".join(f"# {line}\n" for line in _outcome(record)), nl=False)
 
 
@@ -84,7 +79,7 @@ def rm(
     store: StoreOption = STORE,
 ) -> None:
     """Remove runs from a store."""
-    opened = _existing(store)
+    opened = Store(store, create=False)
     for signature in [opened.find(beginning) for beginning in signatures]:
         opened.remove(signature)
         OUT.print(f"removed {signature}")
@@ -102,7 +97,7 @@ def export(
     store: StoreOption = STORE,
 ) -> None:
     """Copy runs to a tar file or folder, or only their records to a .jsonl file."""
-    opened = _existing(store)
+    opened = Store(store, create=False)
     chosen = None if not signatures else [opened.find(beginning) for beginning in signatures]
     count = export_runs(opened, target, chosen)
     OUT.print(f"{count} runs in {target}", soft_wrap=True)
@@ -117,18 +112,14 @@ def import_(
 ) -> None:
     """Add runs made elsewhere; checks every run and replaces none.
 
-    Skips and names damaged runs; exit code 1 if there are any.
+    Names what it leaves out, such as damaged runs; exit code 1 if there is any.
     """
-    opened = Store(store)
-    harmed = False
-    for source in sources:
-        result = import_runs(opened, source)
-        harmed = harmed or bool(result.damaged)
-        text = f"{source}: {len(result.added)} added, {len(result.present)} were here already"
-        OUT.print(text + (f", {len(result.busy)} are being made" if result.busy else ""))
-        for signature, why in result.damaged.items():
+    results = {source: import_runs(Store(store), source) for source in sources}
+    for source, (added, present, left_out) in results.items():
+        OUT.print(f"{source}: {len(added)} added, {len(present)} were here already")
+        for signature, why in left_out.items():
             ERR.print(f"left out {signature}: {why}", soft_wrap=True, markup=False)
-    if harmed:
+    if any(result.left_out for result in results.values()):
         sys.exit(1)
 
 
@@ -138,18 +129,13 @@ def verify(store: StoreOption = STORE) -> None:
 
     Exit code 1 if some were damaged.
     """
-    result = _existing(store).verify()
-    for damage in result.damaged:
-        where = "another process is at it" if damage.moved_to is None else f"now {damage.moved_to}"
-        text = f"damaged {damage.signature}: {damage.why}; {where}"
+    good, damaged = Store(store, create=False).verify()
+    for signature, why in damaged.items():
+        text = f"damaged {signature}: {why}; set aside in {store / DAMAGED}"
         ERR.print(text, soft_wrap=True, markup=False)
-    OUT.print(f"{result.good} runs are whole, {len(result.damaged)} damaged")
-    if result.damaged:
+    OUT.print(f"{good} runs are whole, {len(damaged)} damaged")
+    if damaged:
         sys.exit(1)
-
-
-def _existing(store: Path) -> Store:
-    return Store(store, create=False)
 
 
 def _outcome(record: dict[str, Any]) -> list[str]:
