@@ -14,9 +14,9 @@ from deepgat.cli import main
 from deepgat.cli.show import OUT
 from deepgat.lab.commands import run as run_command
 from deepgat.lab.commands.watch import RunsView, duration
-from deepgat.lab.experiments import RunSpec, Store, run_all
-from deepgat.lab.experiments.pool import Failed, Finished, Planned, PutOff, Started
+from deepgat.lab.experiments import Event, Planned, RunSpec, Store, run_all
 from deepgat.lab.experiments.store_entry import ARRAYS
+from deepgat.lab.experiments.work import attempt
 from deepgat.lab.paper import study
 
 from jobs import DIVERGING, FAILING, WAITING, fake, graded, graded_record, spec
@@ -166,8 +166,11 @@ def test_a_mistake_in_a_file_names_the_file(run):
 
 @pytest.fixture
 def two_runs(run) -> list[str]:
-    run("run", write_specs(Path("runs.toml"), 0, 1), "--device", "cpu")
-    return sorted(spec(seed=seed).signature for seed in (0, 1))
+    """In the store deepgat-runs."""
+    store = Store("deepgat-runs")
+    for seed in (0, 1):
+        attempt(store, spec(seed=seed), "cpu", graded)
+    return store.signatures()
 
 
 def test_ls_and_show(run, two_runs):
@@ -322,8 +325,8 @@ def test_all_does_not_train_for_a_page_that_cannot_be_written(run):
     assert not Path("deepgat-runs").exists()
 
 
+@pytest.mark.usefixtures("two_runs")
 def test_records_of_another_plan(run):
-    run("run", write_specs(Path("runs.toml"), 0), "--device", "cpu")
     result = run("reproduce", "depth", "--datasets", "cs", "--records", "deepgat-runs")
     assert_sentence(result, "deepgat-runs has no run of this plan")
 
@@ -357,23 +360,24 @@ def test_the_view_shows_what_runs_what_is_left_and_what_failed(capsys):
     view = RunsView(quiet=False)
     view(Planned(4, 0, 0))
     for one in specs:
-        view(Started(one))
-    view(Finished(specs[0], graded_record(specs[0]), 90.0))
-    view(Failed(specs[2], "the loss became [nan]"))
-    view(PutOff(specs[3], "the GPU is full"))
+        view(Event("started", one))
+    view.start -= 180
+    view(Event("finished", specs[0], graded_record(specs[0])))
+    view(Event("failed", specs[2], error="the loss became [nan]"))
+    view(Event("put off", specs[3], error="the GPU is full"))
     console = Console(width=120, record=True)
     console.print(view._picture())
     text = console.export_text()
     assert "2/4" in text
-    assert "about 90 s left" in text
+    assert "about 3 min left" in text
     assert "1 failed" in text
     assert "seed 1" in text
     assert all(f"seed {number}" not in text for number in (0, 2, 3))
     lines = capsys.readouterr().err
     assert "4 runs, 0 of them already in the store" in lines
-    assert "seed 0: val 88.00  test 90.00" in lines
-    assert "seed 2 failed: the loss became [nan]" in lines
-    assert "seed 3 is tried again after the others: the GPU is full" in lines
+    assert "1/4  csbm authors  deepgat dp L=2  seed 0  val 88.00  test 90.00" in lines
+    assert "seed 2  failed: the loss became [nan]" in lines
+    assert "seed 3  put off: the GPU is full" in lines
 
 
 def test_durations():

@@ -99,7 +99,7 @@ def test_only_stores_are_taken_for_stores(tmp_path):
     assert not (tmp_path / "none").exists()
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").write_text("x")
-    with pytest.raises(UserError, match="holds other things and is not a store"):
+    with pytest.raises(UserError, match=r"is not a store of runs: .* choose a new folder"):
         Store(tmp_path / "letters")
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="is a file"):
@@ -107,10 +107,7 @@ def test_only_stores_are_taken_for_stores(tmp_path):
     Store(tmp_path / "newer").folder.joinpath("store.json").write_text(
         '{"kind": "deepgat store", "format": 99}'
     )
-    with pytest.raises(UserError, match="format 99"):
-        Store(tmp_path / "newer")
-    (tmp_path / "newer" / "store.json").write_text("{")
-    with pytest.raises(UserError, match=r"store\.json is damaged"):
+    with pytest.raises(UserError, match=r"store\.json is not what this deepgat writes"):
         Store(tmp_path / "newer")
 
 
@@ -253,7 +250,7 @@ def test_damage_is_found_named_and_set_aside(store, harm):
 def test_damage_is_never_used(store, harm, log):
     signature = keep(store, spec())
     harm(store.path(signature))
-    with pytest.warns(UserWarning, match=rf"the run {signature} .* was damaged .* set aside"):
+    with pytest.warns(UserWarning, match=rf"the run {signature} .* is damaged"):
         assert store.arrays(signature) is None
     assert attempt(store, spec(), "cpu", fake) == Attempt()
     assert told(log) == [signature]  # made again
@@ -264,7 +261,7 @@ def test_an_attempt_sets_damage_aside(store, log):
     for number in (1, 2):
         signature = keep(store, spec())
         change_a_score(store.path(signature))
-        with pytest.warns(UserWarning, match="was damaged"):
+        with pytest.warns(UserWarning, match="is damaged"):
             attempt(store, spec(), "cpu", fake)
         assert told(log) == [signature] * number
         assert len(list((store.folder / "damaged").iterdir())) == number
@@ -275,8 +272,7 @@ def test_a_damaged_entry_that_another_process_is_making_stays(store):
     signature = keep(store, spec())
     change_a_score(store.path(signature))
     with store.claim(signature):
-        assert store.get(signature) is None
-        assert list(store.verify()[1]) == [signature]
+        assert store.verify() == (0, {})
         assert store.path(signature).is_dir()
 
 

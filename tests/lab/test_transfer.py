@@ -42,7 +42,7 @@ def other(tmp_path) -> Store:
     return Store(tmp_path / "other")
 
 
-@pytest.mark.parametrize("name", ["runs.tar", "runs.tar.gz", "runs.tgz", "folder"])
+@pytest.mark.parametrize("name", ["runs.tar", "runs.tar.gz", "runs.tgz"])
 def test_out_and_in_again(store, other, tmp_path, name):
     signatures = keep(store, 0, 1, 2)
     target = tmp_path / "out" / name
@@ -99,7 +99,7 @@ def test_a_good_entry_is_never_replaced_and_a_damaged_one_is(store, other, tmp_p
     assert import_runs(other, tmp_path / "runs.tar").present == [signature]
     assert other.get(signature) == ours
     (other.path(signature) / RECORD).write_text("{}")
-    with pytest.warns(UserWarning, match="was damaged"):
+    with pytest.warns(UserWarning, match="is damaged"):
         assert import_runs(other, tmp_path / "runs.tar").added == [signature]
     assert other.get(signature) == store.get(signature)
 
@@ -185,9 +185,8 @@ def test_a_tar_that_is_none(other, store, tmp_path):
 
 def test_a_store_is_not_its_own_copy(store, tmp_path):
     keep(store, 0)
-    for move in (export_runs, import_runs):
-        with pytest.raises(UserError, match="is the store itself"):
-            move(store, store.folder)
+    with pytest.raises(UserError, match="is the store itself"):
+        import_runs(store, store.folder)
     with pytest.raises(UserError, match="an ending that is not known"):
         export_runs(store, tmp_path / "runs.zip")
 

@@ -11,6 +11,7 @@ import typer
 from deepgat.cli.show import ERR, OUT, records_table
 from deepgat.errors import UserError
 from deepgat.lab.commands.run import STORE, StoreOption
+from deepgat.lab.commands.watch import describe
 from deepgat.lab.experiments import RunSpec, Store, export_runs, import_runs
 from deepgat.lab.experiments.store import DAMAGED
 from deepgat.model_folder import to_json
@@ -20,10 +21,6 @@ app = typer.Typer(
     help="Look at finished runs, and move them between machines.",
     no_args_is_help=True,
 )
-Signatures = Annotated[
-    list[str] | None,
-    typer.Argument(help="Signatures or their beginnings; all runs when left out."),
-]
 
 
 @app.command("ls")
@@ -46,16 +43,12 @@ def ls(
             typer.echo(to_json(record), nl=False)
     elif failed:
         for record in found:
-            OUT.print(
-                f"{record['signature']}  {record['data']['dataset']} {record['system']} "
-                f"L={record['settings']['num_layers']} seed {record['training']['seed']}: "
-                f"{record['error']}",
-                soft_wrap=True,
-            )
+            run = describe(RunSpec.from_dict(record))
+            OUT.print(f"{record['signature']}  {run}: {record['error']}", soft_wrap=True)
     else:
         OUT.print(records_table(f"micro-F1 (%) of {len(found)} runs in {store}", found))
         if count := len(opened.failures()):
-            OUT.print(f"{count} failed: deepgat store ls --failed", soft_wrap=True)
+            OUT.print(f"{count} failed: deepgat store ls --failed")
 
 
 @app.command("show")
@@ -66,9 +59,9 @@ def show(
     """Show one run: its settings as TOML, and its result."""
     opened = Store(store, create=False)
     found = opened.find(signature)
-    record = opened.get(found) or opened.failures().get(found)
+    record = opened.get(found) or opened.failure(found)
     if record is None:
-        raise UserError(f"the run {found} in {store} was damaged and is set aside in {DAMAGED}")
+        raise UserError(f"the run {found} in {store} is damaged: see deepgat store verify")
     typer.echo(RunSpec.from_dict(record).to_toml())
     typer.echo("".join(f"# {line}\n" for line in _outcome(record)), nl=False)
 
@@ -87,16 +80,13 @@ def rm(
 
 @app.command("export")
 def export(
-    target: Annotated[
-        Path,
-        typer.Argument(
-            help="A .tar or .tar.gz file, a folder, or .jsonl (.jsonl.gz) for records alone."
-        ),
-    ],
-    signatures: Signatures = None,
+    target: Annotated[Path, typer.Argument(help="A .tar, .tar.gz, .jsonl or .jsonl.gz file.")],
+    signatures: Annotated[
+        list[str] | None, typer.Argument(help="Signatures or their beginnings; default: all runs.")
+    ] = None,
     store: StoreOption = STORE,
 ) -> None:
-    """Copy runs to a tar file or folder, or only their records to a .jsonl file."""
+    """Copy runs to a tar file, or only their records to a .jsonl file."""
     opened = Store(store, create=False)
     chosen = None if not signatures else [opened.find(beginning) for beginning in signatures]
     count = export_runs(opened, target, chosen)
@@ -114,12 +104,14 @@ def import_(
 
     Names what it leaves out, such as damaged runs; exit code 1 if there is any.
     """
-    results = {source: import_runs(Store(store), source) for source in sources}
-    for source, (added, present, left_out) in results.items():
-        OUT.print(f"{source}: {len(added)} added, {len(present)} were here already")
-        for signature, why in left_out.items():
-            ERR.print(f"left out {signature}: {why}", soft_wrap=True, markup=False)
-    if any(result.left_out for result in results.values()):
+    left_out: dict[str, str] = {}
+    for source in sources:
+        result = import_runs(Store(store), source)
+        OUT.print(f"{source}: {len(result.added)} added, {len(result.present)} were here already")
+        left_out |= result.left_out
+    for signature, why in left_out.items():
+        ERR.print(f"left out {signature}: {why}", soft_wrap=True, markup=False)
+    if left_out:
         sys.exit(1)
 
 
@@ -143,13 +135,12 @@ def _outcome(record: dict[str, Any]) -> list[str]:
     if "error" in record:
         return [f"failed: {record['error']}", *record["traceback"].splitlines()]
     scores = {part: f"{100 * share:.2f}" for part, share in record["micro_f1"].items()}
-    memory = record.get("peak_memory")
     return [
         f"signature {record['signature']}",
         "micro-F1 (%): " + ", ".join(f"{part} {share}" for part, share in scores.items()),
         f"best epoch {record['best_epoch']} of {record['epochs']}, ended by {record['stopped']}",
         f"{record['seconds']:.1f} s of training, {record['wall_seconds']:.1f} s in all",
-        *([f"peak {memory['bytes'] / 2**20:.0f} MiB of {memory['of']}"] if memory else []),
+        f"peak {record['peak_memory']['bytes'] / 2**20:.0f} MiB of {record['peak_memory']['of']}",
         f"on {record['hardware']}",
         "with " + ", ".join(f"{name} {text}" for name, text in record["versions"].items()),
         *(f"{name}: {to_json(value).strip()}" for name, value in record["measures"].items()),

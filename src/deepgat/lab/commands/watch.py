@@ -18,8 +18,7 @@ from rich.progress import (
 )
 
 from deepgat.cli.show import ERR, percent
-from deepgat.lab.experiments import Event, RunSpec
-from deepgat.lab.experiments.pool import Failed, Finished, Planned, PutOff, Started
+from deepgat.lab.experiments import Event, Planned, RunSpec
 
 
 class RunsView:
@@ -31,6 +30,8 @@ class RunsView:
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
         self.failed = 0
+        self.start, self.before = time.monotonic(), 0
+        """When the first run began, and how many needed no run."""
         self.ends: float | None = None
         self.bar = Progress(
             SpinnerColumn(),
@@ -52,33 +53,34 @@ class RunsView:
     def __exit__(self, *_: object) -> None:
         self.live.stop()
 
-    def __call__(self, event: Event) -> None:
-        match event:
-            case Planned(total, present, failed):
-                self.failed = failed
-                self.bar.update(self.task, total=total, completed=present + failed)
-                self._line(f"{total} runs, {present} of them already in the store")
-            case Started(spec):
-                if spec not in self.running:
-                    self.running[spec] = self.rows.add_task(escape(describe(spec)), total=None)
-            case Finished(spec, record, seconds_left):
-                self.ends = time.monotonic() + seconds_left
-                scores = record["micro_f1"]
-                text = f"val {percent(scores.get('val'))}  test {percent(scores.get('test'))}"
-                self._ended(spec, f": {text}", 1)
-            case Failed(spec, error):
-                self.failed += 1
-                self._ended(spec, f" failed: {error}", 1)
-            case PutOff(spec, problem):
-                self._ended(spec, f" is tried again after the others: {problem}", 0)
-
-    def _ended(self, spec: RunSpec, how: str, advance: int) -> None:
+    def __call__(self, event: Planned | Event) -> None:
+        if isinstance(event, Planned):
+            self.failed = event.failed
+            done = event.present + event.failed
+            self.bar.update(self.task, total=event.total, completed=done)
+            self.start, self.before = time.monotonic(), done
+            self._line(f"{event.total} runs, {event.present} of them already in the store")
+            return
+        what, spec, record, error = event
+        if what == "started":
+            if spec not in self.running:
+                self.running[spec] = self.rows.add_task(escape(describe(spec)), total=None)
+            return
         if spec in self.running:
             self.rows.remove_task(self.running.pop(spec))
-        self.bar.advance(self.task, advance)
-        overall = self.bar.tasks[0]
-        progress = f"{overall.completed:.0f}/{overall.total or 0:.0f}"
-        self._line(f"{progress}  {describe(spec)}{how}{self._left()}")
+        if what != "put off":
+            self.bar.advance(self.task)
+            self.failed += what == "failed"
+        task = self.bar.tasks[0]
+        done, total = int(task.completed), int(task.total or 0)
+        if done > self.before:
+            now = time.monotonic()
+            self.ends = now + (now - self.start) / (done - self.before) * (total - done)
+        text = f"{what}: {error}"
+        if record is not None:
+            scores = record["micro_f1"]
+            text = f"val {percent(scores.get('val'))}  test {percent(scores.get('test'))}"
+        self._line(f"{done}/{total}  {describe(spec)}  {text}{self._left()}")
 
     def _left(self) -> str:
         if self.ends is None:

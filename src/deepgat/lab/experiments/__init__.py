@@ -1,6 +1,6 @@
 """Experiments: describe runs, execute each once, and store the results."""
 
-from deepgat.lab.experiments.pool import Event, Outcome, run_all
+from deepgat.lab.experiments.pool import Event, Outcome, Planned, run_all
 from deepgat.lab.experiments.records import read_records, write_records
 from deepgat.lab.experiments.spec import AnalysisSpec, DataSpec, RunSpec, read_specs
 from deepgat.lab.experiments.store import Store
@@ -12,6 +12,7 @@ __all__ = [
     "DataSpec",
     "Event",
     "Outcome",
+    "Planned",
     "Record",
     "RunSpec",
     "Store",

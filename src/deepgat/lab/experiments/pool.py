@@ -2,18 +2,17 @@
 
 Workers take one run after another; an error, a crash or a kill of a worker affects only its
 current run. What came of a run is read from the store, whoever executed it. Nothing is printed
-here; :func:`run_all` emits an :data:`Event` for everything that happens.
+here; :func:`run_all` emits an :class:`Event` for everything that happens.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -43,30 +42,18 @@ class Planned(NamedTuple):
     """Runs that failed earlier and are not retried."""
 
 
-class Started(NamedTuple):
+class Event(NamedTuple):
+    """What happened to a run.
+
+    A run is put off if its worker died or the GPU was full; it is tried again after the others.
+    """
+
+    what: Literal["started", "finished", "failed", "put off"]
     spec: RunSpec
-
-
-class Finished(NamedTuple):
-    spec: RunSpec
-    record: Record
-    seconds_left: float
-    """Predicted, for all runs that are left."""
-
-
-class Failed(NamedTuple):
-    spec: RunSpec
-    error: str
-
-
-class PutOff(NamedTuple):
-    """The worker died or the GPU was full; the run is tried again after the others."""
-
-    spec: RunSpec
-    problem: str
-
-
-Event: TypeAlias = Planned | Started | Finished | Failed | PutOff
+    record: Record | None = None
+    """Of a finished run."""
+    error: str = ""
+    """Why it failed or was put off."""
 
 
 @dataclass
@@ -88,7 +75,7 @@ def run_all(
     workers: int | None = None,
     device: str = "auto",
     retry_failed: bool = False,
-    on_event: Callable[[Event], None] | None = None,
+    on_event: Callable[[Planned | Event], None] | None = None,
     perform: Perform = perform,
     ray: str | None = None,
 ) -> Outcome:
@@ -105,7 +92,7 @@ def run_all(
         workers: number of processes; None: a number that suits the device. Workers share a GPU.
         device: as in :class:`~deepgat.training.loop.TrainSettings`.
         retry_failed: also retry runs that failed earlier.
-        on_event: called with every :data:`Event`.
+        on_event: called with :class:`Planned`, then with every :class:`Event`.
         perform: executes one run; a module-level function, so that workers can import it.
         ray: the address of a Ray cluster that executes the runs instead of local processes;
             ``workers`` is then the number of concurrent runs on the whole cluster.
@@ -145,17 +132,13 @@ def run_all(
 class _Session:
     """The state of one call of :func:`run_all`."""
 
-    def __init__(self, store: Store, tell: Callable[[Event], None]) -> None:
+    def __init__(self, store: Store, tell: Callable[[Planned | Event], None]) -> None:
         self.store = store
         self.tell = tell
         self.outcome = Outcome()
-        self.start = time.monotonic()
-        self.ended = 0
         self.pending: deque[RunSpec] = deque()
-        self.running: list[RunSpec] = []
         self.elsewhere: list[RunSpec] = []
         """Runs that another process is executing."""
-        self.put_off: list[RunSpec] = []
 
     def look_up(self, spec: RunSpec) -> bool:
         """Take the result of a run from the store; False if it has none."""
@@ -171,18 +154,19 @@ class _Session:
         self, workers: Processes | RayCluster, specs: list[RunSpec], count: int, last: bool
     ) -> list[RunSpec]:
         """Execute runs, at most ``count`` at once; returns those that need another round."""
-        self.pending, self.put_off = deque(specs), []
-        while self.pending or self.running or self.elsewhere:
-            while self.pending and len(self.running) < count:
+        self.pending.extend(specs)
+        running, put_off = 0, []
+        while self.pending or running or self.elsewhere:
+            while self.pending and running < count:
                 spec = self.pending.popleft()
                 workers.submit(spec)
-                self.running.append(spec)
-                self.tell(Started(spec))
+                running += 1
+                self.tell(Event("started", spec))
             for spec, (problem, _) in workers.finished(SECONDS_BETWEEN_LOOKS):
-                self.running.remove(spec)
+                running -= 1
                 if problem and not last:
-                    self.put_off.append(spec)
-                    self.tell(PutOff(spec, problem))
+                    put_off.append(spec)
+                    self.tell(Event("put off", spec, error=problem))
                     continue
                 if problem:
                     self._fail(spec, problem)
@@ -191,27 +175,22 @@ class _Session:
                 if not self.store.is_claimed(spec.signature):
                     self.elsewhere.remove(spec)
                     self._collect(spec)
-        return self.put_off
+        return put_off
 
     def _fail(self, spec: RunSpec, error: str) -> None:
         """Store the failure of a run whose worker could not, unless the run is complete."""
         mine = self.store.claim(spec.signature)
         if mine is not None:
             with mine:
-                if not self.store.path(spec.signature).exists():
+                if self.store.get(spec.signature) is None:
                     self.store.fail(mine, spec, error, "")
 
     def _collect(self, spec: RunSpec) -> None:
         """Report the result of a run; if it has none, another process is or was executing it."""
-        signature = spec.signature
         if not self.look_up(spec):
-            claimed = self.store.is_claimed(signature)
+            claimed = self.store.is_claimed(spec.signature)
             (self.elsewhere if claimed else self.pending).append(spec)
-            return
-        self.ended += 1
-        if signature in self.outcome.records:
-            left = len([*self.pending, *self.running, *self.elsewhere, *self.put_off])
-            seconds = (time.monotonic() - self.start) / self.ended * left
-            self.tell(Finished(spec, self.outcome.records[signature], seconds))
+        elif record := self.outcome.records.get(spec.signature):
+            self.tell(Event("finished", spec, record))
         else:
-            self.tell(Failed(spec, self.outcome.failed[signature]))
+            self.tell(Event("failed", spec, error=self.outcome.failed[spec.signature]))

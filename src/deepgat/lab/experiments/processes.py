@@ -49,20 +49,27 @@ class Processes:
             try:
                 ended = connection.recv()
             except (EOFError, ConnectionResetError):
-                yield spec, _death(process)
-                continue
+                process.join()
+                code = process.exitcode or 0
+                if code >= 0:  # not the run's fault, and the next process would end alike
+                    raise RuntimeError(
+                        f"a worker process ended at its start with exit code {code}"
+                    ) from None
+                name = signal.Signals(-code).name
+                ended = Attempt(f"signal {name} ended its process: out of memory, or killed", False)
             if isinstance(ended, UserError):
                 raise ended
             if ended.clean:
                 self.idle.append((process, connection))
             else:
-                _kill(process)
+                process.kill()
             yield spec, ended
 
     def close(self) -> None:
         """End all processes, whatever they are doing."""
-        for process in [one for one, _ in (*self.idle, *self.busy.values())]:
-            _kill(process)
+        for process, _ in (*self.idle, *self.busy.values()):
+            process.kill()
+            process.join()
 
     def _start(self) -> tuple[BaseProcess, Connection]:
         context = multiprocessing.get_context(START_METHOD)
@@ -80,23 +87,6 @@ class Processes:
         return process, ours
 
 
-def _kill(process: BaseProcess) -> None:
-    process.kill()
-    process.join()
-
-
-def _death(process: BaseProcess) -> Attempt:
-    process.join()
-    code = process.exitcode or 0
-    if code >= 0:  # not the run's fault, and the next process would end alike
-        raise RuntimeError(f"a worker process ended at its start with exit code {code}")
-    return Attempt(
-        "the process that made the run was ended by signal "
-        f"{signal.Signals(-code).name}: out of memory, or killed by someone",
-        clean=False,
-    )
-
-
 def _serve(
     connection: Connection, folder: Path, device: str, threads: int, perform: Perform
 ) -> None:
@@ -109,11 +99,11 @@ def _serve(
             spec = connection.recv()
             try:
                 ended: Attempt | UserError = attempt(store, spec, device, perform)
-                gc.collect()
+                if ended.clean and torch.cuda.is_initialized():
+                    gc.collect()
+                    torch.cuda.empty_cache()  # for other workers on the GPU
             except UserError as error:  # the store cannot be used
                 ended = error
-            if isinstance(ended, Attempt) and ended.clean:
-                torch.cuda.empty_cache()  # for other workers on the GPU
             connection.send(ended)
 
 

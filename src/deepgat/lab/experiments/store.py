@@ -23,7 +23,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, TypeAlias, TypeVar
@@ -45,7 +45,7 @@ from deepgat.model_folder import to_json, write_whole
 
 T = TypeVar("T")
 
-MARKER = "store.json"
+MARKER, KIND = "store.json", "deepgat store"
 CLAIMS, WORK, FAILED, DAMAGED = "claims", "tmp", "failed", "damaged"
 
 Claim: TypeAlias = IO[str]
@@ -57,14 +57,22 @@ class Store:
 
     def __init__(self, folder: str | os.PathLike[str], create: bool = True) -> None:
         self.folder = Path(folder)
+        marker, content = self.folder / MARKER, to_json({"kind": KIND, "format": FORMAT})
         try:
-            if create:
-                self._create()
-            number = json.loads((self.folder / MARKER).read_text(encoding="utf-8"))["format"]
+            if create and not marker.exists():
+                names = [path.name for path in self.folder.glob("*")]
+                # Another process may be creating the same store, or may just have finished.
+                if all(MARKER in name for name in names):
+                    write_whole(marker, content)
+            found = marker.read_text(encoding="utf-8", errors="replace")
+            for name in (CLAIMS, WORK, FAILED, DAMAGED) if create else ():
+                (self.folder / name).mkdir(exist_ok=True)
         except FileNotFoundError as error:
+            advice = (
+                "choose a new folder" if create else "deepgat reproduce and deepgat run make one"
+            )
             raise UserError(
-                f"{self.folder} is not a store of runs: it has no {MARKER}; deepgat reproduce "
-                "and deepgat run make one"
+                f"{self.folder} is not a store of runs: it has no {MARKER}; {advice}"
             ) from error
         except (NotADirectoryError, FileExistsError) as error:
             raise UserError(f"{self.folder} is a file: expected the folder of a store") from error
@@ -72,31 +80,11 @@ class Store:
             raise UserError(
                 f"the store {self.folder} cannot be used ({error.strerror}): choose another folder"
             ) from error
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        if found != content:
             raise UserError(
-                f"{self.folder / MARKER} is damaged: expected the file of a store"
-            ) from error
-        if number != FORMAT:
-            raise UserError(
-                f"{self.folder} is a store of format {number}, but this deepgat reads format "
-                f"{FORMAT}: choose another folder, or the deepgat that wrote this one"
+                f"{marker} is not what this deepgat writes ({content.strip()}): choose another "
+                "folder, or the deepgat that wrote this one"
             )
-
-    def _create(self) -> None:
-        marker = self.folder / MARKER
-        if not marker.exists():
-            names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
-            # Another process may be creating the same store, or may just have finished.
-            if any(MARKER not in name for name in names) and not marker.exists():
-                raise UserError(
-                    f"{self.folder} holds other things and is not a store of runs: choose a new "
-                    "folder"
-                )
-            write_whole(marker, to_json({"kind": "deepgat store", "format": FORMAT}))
-        for name in (CLAIMS, WORK, FAILED, DAMAGED):
-            (self.folder / name).mkdir(exist_ok=True)
-
-    # ------------------------------------------------------------------------------- reading
 
     def path(self, signature: str) -> Path:
         return self.folder / signature[:2] / signature
@@ -120,7 +108,7 @@ class Store:
     def get(self, signature: str) -> Record | None:
         """The record of a finished run; None if the store does not have it.
 
-        A damaged entry is moved to ``damaged`` with a warning, and counts as missing.
+        A damaged entry is named in a warning, moved to ``damaged``, and counts as missing.
         """
         return self._read(signature, read_record)
 
@@ -136,20 +124,18 @@ class Store:
                 yield record
 
     def failure(self, signature: str) -> Record | None:
-        """The failure of a run that has not succeeded since; None if there is none."""
-        if not self.path(signature).exists():
-            with suppress(OSError, ValueError):  # none, or damaged: the run is tried again
-                failure: Record = json.loads(self._failure_path(signature).read_bytes())
-                return failure
-        return None
+        """The failure of a run; None if there is none."""
+        try:
+            failure: Record = json.loads(self._failure_path(signature).read_bytes())
+        except (OSError, ValueError):  # none, or damaged: the run is tried again
+            return None
+        return failure
 
     def failures(self) -> dict[str, Record]:
         """Signature → failure, of runs that failed and have not succeeded since."""
         names = sorted(path.stem for path in (self.folder / FAILED).glob("*.json"))
-        found = ((name, self.failure(name)) for name in names)
-        return {name: failure for name, failure in found if failure is not None}
-
-    # ------------------------------------------------------------------------------- writing
+        found = {name: self.failure(name) for name in names if not self.path(name).exists()}
+        return {name: failure for name, failure in found.items() if failure is not None}
 
     def claim(self, signature: str) -> Claim | None:
         """The claim on a run; None while another holder, here or in another process, has it."""
@@ -171,15 +157,19 @@ class Store:
 
     @contextmanager
     def new_entry(self, claim: Claim, signature: str) -> Iterator[Path]:
-        """An empty folder that becomes the entry of a run if the block ends without an error."""
+        """An empty folder that becomes the entry of a run if the block ends without an error.
+
+        An entry that is there must be damaged; it is moved to ``damaged``.
+        """
         assert not claim.closed
         work, target = self.folder / WORK / signature, self.path(signature)
         shutil.rmtree(work, ignore_errors=True)  # left by a killed process
         work.mkdir()
         try:
             yield work
+            self._set_aside_if_damaged(signature)
             target.parent.mkdir(exist_ok=True)
-            work.rename(target)  # fails if the entry exists
+            work.rename(target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
         self.forget_failure(signature)
@@ -219,11 +209,7 @@ class Store:
                 f"the run {signature} is being made by another process: stop that first"
             )
         with mine:
-            if self.path(signature).exists():
-                work = self.folder / WORK / signature
-                shutil.rmtree(work, ignore_errors=True)
-                self.path(signature).rename(work)  # at once, so that no half is left
-                shutil.rmtree(work)
+            shutil.rmtree(self.path(signature), ignore_errors=True)
             self.forget_failure(signature)
 
     def verify(self) -> tuple[int, dict[str, str]]:
@@ -232,49 +218,42 @@ class Store:
         Returns the number of good entries, and what is wrong with the others by signature.
         """
         good, damaged = 0, {}
-        for signature in self.signatures():
-            try:
-                read_arrays(self.path(signature), signature)
-                good += 1
-            except DamagedEntry as error:
-                damaged[signature] = str(error)
-                self._set_aside(signature)
-        for work in (self.folder / WORK).iterdir():
-            if SIGNATURE.fullmatch(work.name) and (mine := self.claim(work.name)) is not None:
-                with mine:
-                    shutil.rmtree(work, ignore_errors=True)
+        leftovers = [path.name for path in (self.folder / WORK).iterdir()]
+        for signature in sorted(filter(SIGNATURE.fullmatch, {*self.signatures(), *leftovers})):
+            mine = self.claim(signature)
+            if mine is None:  # another process is making it
+                continue
+            with mine:
+                shutil.rmtree(self.folder / WORK / signature, ignore_errors=True)
+                if why := self._set_aside_if_damaged(signature):
+                    damaged[signature] = why
+                else:
+                    good += self.path(signature).exists()
         return good, damaged
-
-    # ------------------------------------------------------------------------------- inside
 
     def _failure_path(self, signature: str) -> Path:
         return self.folder / FAILED / f"{signature}.json"
 
     def _read(self, signature: str, read: Callable[[Path, str], T]) -> T | None:
         folder = self.path(signature)
-        if not folder.exists():
-            return None
         try:
-            return read(folder, signature)
+            return read(folder, signature) if folder.exists() else None
         except DamagedEntry as error:
-            if moved_to := self._set_aside(signature):
-                warnings.warn(
-                    f"the run {signature} in {self.folder} was damaged ({error}): it is set aside "
-                    f"as {moved_to.name} in its folder {DAMAGED}, and does not count",
-                    stacklevel=3,
-                )
+            text = f"the run {signature} in {self.folder} is damaged ({error}) and does not count"
+            warnings.warn(text, stacklevel=3)
+            mine = self.claim(signature)
+            if mine is not None:  # else its holder will replace the entry
+                with mine:
+                    self._set_aside_if_damaged(signature)
             return None
 
-    def _set_aside(self, signature: str) -> Path | None:
-        """Move a damaged entry away, under its claim and only if it is still damaged."""
-        folder, mine = self.path(signature), self.claim(signature)
-        if mine is None:
-            return None
-        with mine:
-            try:
-                read_arrays(folder, signature)
-            except DamagedEntry:
-                if folder.exists():
-                    place = self.folder / DAMAGED
-                    return folder.rename(tempfile.mkdtemp(prefix=f"{signature}-", dir=place))
-        return None  # another process has moved it, and perhaps repeated the run
+    def _set_aside_if_damaged(self, signature: str) -> str:
+        """For the holder of the claim; returns what is wrong with the entry."""
+        try:
+            if self.path(signature).exists():
+                read_arrays(self.path(signature), signature)
+            return ""
+        except DamagedEntry as error:
+            place = self.folder / DAMAGED
+            self.path(signature).rename(tempfile.mkdtemp(prefix=f"{signature}-", dir=place))
+            return str(error)

@@ -32,44 +32,18 @@ class Imported(NamedTuple):
 
 
 def export_runs(store: Store, target: Path, signatures: Sequence[str] | None = None) -> int:
-    """Write runs to a tar file, a .jsonl file of records, or a store, which may exist."""
+    """Write runs to a tar file or to a .jsonl file of records; returns their number."""
     chosen = store.signatures() if signatures is None else list(signatures)
     if target.name.endswith(RECORDS_ENDINGS):
         records = [record for name in chosen if (record := store.get(name)) is not None]
         write_records(target, records)
         return len(records)
-    if target.name.endswith(TAR_ENDINGS):
-        return _export_tar(store, target, chosen)
-    if target.suffix and not target.is_dir():
+    if not target.name.endswith(TAR_ENDINGS):
         raise UserError(
             f"{target} has an ending that is not known: expected "
-            f"{', '.join(TAR_ENDINGS + RECORDS_ENDINGS)}, or a folder"
+            f"{', '.join(TAR_ENDINGS + RECORDS_ENDINGS)}"
         )
-    result = _copy(store, Store(target), chosen)
-    return len(result.added) + len(result.present)
-
-
-def import_runs(store: Store, source: Path) -> Imported:
-    """Import the runs of a tar file or of another store; never replaces a valid entry."""
-    if source.is_dir():
-        offered = Store(source, create=False)
-        return _copy(offered, store, offered.signatures())
-    with tempfile.TemporaryDirectory(dir=store.folder / WORK) as work:
-        try:
-            with tarfile.open(source) as tar:
-                tar.extractall(work, filter="data")  # refuses what would leave the folder
-        except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
-            raise UserError(
-                f"{source} cannot be read: expected a store, or a tar file written by deepgat "
-                f"store export ({error})"
-            ) from error
-        if not (Path(work) / MARKER).exists():
-            raise UserError(f"{source} is not a store of runs: it has no {MARKER}")
-        return import_runs(store, Path(work))
-
-
-def _export_tar(store: Store, target: Path, signatures: Sequence[str]) -> int:
-    whole = [name for name in signatures if store.arrays(name) is not None]  # checks each
+    whole = [name for name in chosen if store.arrays(name) is not None]  # checks each
     partial = target.with_name(f".{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -85,18 +59,35 @@ def _export_tar(store: Store, target: Path, signatures: Sequence[str]) -> int:
     return len(whole)
 
 
-def _copy(source: Store, target: Store, signatures: Sequence[str]) -> Imported:
+def import_runs(store: Store, source: Path) -> Imported:
+    """Import the runs of a tar file or of another store; never replaces a valid entry."""
+    if source.is_dir():
+        return _copy(Store(source, create=False), store)
+    with tempfile.TemporaryDirectory(dir=store.folder / WORK) as work:
+        try:
+            with tarfile.open(source) as tar:
+                tar.extractall(work, filter="data")  # refuses what would leave the folder
+        except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
+            raise UserError(
+                f"{source} cannot be read: expected a store, or a tar file written by deepgat "
+                f"store export ({error})"
+            ) from error
+        if not (Path(work) / MARKER).exists():
+            raise UserError(f"{source} is not a store of runs: it has no {MARKER}")
+        return import_runs(store, Path(work))
+
+
+def _copy(source: Store, target: Store) -> Imported:
     if source.folder.resolve() == target.folder.resolve():
-        raise UserError(f"{source.folder} is the store itself: choose another one")
+        raise UserError(f"{source.folder} is the store itself: choose another one to import")
     result = Imported([], [], {})
-    for signature in signatures:
-        target.get(signature)  # sets a damaged entry aside
+    for signature in source.signatures():
         mine = target.claim(signature)
         if mine is None:
             result.left_out[signature] = "another process is making it"
             continue
         with mine:
-            if target.path(signature).exists():
+            if target.get(signature) is not None:
                 result.present.append(signature)
                 continue
             try:

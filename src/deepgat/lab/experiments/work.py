@@ -17,7 +17,7 @@ from torch import Tensor
 
 from deepgat.data import NodeDataset
 from deepgat.errors import Diverged, UserError
-from deepgat.lab.experiments.measures import MEASURES, Trained
+from deepgat.lab.experiments.measures import MEASURES, GraphOutputs
 from deepgat.lab.experiments.spec import SCHEMA, AnalysisSpec, DataSpec, RunSpec
 from deepgat.lab.experiments.store import Store
 from deepgat.models import LayerOutputs
@@ -48,12 +48,11 @@ class Attempt(NamedTuple):
 
 def attempt(store: Store, spec: RunSpec, device: str, perform: Perform) -> Attempt:
     """Execute a run that no process has finished or is executing; store it or its failure."""
-    store.get(spec.signature)  # sets a damaged entry aside
     mine = store.claim(spec.signature)
     if mine is None:
         return Attempt()
     with mine:
-        if store.path(spec.signature).exists():
+        if store.get(spec.signature) is not None:
             return Attempt()
         try:
             made = perform(spec, device)
@@ -93,9 +92,9 @@ def perform(spec: RunSpec, device: str) -> Made:
     }
     measures = {}
     if spec.analysis != AnalysisSpec():
-        trained = _trained(run, dataset, spec.analysis.attention != "none")
-        measures = {name: MEASURES[name](trained) for name in spec.analysis.measures}
-        arrays |= _kept(trained, spec.analysis)
+        outputs = _outputs(run, dataset, spec.analysis.attention != "none")
+        measures = {name: MEASURES[name](dataset, outputs) for name in spec.analysis.measures}
+        arrays |= _kept(outputs, spec.analysis)
     plain = spec.to_dict()
     record = {
         "signature": spec.signature,
@@ -138,13 +137,14 @@ def _peak_memory(device: torch.device) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _trained(run: Run, dataset: NodeDataset, with_attention: bool) -> Trained:
+def _outputs(run: Run, dataset: NodeDataset, with_attention: bool) -> list[GraphOutputs]:
     """The outputs of every layer of the trained model on each graph."""
     device = choose_device(run.card.training.device)
     run.model.to(device).eval()
-    graphs = prepare(run.model, dataset, device)
-    outputs = [_on_cpu(graph.run(run.model, with_attention)) for graph in graphs]
-    return Trained(run, dataset, outputs, [graph.neighbors.to("cpu") for graph in graphs])
+    return [
+        GraphOutputs(data, _on_cpu(graph.run(run.model, with_attention)), graph.neighbors.to("cpu"))
+        for data, graph in zip(dataset.graphs, prepare(run.model, dataset, device), strict=True)
+    ]
 
 
 def _on_cpu(outputs: LayerOutputs) -> LayerOutputs:
@@ -159,22 +159,22 @@ def _on_cpu(outputs: LayerOutputs) -> LayerOutputs:
     )
 
 
-def _kept(trained: Trained, wanted: AnalysisSpec) -> dict[str, Tensor]:
+def _kept(graphs: list[GraphOutputs], wanted: AnalysisSpec) -> dict[str, Tensor]:
     """The arrays that the spec keeps, with the nodes and edges of all graphs concatenated.
 
     ``hidden.l`` [n, width] is h^l. ``attention.l`` [E] is α of layer l, averaged over heads, with
     edges sorted by target v. The edges of v start at ``attention.ptr`` [n+1].
     """
     arrays: dict[str, Tensor] = {}
-    layers = len(trained.outputs[0].hidden)
+    layers = len(graphs[0].outputs.hidden)
     kept = {"none": [], "last": [layers], "all": list(range(1, layers + 1))}
     for layer in kept[wanted.representations]:
-        parts = [out.hidden[layer - 1] for out in trained.outputs]
+        parts = [graph.outputs.hidden[layer - 1] for graph in graphs]
         arrays[f"hidden.{layer}"] = torch.cat(parts)
     for layer in kept[wanted.attention]:
-        weights = [out.attention[layer - 1].weight.mean(1) for out in trained.outputs]
+        weights = [graph.outputs.attention[layer - 1].weight.mean(1) for graph in graphs]
         arrays[f"attention.{layer}"] = torch.cat(weights)
     if wanted.attention != "none":
-        degrees = torch.cat([neighbors.degree for neighbors in trained.neighbors])
+        degrees = torch.cat([graph.neighbors.degree for graph in graphs])
         arrays["attention.ptr"] = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]).int()
     return arrays
