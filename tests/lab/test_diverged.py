@@ -7,7 +7,7 @@ import pytest
 
 from deepgat.errors import UserError
 from deepgat.lab.experiments import Store
-from deepgat.lab.experiments.records import diverged_beside, read_diverged, write_diverged
+from deepgat.lab.experiments.transfer import diverged_beside, read_diverged, write_diverged
 from deepgat.lab.experiments.work import attempt
 from deepgat.models import GAT
 

@@ -128,7 +128,6 @@ class TestRunner:
         assert list(outcome.failed) == [specs[0].signature]
         assert len(outcome.records) == 2
 
-    @pytest.mark.slow
     def test_a_run_without_room_beside_others_is_made_after_them(self, store, log):
         specs = [spec(seed=seed) for seed in (LARGE, LONG, 0)]
         events: list[Event] = []
@@ -165,7 +164,6 @@ class TestRunner:
         assert not store.is_claimed(specs[1].signature)  # its worker is gone
         assert store.verify() == (1, {})
 
-    @pytest.mark.slow
     def test_runs_of_another_process_are_waited_for(self, store, log):
         """One is finished elsewhere, one given up and taken over, one fails elsewhere."""
         finished, given_up, fails, free = specs = [spec(seed=seed) for seed in range(4)]

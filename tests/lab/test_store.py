@@ -99,7 +99,7 @@ def test_only_stores_are_taken_for_stores(tmp_path):
     assert not (tmp_path / "none").exists()
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").write_text("x")
-    with pytest.raises(UserError, match=r"is not a store of runs: .* choose a new folder"):
+    with pytest.raises(UserError, match="letters is not a store of runs"):
         Store(tmp_path / "letters")
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="is a file"):

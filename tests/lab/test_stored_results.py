@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deepgat.lab.experiments import RunSpec, read_records
-from deepgat.lab.experiments.records import diverged_beside, read_diverged
+from deepgat.lab.experiments.transfer import diverged_beside, read_diverged
 
 RESULTS = Path(__file__).parents[2] / "results"
 FILES = [path for path in sorted(RESULTS.glob("*.jsonl.gz")) if ".frozen." not in path.name]

@@ -98,13 +98,13 @@ def _serve(
         while True:
             spec = connection.recv()
             try:
-                ended: Attempt | UserError = attempt(store, spec, device, perform)
+                ended = attempt(store, spec, device, perform)
                 if ended.clean and torch.cuda.is_initialized():
                     gc.collect()
                     torch.cuda.empty_cache()  # for other workers on the GPU
+                connection.send(ended)
             except UserError as error:  # the store cannot be used
-                ended = error
-            connection.send(ended)
+                connection.send(error)
 
 
 def _end_with_parent() -> None:

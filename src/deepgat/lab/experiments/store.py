@@ -68,11 +68,9 @@ class Store:
             for name in (CLAIMS, WORK, FAILED, DAMAGED) if create else ():
                 (self.folder / name).mkdir(exist_ok=True)
         except FileNotFoundError as error:
-            advice = (
-                "choose a new folder" if create else "deepgat reproduce and deepgat run make one"
-            )
             raise UserError(
-                f"{self.folder} is not a store of runs: it has no {MARKER}; {advice}"
+                f"{self.folder} is not a store of runs: it has no {MARKER}; choose a folder that "
+                "deepgat reproduce or deepgat run has made, or a new one for them to make"
             ) from error
         except (NotADirectoryError, FileExistsError) as error:
             raise UserError(f"{self.folder} is a file: expected the folder of a store") from error

@@ -1,25 +1,42 @@
-"""Move runs between machines: export them from a store and import them into another.
+"""Move runs between machines: tar files of a store, and files of records.
 
-A tar file holds a store. A file of records leaves the arrays out; a report reads it like a store.
+A file of records has one JSON object per line and leaves the arrays out; a report reads it like a
+store. Runs that diverged are results too, since divergence comes from the settings and not the
+machine. A store keeps them among its failures; a file of records keeps them in a second file beside
+it. Tables can then tell a diverged run from a missing one, and no one repeats it.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from deepgat.errors import UserError
-from deepgat.lab.experiments.records import write_records
+from deepgat.files import beside
+from deepgat.lab.experiments.spec import SECTIONS, signature_of
 from deepgat.lab.experiments.store import MARKER, WORK, Store
-from deepgat.lab.experiments.store_entry import ARRAYS, RECORD, DamagedEntry, read_arrays
+from deepgat.lab.experiments.store_entry import (
+    ARRAYS,
+    RECORD,
+    DamagedEntry,
+    Record,
+    parse_record,
+    read_arrays,
+    spec_values,
+)
+from deepgat.model_folder import to_json, write_whole
 
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz")
 RECORDS_ENDINGS = (".jsonl", ".jsonl.gz")
+KEPT = ("signature", "error", *SECTIONS, "versions", "hardware")
+"""What the file of diverged runs keeps of a failure."""
 
 
 class Imported(NamedTuple):
@@ -100,3 +117,67 @@ def _copy(source: Store, target: Store) -> Imported:
             except (DamagedEntry, UserError) as error:
                 result.left_out[signature] = str(error)
     return result
+
+
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    """Write records, one JSON object per line, by signature; a name ending in .gz compresses."""
+    ordered = sorted(records, key=lambda record: str(record["signature"]))
+    content = "".join(to_json(record) for record in ordered).encode()
+    # without a time stamp, so that equal records give equal files
+    write_whole(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+def read_records(path: Path, parse: Callable[[str], Record] = parse_record) -> list[Record]:
+    """The records of a store, or of a file that :func:`write_records` wrote."""
+    if path.is_dir():
+        return list(Store(path, create=False).records())
+    return _read_lines(path, parse, "the record of a run")
+
+
+def diverged_beside(records: Path) -> Path:
+    """The file of diverged runs that belongs to a file of records."""
+    return beside(records, "diverged")
+
+
+def read_diverged(source: Path) -> dict[str, Record]:
+    """Signature → failure, from a store or from the file beside a file of records, if it exists."""
+    if source.is_dir():
+        failures = Store(source, create=False).failures()
+        return {name: failure for name, failure in failures.items() if failure.get("diverged")}
+    path = diverged_beside(source)
+    lines = _read_lines(path, _parse_diverged, "a run that diverged") if path.exists() else []
+    return {failure["signature"]: failure for failure in lines}
+
+
+def write_diverged(records: Path, failures: Iterable[Record]) -> None:
+    """Write the file beside a file of records, by signature; remove it if nothing diverged."""
+    kept = [{name: failure[name] for name in KEPT} for failure in failures]
+    if kept:
+        write_records(diverged_beside(records), kept)
+    else:
+        diverged_beside(records).unlink(missing_ok=True)
+
+
+def _parse_diverged(line: str) -> Record:
+    failure: Record = json.loads(line)
+    if failure["signature"] != signature_of(spec_values(failure)):
+        raise ValueError("its signature is not that of its settings")
+    return failure
+
+
+def _read_lines(path: Path, parse: Callable[[str], Record], what: str) -> list[Record]:
+    try:
+        content = path.read_bytes()
+        lines = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path} cannot be read: expected a store, or a .jsonl or .jsonl.gz file of records"
+        ) from error
+    found = []
+    for number, line in enumerate(lines.splitlines(), start=1):
+        try:
+            if line.strip():
+                found.append(parse(line))
+        except (DamagedEntry, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"{path}, line {number}, is not {what}: {error}") from error
+    return found
