@@ -73,7 +73,8 @@ class RunsView:
             self.failed += what == "failed"
         task = self.bar.tasks[0]
         done, total = int(task.completed), int(task.total or 0)
-        if done > self.before:
+        self.ends = None
+        if self.before < done < total:
             now = time.monotonic()
             self.ends = now + (now - self.start) / (done - self.before) * (total - done)
         text = f"{what}: {error}"
