@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from deepgat.lab.experiments import RunSpec, Store
+from deepgat.lab.experiments import Store
+from deepgat.lab.experiments.spec import specs_of
 from deepgat.lab.paper.experiments import dataset_statistics
 from deepgat.lab.paper.lemma_graphs import check_lemmas
 from deepgat.lab.report.html_page import html_page, page_data
 from deepgat.lab.report.sections import Report, Source, make_report
+from deepgat.training.config_file import parse_config
 
 from chromium import Page, chromium
 from runs import HOSTILE, make_store
@@ -154,7 +156,7 @@ def test_a_number_tells_how_it_was_made(page: Page, store: Store):
     for place, beginning in enumerate(ids, start=1):
         page.click(f"dialog tbody tr:nth-child({place}) .number")
         text = page.run("document.querySelector('.toml').textContent")
-        assert RunSpec.from_toml(text).signature == store.find(beginning)
+        assert specs_of(parse_config(text))[0].signature == store.find(beginning)
         facts = texts(page, "dialog dd")
         assert store.find(beginning) in facts
         assert "0123456789abcdef" in facts

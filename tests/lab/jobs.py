@@ -10,9 +10,9 @@ import torch
 from deepgat.errors import Diverged, UserError
 from deepgat.lab.experiments import AnalysisSpec, DataSpec, RunSpec
 from deepgat.lab.experiments.spec import SCHEMA
-from deepgat.lab.experiments.work import Made, OnEpoch
+from deepgat.lab.experiments.work import Made
 from deepgat.models import DeepGAT
-from deepgat.training.loop import Epoch, TrainSettings
+from deepgat.training.loop import TrainSettings
 
 LOG = "DEEPGAT_TEST_LOG"
 """Names a file to which every job that finishes its work adds a line with its signature."""
@@ -52,6 +52,7 @@ def record_of(wanted: RunSpec, **more) -> dict:
         "stopped": "patience",
         "seconds": 0.01,
         "wall_seconds": 0.01,
+        "peak_memory": {"bytes": 2**20, "of": "nothing"},
         "versions": {"python": "3"},
         "hardware": "none",
         "measures": {},
@@ -72,7 +73,7 @@ def graded_record(wanted: RunSpec) -> dict:
     )
 
 
-def graded(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
+def graded(wanted: RunSpec, device: str) -> Made:
     """A run at once, with those scores; where attention is kept, uniform on a path of nodes."""
     arrays = arrays_of(wanted)
     if wanted.analysis.attention != "none":
@@ -90,7 +91,7 @@ def arrays_of(wanted: RunSpec) -> dict[str, torch.Tensor]:
     return {"curve.loss": torch.arange(8) + float(wanted.seed)}
 
 
-def fake(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
+def fake(wanted: RunSpec, device: str) -> Made:
     """A run at once, unless its seed says otherwise."""
     if wanted.seed == FAILING:
         raise UserError("the loss became nan")
@@ -103,15 +104,12 @@ def fake(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
         os.kill(os.getpid(), signal.SIGKILL)
     if wanted.seed == WAITING:
         tell("waiting")
-        for number in range(600):
-            time.sleep(0.1)
-            if on_epoch is not None:
-                on_epoch(Epoch(number, 0.0, 0.0, 0.0))
+        time.sleep(60)
     tell(wanted.signature)
     return Made(record_of(wanted), arrays_of(wanted))
 
 
-def crowding(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
+def crowding(wanted: RunSpec, device: str) -> Made:
     """Runs of which two do not fit into the memory of a GPU together."""
     log = Path(os.environ[LOG])
     if wanted.seed == LARGE and spec(seed=LONG).signature not in told(log):
@@ -119,7 +117,7 @@ def crowding(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 18.00 MiB. GPU 0 has")
     while wanted.seed == LONG and "refused" not in told(log):
         time.sleep(0.01)
-    return fake(wanted, device, on_epoch)
+    return fake(wanted, device)
 
 
 def tell(line: str) -> None:
@@ -136,10 +134,10 @@ def told(path: Path) -> list[str]:
 _harmed: list[int] = []
 
 
-def harmful(wanted: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
+def harmful(wanted: RunSpec, device: str) -> Made:
     """The failing run spoils its process for all later ones, as an error on a GPU does."""
     if wanted.seed == FAILING:
         _harmed.append(wanted.seed)
     if _harmed:
         raise RuntimeError("the device is in no state to go on")
-    return graded(wanted, device, on_epoch)
+    return graded(wanted, device)

@@ -14,11 +14,10 @@ from deepgat.cli import main
 from deepgat.cli.show import OUT
 from deepgat.lab.commands import run as run_command
 from deepgat.lab.commands.watch import RunsView, duration
-from deepgat.lab.experiments import RunSpec, Store, run_all
-from deepgat.lab.experiments.pool import Failed, Finished, Planned, PutOff, Started, Stepped
+from deepgat.lab.experiments import Event, Planned, RunSpec, Store, run_all
 from deepgat.lab.experiments.store_entry import ARRAYS
+from deepgat.lab.experiments.work import attempt
 from deepgat.lab.paper import study
-from deepgat.training.loop import Epoch
 
 from jobs import DIVERGING, FAILING, WAITING, fake, graded, graded_record, spec
 
@@ -40,9 +39,9 @@ def run(monkeypatch, capsys, tmp_path) -> Run:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(OUT, "width", 200)
-    from deepgat.lab.experiments import pool
+    from deepgat.lab.experiments import processes
 
-    monkeypatch.setattr(pool, "START_METHOD", "fork")
+    monkeypatch.setattr(processes, "START_METHOD", "fork")
     monkeypatch.setattr(run_command, "run_all", functools.partial(run_all, perform=job))
 
     def call(*arguments: object) -> Result:
@@ -56,9 +55,9 @@ def run(monkeypatch, capsys, tmp_path) -> Run:
     return call
 
 
-def job(wanted: RunSpec, device: str, on_epoch: object):
+def job(wanted: RunSpec, device: str):
     odd = wanted.seed in (FAILING, WAITING) or wanted.layers == DIVERGING
-    return (fake if odd else graded)(wanted, device, on_epoch)
+    return (fake if odd else graded)(wanted, device)
 
 
 def write_specs(path: Path, *seeds: int) -> Path:
@@ -87,9 +86,10 @@ def test_run_makes_what_is_missing(run):
     assert first.code == 0
     assert "micro-F1 (%) of 2 runs in deepgat-runs" in first.out
     assert "2 runs, 0 of them already in the store" in first.err
-    again = run("run", path, "--device", "cpu", "--json")
+    again = run("run", path, "--device", "cpu")
     assert "2 runs, 2 of them already in the store" in again.err
-    records = [json.loads(line) for line in again.out.splitlines()]
+    listed = run("store", "ls", "--json").out.splitlines()
+    records = [json.loads(line) for line in listed]
     assert {record["signature"] for record in records} == {
         spec(seed=seed).signature for seed in (0, 1)
     }
@@ -166,8 +166,11 @@ def test_a_mistake_in_a_file_names_the_file(run):
 
 @pytest.fixture
 def two_runs(run) -> list[str]:
-    run("run", write_specs(Path("runs.toml"), 0, 1), "--device", "cpu")
-    return sorted(spec(seed=seed).signature for seed in (0, 1))
+    """In the store deepgat-runs."""
+    store = Store("deepgat-runs")
+    for seed in (0, 1):
+        attempt(store, spec(seed=seed), "cpu", graded)
+    return store.signatures()
 
 
 def test_ls_and_show(run, two_runs):
@@ -178,7 +181,6 @@ def test_ls_and_show(run, two_runs):
     shown = run("store", "show", two_runs[0][:8])
     Path("again.toml").write_text(shown.out)
     assert "1 runs, 1 of them already" in run("run", "again.toml").err  # it is its own spec
-    assert json.loads(run("store", "show", two_runs[0], "--json").out)["signature"] == two_runs[0]
     assert_sentence(run("store", "show", "zzz"), "no run begins with 'zzz'")
 
 
@@ -191,7 +193,7 @@ def test_export_import_and_verify(run, two_runs):
     assert run("store", "export", "runs.tar").out == "2 runs in runs.tar\n"
     assert run("store", "export", "runs.jsonl", two_runs[0]).out == "1 runs in runs.jsonl\n"
     with tarfile.open("runs.tar") as tar:
-        assert len(tar.getnames()) == 5
+        assert len(tar.getnames()) == 7
     for added in (2, 0):
         result = run("store", "import", "runs.tar", "--store", "other")
         assert result.out == f"runs.tar: {added} added, {2 - added} were here already\n"
@@ -323,8 +325,8 @@ def test_all_does_not_train_for_a_page_that_cannot_be_written(run):
     assert not Path("deepgat-runs").exists()
 
 
+@pytest.mark.usefixtures("two_runs")
 def test_records_of_another_plan(run):
-    run("run", write_specs(Path("runs.toml"), 0), "--device", "cpu")
     result = run("reproduce", "depth", "--datasets", "cs", "--records", "deepgat-runs")
     assert_sentence(result, "deepgat-runs has no run of this plan")
 
@@ -351,33 +353,31 @@ def test_what_reproduce_refuses(run, arguments, sentence):
 # ------------------------------------------------------------------------------- the view
 
 
-def test_the_view_shows_what_runs_what_is_left_and_what_failed():
+def test_the_view_shows_what_runs_what_is_left_and_what_failed(capsys):
     from rich.console import Console
 
-    specs = [spec(seed=seed) for seed in range(3)]
-    view = RunsView(quiet=True)
-    view(Planned(specs, {}, {}, 2))
-    view(Started(specs[0]))
-    view(Started(specs[1]))
-    view(Stepped(specs[1], Epoch(7, 0.1, 0.2, 0.75, 5)))
-    view(Finished(specs[0], graded_record(specs[0]), True, 90.0))
-    view(Failed(specs[2], "the loss became [nan]"))
+    specs = [spec(seed=seed) for seed in range(4)]
+    view = RunsView(quiet=False)
+    view(Planned(4, 0, 0))
+    for one in specs:
+        view(Event("started", one))
+    view.start -= 180
+    view(Event("finished", specs[0], graded_record(specs[0])))
+    view(Event("failed", specs[2], error="the loss became [nan]"))
+    view(Event("put off", specs[3], error="the GPU is full"))
     console = Console(width=120, record=True)
     console.print(view._picture())
     text = console.export_text()
-    assert "2/3" in text
-    assert "left" in text
+    assert "2/4" in text
+    assert "about 3 min left" in text
     assert "1 failed" in text
-    assert "epoch 7  val 75.00" in text
-    assert "test 90.00" in text
-    assert "the loss became [nan]" in text
-
-    view(PutOff(specs[1]))
-    console.print(view._picture())
-    text = console.export_text()
-    assert "2/3" in text
-    assert "epoch 7" not in text
-    assert "no memory left on the GPU: tried again after the others" in text
+    assert "seed 1" in text
+    assert all(f"seed {number}" not in text for number in (0, 2, 3))
+    lines = capsys.readouterr().err
+    assert "4 runs, 0 of them already in the store" in lines
+    assert "1/4  csbm authors  deepgat dp L=2  seed 0  val 88.00  test 90.00" in lines
+    assert "seed 2  failed: the loss became [nan]" in lines
+    assert "seed 3  put off: the GPU is full" in lines
 
 
 def test_durations():

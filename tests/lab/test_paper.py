@@ -247,7 +247,7 @@ def test_nearest_neighbor():
 def test_attention(plan, tmp_path):
     """Uniform attention in the deep network, tilted in the other: the numbers by hand."""
     specs = target_specs("attention-kl", plan)
-    made = {spec.signature: graded(spec, "cpu", None) for spec in specs}
+    made = {spec.signature: graded(spec, "cpu") for spec in specs}
 
     def arrays(signature: str) -> dict:
         return made[signature].arrays
@@ -284,7 +284,7 @@ def test_attention(plan, tmp_path):
 def test_attention_is_kept_beside_records(tmp_path):
     """What arrays gave is read back the same; a line that is none is named."""
     specs = target_specs("attention-kl", AUTHORS)
-    made = {spec.signature: graded(spec, "cpu", None) for spec in specs}
+    made = {spec.signature: graded(spec, "cpu") for spec in specs}
     records = [item.record for item in made.values()]
     drifts = attention_drifts(records, lambda signature: made[signature].arrays, "authors")
     path = drifts_beside(tmp_path / "records.jsonl")

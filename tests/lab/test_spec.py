@@ -5,7 +5,7 @@ import tomllib
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepgat.data.catalogue.entries import ENTRIES
@@ -39,6 +39,11 @@ def specs_in(text: str) -> list[RunSpec]:
     return specs_of(parse_config(text))
 
 
+def spec_in(text: str) -> RunSpec:
+    (one,) = specs_in(text)
+    return one
+
+
 @st.composite
 def specs(draw: st.DrawFn) -> RunSpec:
     system = draw(systems)
@@ -69,21 +74,24 @@ def specs(draw: st.DrawFn) -> RunSpec:
     )
 
 
+@settings(max_examples=25)
 @given(specs())
 def test_toml_and_back(one):
     text = one.to_toml()
-    again = RunSpec.from_toml(text)
+    again = spec_in(text)
     assert again == one
     assert again.signature == one.signature
     assert again.to_toml() == text
     assert RunSpec.from_dict(json.loads(json.dumps(one.to_dict()))) == one
 
 
+@settings(max_examples=25)
 @given(specs(), specs())
 def test_equal_signatures_mean_equal_specs(one, other):
     assert (one.signature == other.signature) == (one == other)
 
 
+@settings(max_examples=50)
 @given(st.text() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.booleans())
 def test_every_plain_value_survives_toml(value):
     try:
@@ -135,16 +143,17 @@ def test_the_device_is_no_part_of_a_run():
     assert elsewhere == one
     assert elsewhere.signature == one.signature
     with pytest.raises(UserError, match=r"training\.device is no part of a run.*--device"):
-        RunSpec.from_toml('[data]\ndataset = "csbm"\n[training]\ndevice = "cpu"')
+        spec_in('[data]\ndataset = "csbm"\n[training]\ndevice = "cpu"')
 
 
 def test_one_number_has_one_signature():
-    one = RunSpec.from_toml('[data]\ndataset = "csbm"\n[training]\nlr = 1')
-    other = RunSpec.from_toml('[data]\ndataset = "CSBM"\nsplit = "authors"\n[training]\nlr = 1.0')
+    one = spec_in('[data]\ndataset = "csbm"\n[training]\nlr = 1')
+    other = spec_in('[data]\ndataset = "CSBM"\nsplit = "authors"\n[training]\nlr = 1.0')
     assert one.signature == other.signature
     assert replace(one, training=replace(one.training, lr=1)) == one
 
 
+@settings(max_examples=25)
 @given(systems, st.sampled_from([1, 16, 17, 64, 128]))
 def test_a_spec_has_its_recipe_as_it_is(system, layers):
     plan = recipe(system, dataset="pubmed", num_layers=layers)
@@ -199,10 +208,7 @@ def test_what_is_not_trained_has_no_runs():
         ("GAT@[settings]\nscore = []", r"settings\.score is \[\]: expected a text"),
         ("sweep = 3\n@", r"sweep is 3: expected a section"),
         ("@[sweep]\nseed = [1]", "unknown setting in .sweep. 'seed'"),
-        (
-            "@[sweep]\n'training.sed' = [1]",
-            r"unknown setting in \[sweep\] 'training\.sed': did you mean 'training\.seed'\?",
-        ),
+        ("@[sweep]\n'training.sed' = [1]", "unknown training setting 'sed': did you mean 'seed'?"),
         ("@[sweep]\ntraining.seed = 1", "expected a list of values"),
         ("@[sweep]\ntraining.seed = []", "expected a list of values"),
         ("@[sweep]\ntraining.seed = ['a']", r"training\.seed is 'a': expected a whole number"),
@@ -266,9 +272,9 @@ def test_a_sweep_is_every_combination_once():
 
 def test_without_a_preset_the_usual_recipe_supplies_what_is_not_named():
     text = '[data]\ndataset = "cs"\n[settings]\nnum_layers = 15'
-    one = RunSpec.from_toml(text)
+    one = spec_in(text)
     assert one.recipe == recipe(dataset="cs", num_layers=15)
-    plain = RunSpec.from_toml(f'system = "deepgat"\npreset = "none"\n{text}')
+    plain = spec_in(f'system = "deepgat"\npreset = "none"\n{text}')
     settings = DeepGAT.Config(num_layers=15)
     assert plain == RunSpec(DataSpec("cs"), "deepgat", settings, TrainSettings())
 
@@ -323,7 +329,7 @@ def test_a_file_says_how_a_folder_is_read(club):
     text = f'[data]\ndataset = "{club}/"\n[data.read]\nmissing = "mean"\nscale = "unit"\n'
     (whole,) = specs_in(text)
     assert whole.data.read == ("missing=mean", "scale=unit")
-    assert RunSpec.from_toml(whole.to_toml()) == whole
+    assert spec_in(whole.to_toml()) == whole
     assert RunSpec.from_dict(json.loads(json.dumps(whole.to_dict()))).signature == whole.signature
     data = whole.data.load()
     assert data.reading == {"missing": "mean", "scale": "unit"}
@@ -363,7 +369,10 @@ def test_what_only_your_own_graphs_have_is_in_no_other_signature():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('dataset = "cora"\n[data.read]\nscale = "unit"', "data.read is for a graph of your own"),
+        (
+            'dataset = "cora"\n[data.read]\nscale = "unit"',
+            "data.read and data.content are for a graph of your own",
+        ),
         ('dataset = "CLUB"\n[data.read]\nscal = "unit"', "did you mean 'scale'"),
         ('dataset = "CLUB"\n[data.read]\nscale = 3', "data.read is .*: expected a table"),
         ('dataset = "CLUB"\nread = ["scale"]', "data.read has 'scale': expected NAME=VALUE"),

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from deepgat.errors import UserError
-from deepgat.lab.experiments import RunSpec, Store, spec_of
+from deepgat.lab.experiments import RunSpec, Store
 from deepgat.lab.experiments.store_entry import ARRAYS, RECORD, sealed
-from deepgat.lab.experiments.worker import Broken, Busy, Done, attempt
+from deepgat.lab.experiments.work import Attempt, attempt
 from deepgat.model_folder import to_json
 
 from jobs import FAILING, LOG, arrays_of, fake, record_of, spec, told
@@ -42,7 +42,7 @@ def keep(store: Store, wanted: RunSpec) -> str:
 
 
 def leftovers(store: Store) -> list[str]:
-    return [path.name for name in ("tmp", "claims") for path in (store.folder / name).iterdir()]
+    return [path.name for path in (store.folder / "tmp").iterdir()]
 
 
 # ------------------------------------------------------------------------------- kept and found
@@ -53,7 +53,7 @@ def test_a_run_comes_back_as_it_was_kept(store):
     assert store.get(wanted.signature) is None
     signature = keep(store, wanted)
     record = store.get(signature)
-    assert spec_of(record) == wanted
+    assert RunSpec.from_dict(record) == wanted
     assert record["micro_f1"] == record_of(wanted)["micro_f1"]
     found = store.arrays(signature)
     assert {name: value.tolist() for name, value in found.items()} == {
@@ -87,7 +87,7 @@ def test_remove(store):
     mine = store.claim(signature)
     with pytest.raises(UserError, match="is being made by another process"):
         store.remove(signature)
-    mine.release()
+    mine.close()
     store.remove(signature)
     assert store.get(signature) is None
     assert leftovers(store) == []
@@ -99,7 +99,7 @@ def test_only_stores_are_taken_for_stores(tmp_path):
     assert not (tmp_path / "none").exists()
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").write_text("x")
-    with pytest.raises(UserError, match="holds other things and is not a store"):
+    with pytest.raises(UserError, match="letters is not a store of runs"):
         Store(tmp_path / "letters")
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="is a file"):
@@ -107,10 +107,7 @@ def test_only_stores_are_taken_for_stores(tmp_path):
     Store(tmp_path / "newer").folder.joinpath("store.json").write_text(
         '{"kind": "deepgat store", "format": 99}'
     )
-    with pytest.raises(UserError, match="format 99"):
-        Store(tmp_path / "newer")
-    (tmp_path / "newer" / "store.json").write_text("{")
-    with pytest.raises(UserError, match=r"store\.json is damaged"):
+    with pytest.raises(UserError, match=r"store\.json is not what this deepgat writes"):
         Store(tmp_path / "newer")
 
 
@@ -122,7 +119,7 @@ def test_a_claim_excludes_everyone_until_released(store):
     assert store.claim("0" * 16) is None
     assert store.is_claimed("0" * 16)
     assert store.claim("1" * 16) is not None
-    mine.release()
+    mine.close()
     assert not store.is_claimed("0" * 16)
     assert store.claim("0" * 16) is not None
 
@@ -164,7 +161,7 @@ def test_only_one_holds_a_claim_however_many_try(store):
             time.sleep(0)
             with guard:
                 inside[0] -= 1
-            mine.release()
+            mine.close()
 
     threads = [threading.Thread(target=take) for _ in range(4)]
     for thread in threads:
@@ -173,7 +170,6 @@ def test_only_one_holds_a_claim_however_many_try(store):
         thread.join()
     assert most[0] == 1
     assert count[0] == 100
-    assert leftovers(store) == []
 
 
 # ------------------------------------------------------------------------------- damage
@@ -239,37 +235,36 @@ HARMS = [
 def test_damage_is_found_named_and_set_aside(store, harm):
     signature, other = keep(store, spec()), keep(store, spec(seed=1))
     harm(store.path(signature))
-    found = store.verify()
-    assert found.good == 1
-    (damage,) = found.damaged
-    assert damage.signature == signature
-    assert damage.why
-    assert damage.moved_to == store.folder / "damaged" / f"{signature}-1"
-    assert damage.moved_to.is_dir()
+    good, damaged = store.verify()
+    assert good == 1
+    assert list(damaged) == [signature]
+    assert damaged[signature]
+    (moved,) = (store.folder / "damaged").iterdir()
+    assert moved.name.startswith(f"{signature}-")
+    assert moved.is_dir()
     assert store.signatures() == [other]
-    assert store.verify() == (1, [])
+    assert store.verify() == (1, {})
 
 
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
 def test_damage_is_never_used(store, harm, log):
     signature = keep(store, spec())
     harm(store.path(signature))
-    with pytest.warns(UserWarning, match=rf"the run {signature} .* was damaged .* set aside"):
+    with pytest.warns(UserWarning, match=rf"the run {signature} .* is damaged"):
         assert store.arrays(signature) is None
-    assert isinstance(attempt(store, spec(), "cpu", fake), Done)
+    assert attempt(store, spec(), "cpu", fake) == Attempt()
     assert told(log) == [signature]  # made again
-    assert store.verify() == (1, [])
+    assert store.verify() == (1, {})
 
 
-def test_what_is_damaged_under_a_claim_is_set_aside_too(store):
-    """The holder of a claim finds the entry damaged: it is moved, and the run made."""
+def test_an_attempt_sets_damage_aside(store, log):
     for number in (1, 2):
         signature = keep(store, spec())
         change_a_score(store.path(signature))
-        with pytest.warns(UserWarning, match="was damaged"):
-            result = attempt(store, spec(), "cpu", fake)
-        assert result == Done(store.get(signature), made_here=True)
-        assert (store.folder / "damaged" / f"{signature}-{number}").is_dir()
+        with pytest.warns(UserWarning, match="is damaged"):
+            attempt(store, spec(), "cpu", fake)
+        assert told(log) == [signature] * number
+        assert len(list((store.folder / "damaged").iterdir())) == number
         store.remove(signature)
 
 
@@ -277,8 +272,7 @@ def test_a_damaged_entry_that_another_process_is_making_stays(store):
     signature = keep(store, spec())
     change_a_score(store.path(signature))
     with store.claim(signature):
-        assert store.get(signature) is None
-        assert store.verify().damaged[0].moved_to is None
+        assert store.verify() == (0, {})
         assert store.path(signature).is_dir()
 
 
@@ -287,17 +281,17 @@ def test_verify_removes_what_dead_processes_left(store):
     process = FORK.Process(target=_half_a_run, args=(store, wanted))
     process.start()
     process.join()
-    assert sorted(leftovers(store)) == [wanted.signature] * 2
-    with store.claim(alive.signature) as mine:
-        store.work_folder(mine)
+    assert leftovers(store) == [wanted.signature]
+    with store.claim(alive.signature) as mine, store.new_entry(mine, alive.signature):
         store.verify()
-        assert leftovers(store) == [alive.signature] * 2
+        assert leftovers(store) == [alive.signature]
 
 
 def _half_a_run(store: Store, wanted: RunSpec) -> None:
     mine = store.claim(wanted.signature)
-    (store.work_folder(mine) / ARRAYS).write_bytes(b"half")
-    os.kill(os.getpid(), signal.SIGKILL)
+    with store.new_entry(mine, wanted.signature) as work:
+        (work / ARRAYS).write_bytes(b"half")
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 # ------------------------------------------------------------------------------- attempts
@@ -305,11 +299,11 @@ def _half_a_run(store: Store, wanted: RunSpec) -> None:
 
 def test_a_failure_is_kept_until_the_run_succeeds(store):
     wanted = spec(seed=FAILING)
-    assert attempt(store, wanted, "cpu", fake) == Broken("the loss became nan")
+    assert not attempt(store, wanted, "cpu", fake).clean
     failure = store.failures()[wanted.signature]
     assert failure["error"] == "the loss became nan"
     assert "UserError" in failure["traceback"]
-    assert spec_of(failure) == wanted
+    assert RunSpec.from_dict(failure) == wanted
     assert store.get(wanted.signature) is None
     keep(store, wanted)
     assert store.failures() == {}
@@ -319,7 +313,8 @@ def test_an_unforeseen_error_is_kept_in_a_line(store):
     def perform(*_: object):
         raise ZeroDivisionError("one\ntwo")
 
-    assert attempt(store, spec(), "cpu", perform) == Broken("ZeroDivisionError: one two")
+    attempt(store, spec(), "cpu", perform)
+    assert store.failure(spec().signature)["error"] == "ZeroDivisionError: one two"
 
 
 def test_a_run_that_cannot_be_kept_has_failed(store, monkeypatch):
@@ -327,8 +322,9 @@ def test_a_run_that_cannot_be_kept_has_failed(store, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("deepgat.lab.experiments.store.write_entry", full)
-    result = attempt(store, spec(), "cpu", fake)
-    assert result == Broken("OSError: [Errno 28] No space left on device")
+    attempt(store, spec(), "cpu", fake)
+    told = store.failure(spec().signature)["error"]
+    assert told == "OSError: [Errno 28] No space left on device"
     assert store.get(spec().signature) is None
     monkeypatch.setattr("deepgat.lab.experiments.store.write_whole", full)
     with pytest.raises(UserError, match=r"cannot be written .No space left on device.: make room"):
@@ -338,10 +334,10 @@ def test_a_run_that_cannot_be_kept_has_failed(store, monkeypatch):
 def test_nothing_is_made_twice_nor_by_two(store, log):
     wanted = spec()
     with store.claim(wanted.signature):
-        assert attempt(store, wanted, "cpu", fake) == Busy()
-    first = attempt(store, wanted, "cpu", fake)
-    assert first == Done(store.get(wanted.signature), made_here=True)
-    assert attempt(store, wanted, "cpu", fake) == Done(first.record, made_here=False)
+        assert attempt(store, wanted, "cpu", fake) == Attempt()
+        assert told(log) == []
+    for _ in range(2):
+        assert attempt(store, wanted, "cpu", fake) == Attempt()
     assert told(log) == [wanted.signature]
 
 
@@ -395,10 +391,10 @@ def test_killed_at_any_instant_no_run_is_lost_and_none_is_half_there(tmp_path, l
         process.join()
         assert process.exitcode == 0
     store = Store(folder)
-    assert store.verify() == (len(MANY), [])
+    assert store.verify() == (len(MANY), {})
     assert leftovers(store) == []
     for wanted in MANY:
-        assert spec_of(store.get(wanted.signature)) == wanted
+        assert RunSpec.from_dict(store.get(wanted.signature)) == wanted
         assert torch.equal(
             store.arrays(wanted.signature)["curve.loss"], *arrays_of(wanted).values()
         )
@@ -414,4 +410,4 @@ def test_two_processes_share_the_work_and_do_nothing_twice(tmp_path, log):
         process.join()
         assert process.exitcode == 0
     assert Counter(told(log)) == {wanted.signature: 1 for wanted in MANY[:60]}
-    assert Store(tmp_path / "store").verify() == (60, [])
+    assert Store(tmp_path / "store").verify() == (60, {})

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from deepgat.lab.experiments import read_records, spec_of
-from deepgat.lab.experiments.diverged import diverged_beside, read_diverged
+from deepgat.lab.experiments import RunSpec, read_records
+from deepgat.lab.experiments.transfer import diverged_beside, read_diverged
 
 RESULTS = Path(__file__).parents[2] / "results"
 FILES = [path for path in sorted(RESULTS.glob("*.jsonl.gz")) if ".frozen." not in path.name]
@@ -30,7 +30,7 @@ def test_every_record_is_whole_and_has_the_signature_of_its_spec(path):
     signatures = [record["signature"] for record in records]
     assert signatures == sorted(set(signatures))
     for record in records:
-        assert spec_of(record).signature == record["signature"]
+        assert RunSpec.from_dict(record).signature == record["signature"]
 
 
 @pytest.mark.slow
@@ -43,4 +43,4 @@ def test_every_run_that_diverged_has_the_signature_of_its_spec():
         assert found
         assert done.isdisjoint(found)
         for signature, failure in found.items():
-            assert spec_of(failure).signature == signature
+            assert RunSpec.from_dict(failure).signature == signature

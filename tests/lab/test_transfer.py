@@ -17,6 +17,7 @@ from deepgat.lab.experiments import (
 )
 from deepgat.lab.experiments import spec as spec_module
 from deepgat.lab.experiments.spec import SCHEMA
+from deepgat.lab.experiments.store import MARKER
 from deepgat.lab.experiments.store_entry import ARRAYS, RECORD, sealed, write_entry
 from deepgat.model_folder import to_json
 
@@ -41,17 +42,17 @@ def other(tmp_path) -> Store:
     return Store(tmp_path / "other")
 
 
-@pytest.mark.parametrize("name", ["runs.tar", "runs.tar.gz", "runs.tgz", "folder"])
+@pytest.mark.parametrize("name", ["runs.tar", "runs.tar.gz", "runs.tgz"])
 def test_out_and_in_again(store, other, tmp_path, name):
     signatures = keep(store, 0, 1, 2)
     target = tmp_path / "out" / name
     assert export_runs(store, target) == 3
-    assert import_runs(other, target) == (signatures, [], {}, [])
+    assert import_runs(other, target) == (signatures, [], {})
     assert list(other.records()) == list(store.records())
     for signature in signatures:
         assert torch.equal(*(s.arrays(signature)["curve.loss"] for s in (store, other)))
-    assert import_runs(other, target) == ([], signatures, {}, [])
-    assert other.verify() == (3, [])
+    assert import_runs(other, target) == ([], signatures, {})
+    assert other.verify() == (3, {})
     assert {path.name for path in (tmp_path / "out").iterdir()} == {name}
 
 
@@ -98,7 +99,7 @@ def test_a_good_entry_is_never_replaced_and_a_damaged_one_is(store, other, tmp_p
     assert import_runs(other, tmp_path / "runs.tar").present == [signature]
     assert other.get(signature) == ours
     (other.path(signature) / RECORD).write_text("{}")
-    with pytest.warns(UserWarning, match="was damaged"):
+    with pytest.warns(UserWarning, match="is damaged"):
         assert import_runs(other, tmp_path / "runs.tar").added == [signature]
     assert other.get(signature) == store.get(signature)
 
@@ -106,7 +107,9 @@ def test_a_good_entry_is_never_replaced_and_a_damaged_one_is(store, other, tmp_p
 def test_a_run_in_the_making_is_left_to_its_maker(store, other):
     (signature,) = keep(store, 0)
     with other.claim(signature):
-        assert import_runs(other, store.folder) == ([], [], {}, [signature])
+        assert import_runs(other, store.folder).left_out == {
+            signature: "another process is making it"
+        }
 
 
 def test_damaged_entries_are_left_out_and_named(store, other, tmp_path):
@@ -119,10 +122,10 @@ def test_damaged_entries_are_left_out_and_named(store, other, tmp_path):
     (tmp_path / "runs.tar").write_bytes(content)
     result = import_runs(other, tmp_path / "runs.tar")
     assert result.added == [first, third]
-    assert result.damaged == {second: f"{ARRAYS} was changed after it was written"}
+    assert result.left_out == {second: f"{ARRAYS} was changed after it was written"}
     assert not list((other.folder / "tmp").iterdir())
     (store.path(third) / ARRAYS).unlink()
-    assert "no file" in import_runs(Store(tmp_path / "third"), store.folder).damaged[third]
+    assert "no file" in import_runs(Store(tmp_path / "third"), store.folder).left_out[third]
 
 
 def tar_of(path: Path, *members: tuple[str, bytes] | tarfile.TarInfo) -> Path:
@@ -147,30 +150,22 @@ def link(kind: bytes) -> tarfile.TarInfo:
     "member",
     [
         ("../evil", b"x"),
-        ("/tmp/evil", b"x"),
-        (f"ab/../ab/{'ab' * 8}/{RECORD}", b"x"),
-        (f"ab/{'ab' * 8}/../{RECORD}", b"x"),
-        (f"ab/{'ab' * 8}/{RECORD}/", b"x"),
-        (f"cd/{'ab' * 8}/{RECORD}", b"x"),
-        (f"ab/{'AB' * 8}/{RECORD}", b"x"),
-        (f"ab/{'ab' * 8}/model.py", b"x"),
-        (f"failed/{'ab' * 8}.json", b"x"),
+        (f"ab/../../../{RECORD}", b"x"),
         link(tarfile.SYMTYPE),
         link(tarfile.LNKTYPE),
         link(tarfile.CHRTYPE),
-        link(tarfile.DIRTYPE),
     ],
     ids=lambda member: str(member[0]) if isinstance(member, tuple) else repr(member.type),
 )
 def test_a_hostile_tar_is_refused_as_a_whole(store, other, tmp_path, member):
     (signature,) = keep(store, 0)
     good = [
-        (f"{signature[:2]}/{signature}/{name}", (store.path(signature) / name).read_bytes())
-        for name in (RECORD, ARRAYS)
+        (str(path.relative_to(store.folder)), path.read_bytes())
+        for path in (store.folder / MARKER, *store.path(signature).iterdir())
     ]
     before = sorted(tmp_path.rglob("*"))
     path = tar_of(tmp_path / "runs.tar", *good, member)
-    with pytest.raises(UserError, match=r"which no store does.*nothing was imported"):
+    with pytest.raises(UserError, match=r"runs\.tar cannot be read"):
         import_runs(other, path)
     assert sorted(tmp_path.rglob("*")) == sorted([*before, path])
 
@@ -181,17 +176,17 @@ def test_a_tar_that_is_none(other, store, tmp_path):
     cut = tmp_path / "cut.tar.gz"
     cut.write_bytes((tmp_path / "runs.tar.gz").read_bytes()[:300])
     (tmp_path / "text").write_text("hello")
-    for path in (tmp_path / "none.tar", tmp_path / "text", cut):
-        with pytest.raises(UserError, match=r"cannot be read|is damaged"):
-            import_runs(other, path)
+    tar_of(tmp_path / "other.tar", ("letter.txt", b"x"))
+    for name in ("none.tar", "text", "cut.tar.gz", "other.tar"):
+        with pytest.raises(UserError, match=rf"{name} (cannot be read|is not a store)"):
+            import_runs(other, tmp_path / name)
     assert other.signatures() == []
 
 
 def test_a_store_is_not_its_own_copy(store, tmp_path):
     keep(store, 0)
-    for move in (export_runs, import_runs):
-        with pytest.raises(UserError, match="is the store itself"):
-            move(store, store.folder)
+    with pytest.raises(UserError, match="is the store itself"):
+        import_runs(store, store.folder)
     with pytest.raises(UserError, match="an ending that is not known"):
         export_runs(store, tmp_path / "runs.zip")
 
@@ -209,15 +204,13 @@ def test_runs_of_another_schema_are_left_out_and_named(tmp_path, store, other, m
     assert old != wanted.signature
     sentence = f"the run {old} has schema {SCHEMA - 1}, but this deepgat reads schema {SCHEMA}"
     with tarfile.open(tmp_path / "runs.tar", "w") as tar:
-        for signature in (today, old):
-            for name in (RECORD, ARRAYS):
-                tar.add(store.path(signature) / name, f"{signature[:2]}/{signature}/{name}")
+        tar.add(store.folder, ".")
     for source in (store.folder, tmp_path / "runs.tar"):
         target = Store(tmp_path / f"from {source.name}")
         result = import_runs(target, source)
         assert result.added == [today]
-        assert list(result.damaged) == [old]
-        assert sentence in result.damaged[old]
+        assert list(result.left_out) == [old]
+        assert sentence in result.left_out[old]
         assert target.signatures() == [today]
         assert not list((target.folder / "tmp").iterdir())
     with pytest.raises(UserError, match=sentence):

@@ -25,7 +25,7 @@ from deepgat.lab.commands.run import (
     tell_failures,
 )
 from deepgat.lab.experiments import Outcome, Record, RunSpec, Store, read_records, write_records
-from deepgat.lab.experiments.diverged import diverged_beside, read_diverged, write_diverged
+from deepgat.lab.experiments.transfer import diverged_beside, read_diverged, write_diverged
 from deepgat.lab.paper import peers, study
 from deepgat.lab.paper.experiments import (
     ALL,

@@ -11,7 +11,6 @@ import typer
 from deepgat.cli.show import ERR, OUT, records_table
 from deepgat.lab.commands.watch import RunsView, describe
 from deepgat.lab.experiments import Outcome, RunSpec, Store, read_specs, run_all
-from deepgat.model_folder import to_json
 
 StoreOption = Annotated[
     Path, typer.Option("--store", help="Folder of finished runs; created if missing.")
@@ -47,15 +46,14 @@ def run(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     retry_failed: RetryOption = False,
     ray: RayOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
 ) -> None:
     """Make the runs that files describe, unless the store has them.
 
-    A file has the sections \\[data], \\[model], \\[training] and \\[analysis] of a run; preset =
-    "deep", "paper", … supplies what they do not name; \\[sweep] lists values of dotted names,
-    as in training.seed = \\[0, 1, 2], for one run per combination. deepgat store show prints any
-    run in this form.
+    A file has the sections \\[data], \\[settings], \\[training] and \\[analysis] of a run; its
+    system and preset supply what they do not name. \\[sweep] lists values of dotted names, as in
+    training.seed = \\[0, 1, 2], for one run per combination. deepgat store show prints any run in
+    this form.
 
     Ctrl-C stops; the same command continues. Exit code 1 if some runs failed.
 
@@ -64,10 +62,7 @@ def run(
     specs = list(dict.fromkeys(spec for path in files for spec in read_specs(path)))
     outcome = run_with_view(specs, Store(store), workers, device, retry_failed, quiet, ray)
     records = [outcome.records[s.signature] for s in specs if s.signature in outcome.records]
-    if json:
-        for record in records:
-            typer.echo(to_json(record), nl=False)
-    elif records:
+    if records:
         OUT.print(records_table(f"micro-F1 (%) of {len(records)} runs in {store}", records))
     tell_failures(specs, outcome)
 
@@ -94,11 +89,9 @@ def run_with_view(
                 ray=ray,
             )
     except KeyboardInterrupt:
-        ERR.print(
+        _tell(
             f"interrupted: the finished runs are in {store.folder}, and the same command goes on "
-            "from there",
-            soft_wrap=True,
-            markup=False,
+            "from there"
         )
         sys.exit(130)
 
@@ -109,15 +102,16 @@ def tell_failures(specs: list[RunSpec], outcome: Outcome) -> None:
         return
     for spec in specs:
         if error := outcome.failed.get(spec.signature):
-            text = f"failed: {spec.signature} {describe(spec)}: {error}"
-            ERR.print(text, soft_wrap=True, markup=False)
-    ERR.print(
+            _tell(f"failed: {spec.signature} {describe(spec)}: {error}")
+    _tell(
         f"{len(outcome.failed)} of {len(specs)} runs failed: deepgat store show SIGNATURE has the "
-        "traceback, --retry-failed tries them again",
-        soft_wrap=True,
-        markup=False,
+        "traceback, --retry-failed tries them again"
     )
     sys.exit(1)
+
+
+def _tell(text: str) -> None:
+    ERR.print(text, soft_wrap=True, markup=False)
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")

@@ -11,7 +11,8 @@ import typer
 from deepgat.cli.show import ERR, OUT, records_table
 from deepgat.errors import UserError
 from deepgat.lab.commands.run import STORE, StoreOption
-from deepgat.lab.experiments import Store, export_runs, import_runs, spec_of
+from deepgat.lab.commands.watch import describe
+from deepgat.lab.experiments import RunSpec, Store, export_runs, import_runs
 from deepgat.lab.experiments.store import DAMAGED
 from deepgat.model_folder import to_json
 
@@ -20,10 +21,6 @@ app = typer.Typer(
     help="Look at finished runs, and move them between machines.",
     no_args_is_help=True,
 )
-Signatures = Annotated[
-    list[str] | None,
-    typer.Argument(help="Signatures or their beginnings; all runs when left out."),
-]
 
 
 @app.command("ls")
@@ -35,11 +32,10 @@ def ls(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
 ) -> None:
     """List the runs in a store."""
-    opened = _existing(store)
-    found = list(opened.failures().values() if failed else opened.records())
+    opened = Store(store, create=False)
     found = [
         record
-        for record in found
+        for record in (opened.failures().values() if failed else opened.records())
         if dataset in (None, record["data"]["dataset"]) and model in (None, record["system"])
     ]
     if json:
@@ -47,34 +43,26 @@ def ls(
             typer.echo(to_json(record), nl=False)
     elif failed:
         for record in found:
-            OUT.print(
-                f"{record['signature']}  {record['data']['dataset']} {record['system']} "
-                f"L={record['settings']['num_layers']} seed {record['training']['seed']}: "
-                f"{record['error']}",
-                soft_wrap=True,
-            )
+            run = describe(RunSpec.from_dict(record))
+            OUT.print(f"{record['signature']}  {run}: {record['error']}", soft_wrap=True)
     else:
         OUT.print(records_table(f"micro-F1 (%) of {len(found)} runs in {store}", found))
         if count := len(opened.failures()):
-            OUT.print(f"{count} failed: deepgat store ls --failed", soft_wrap=True)
+            OUT.print(f"{count} failed: deepgat store ls --failed")
 
 
 @app.command("show")
 def show(
     signature: Annotated[str, typer.Argument(help="A signature or its beginning.")],
     store: StoreOption = STORE,
-    json: Annotated[bool, typer.Option("--json", help="Print the whole record.")] = False,
 ) -> None:
     """Show one run: its settings as TOML, and its result."""
-    opened = _existing(store)
+    opened = Store(store, create=False)
     found = opened.find(signature)
-    record = opened.get(found) or opened.failures().get(found)
+    record = opened.get(found) or opened.failure(found)
     if record is None:
-        raise UserError(f"the run {found} in {store} was damaged and is set aside in {DAMAGED}")
-    if json:
-        typer.echo(to_json(record, indent=1), nl=False)
-        return
-    typer.echo(spec_of(record).to_toml())
+        raise UserError(f"the run {found} in {store} is damaged: see deepgat store verify")
+    typer.echo(RunSpec.from_dict(record).to_toml())
     typer.echo("".join(f"# {line}\n" for line in _outcome(record)), nl=False)
 
 
@@ -84,7 +72,7 @@ def rm(
     store: StoreOption = STORE,
 ) -> None:
     """Remove runs from a store."""
-    opened = _existing(store)
+    opened = Store(store, create=False)
     for signature in [opened.find(beginning) for beginning in signatures]:
         opened.remove(signature)
         OUT.print(f"removed {signature}")
@@ -92,17 +80,14 @@ def rm(
 
 @app.command("export")
 def export(
-    target: Annotated[
-        Path,
-        typer.Argument(
-            help="A .tar or .tar.gz file, a folder, or .jsonl (.jsonl.gz) for records alone."
-        ),
-    ],
-    signatures: Signatures = None,
+    target: Annotated[Path, typer.Argument(help="A .tar, .tar.gz, .jsonl or .jsonl.gz file.")],
+    signatures: Annotated[
+        list[str] | None, typer.Argument(help="Signatures or their beginnings; default: all runs.")
+    ] = None,
     store: StoreOption = STORE,
 ) -> None:
-    """Copy runs to a tar file or folder, or only their records to a .jsonl file."""
-    opened = _existing(store)
+    """Copy runs to a tar file, or only their records to a .jsonl file."""
+    opened = Store(store, create=False)
     chosen = None if not signatures else [opened.find(beginning) for beginning in signatures]
     count = export_runs(opened, target, chosen)
     OUT.print(f"{count} runs in {target}", soft_wrap=True)
@@ -117,18 +102,16 @@ def import_(
 ) -> None:
     """Add runs made elsewhere; checks every run and replaces none.
 
-    Skips and names damaged runs; exit code 1 if there are any.
+    Names what it leaves out, such as damaged runs; exit code 1 if there is any.
     """
-    opened = Store(store)
-    harmed = False
+    left_out: dict[str, str] = {}
     for source in sources:
-        result = import_runs(opened, source)
-        harmed = harmed or bool(result.damaged)
-        text = f"{source}: {len(result.added)} added, {len(result.present)} were here already"
-        OUT.print(text + (f", {len(result.busy)} are being made" if result.busy else ""))
-        for signature, why in result.damaged.items():
-            ERR.print(f"left out {signature}: {why}", soft_wrap=True, markup=False)
-    if harmed:
+        result = import_runs(Store(store), source)
+        OUT.print(f"{source}: {len(result.added)} added, {len(result.present)} were here already")
+        left_out |= result.left_out
+    for signature, why in left_out.items():
+        ERR.print(f"left out {signature}: {why}", soft_wrap=True, markup=False)
+    if left_out:
         sys.exit(1)
 
 
@@ -138,18 +121,13 @@ def verify(store: StoreOption = STORE) -> None:
 
     Exit code 1 if some were damaged.
     """
-    result = _existing(store).verify()
-    for damage in result.damaged:
-        where = "another process is at it" if damage.moved_to is None else f"now {damage.moved_to}"
-        text = f"damaged {damage.signature}: {damage.why}; {where}"
+    good, damaged = Store(store, create=False).verify()
+    for signature, why in damaged.items():
+        text = f"damaged {signature}: {why}; set aside in {store / DAMAGED}"
         ERR.print(text, soft_wrap=True, markup=False)
-    OUT.print(f"{result.good} runs are whole, {len(result.damaged)} damaged")
-    if result.damaged:
+    OUT.print(f"{good} runs are whole, {len(damaged)} damaged")
+    if damaged:
         sys.exit(1)
-
-
-def _existing(store: Path) -> Store:
-    return Store(store, create=False)
 
 
 def _outcome(record: dict[str, Any]) -> list[str]:
@@ -157,13 +135,12 @@ def _outcome(record: dict[str, Any]) -> list[str]:
     if "error" in record:
         return [f"failed: {record['error']}", *record["traceback"].splitlines()]
     scores = {part: f"{100 * share:.2f}" for part, share in record["micro_f1"].items()}
-    memory = record.get("peak_memory")
     return [
         f"signature {record['signature']}",
         "micro-F1 (%): " + ", ".join(f"{part} {share}" for part, share in scores.items()),
         f"best epoch {record['best_epoch']} of {record['epochs']}, ended by {record['stopped']}",
         f"{record['seconds']:.1f} s of training, {record['wall_seconds']:.1f} s in all",
-        *([f"peak {memory['bytes'] / 2**20:.0f} MiB of {memory['of']}"] if memory else []),
+        f"peak {record['peak_memory']['bytes'] / 2**20:.0f} MiB of {record['peak_memory']['of']}",
         f"on {record['hardware']}",
         "with " + ", ".join(f"{name} {text}" for name, text in record["versions"].items()),
         *(f"{name}: {to_json(value).strip()}" for name, value in record["measures"].items()),

@@ -1,9 +1,9 @@
 """Experiments: describe runs, execute each once, and store the results."""
 
-from deepgat.lab.experiments.pool import Event, Outcome, run_all
+from deepgat.lab.experiments.pool import Event, Outcome, Planned, run_all
 from deepgat.lab.experiments.spec import AnalysisSpec, DataSpec, RunSpec, read_specs
 from deepgat.lab.experiments.store import Store
-from deepgat.lab.experiments.store_entry import Record, spec_of
+from deepgat.lab.experiments.store_entry import Record
 from deepgat.lab.experiments.transfer import export_runs, import_runs, read_records, write_records
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "DataSpec",
     "Event",
     "Outcome",
+    "Planned",
     "Record",
     "RunSpec",
     "Store",
@@ -19,6 +20,5 @@ __all__ = [
     "read_records",
     "read_specs",
     "run_all",
-    "spec_of",
     "write_records",
 ]

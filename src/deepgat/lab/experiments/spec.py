@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from deepgat.lab.experiments.measures import MEASURES
 from deepgat.models.config import Config
 from deepgat.models.network import Network
 from deepgat.models.registry import find_system
-from deepgat.training.config_file import PLAIN, ConfigFile, parse_config, read_config, read_texts
+from deepgat.training.config_file import PLAIN, ConfigFile, read_config, read_texts
 from deepgat.training.recipes import Recipe
 from deepgat.training.settings import TrainSettings
 from deepgat.training.values import from_table, to_toml
@@ -61,16 +61,14 @@ class DataSpec:
         if is_path(self.dataset):
             self._describe_own()
             return
-        for name in OF_OWN_GRAPHS:
-            if getattr(self, name):
-                raise UserError(
-                    f"data.{name} is for a graph of your own, and {self.dataset} is a dataset of "
-                    "the catalogue: leave it out"
-                )
+        if self.read or self.content:
+            raise UserError(
+                f"data.read and data.content are for a graph of your own, and {self.dataset} is a "
+                "dataset of the catalogue: leave them out"
+            )
         entry = find_entry(self.dataset)
-        split = str(parse_split(self.split or entry.default_split))
         object.__setattr__(self, "dataset", entry.key)
-        object.__setattr__(self, "split", split)
+        object.__setattr__(self, "split", str(parse_split(self.split or entry.default_split)))
 
     def _describe_own(self) -> None:
         options = ReadOptions.of(_options(self.read))
@@ -170,9 +168,6 @@ class RunSpec:
         for name in OF_OWN_GRAPHS:
             if not plain["data"][name]:
                 del plain["data"][name]
-        if self.data.read:
-            plain["data"]["read"] = list(self.data.read)
-        plain["analysis"]["measures"] = list(self.analysis.measures)
         return plain
 
     @staticmethod
@@ -192,14 +187,6 @@ class RunSpec:
         tables = self.to_dict()
         head = f'system = "{tables.pop("system")}"\npreset = "{PLAIN}"\n\n'
         return head + to_toml(tables)
-
-    @staticmethod
-    def from_toml(text: str) -> RunSpec:
-        """The one spec in a TOML text."""
-        specs = specs_of(parse_config(text))
-        if len(specs) != 1:
-            raise UserError(f"the text describes {len(specs)} runs: expected one")
-        return specs[0]
 
 
 def signature_of(plain: Mapping[str, Any]) -> str:
@@ -225,57 +212,44 @@ def specs_of(config: ConfigFile) -> list[RunSpec]:
             "training.device is no part of a run, which is the same everywhere: give it as "
             "--device instead"
         )
-    found: dict[RunSpec, None] = {}
-    for point in _sweep_points(config):
-        tables: dict[str, dict[str, Any]] = {name: {} for name in SWEPT}
-        reading = list(config.read)
-        for (section, name), value in point.items():
+    axes = dict(_sweep_axes(config.sweep))
+    found: dict[RunSpec, None] = {}  # each run once, in order
+    for combination in itertools.product(*axes.values()):
+        tables = {name: dict(getattr(config, name)) for name in SWEPT}
+        tables["data"]["read"] = list(config.read)
+        for (section, name), value in zip(axes, combination, strict=True):
             if section == "data" and name.startswith("read."):
-                reading.append(f"{name[5:]}={value}")
+                tables["data"]["read"].append(f"{name.removeprefix('read.')}={value}")
             else:
                 tables[section][name] = value
-        data = _data({**config.data, **tables["data"], "read": reading})
-        there = replace(config, dataset=data.dataset)
-        recipe = there.changed(tables["settings"], tables["training"]).recipe()
-        analysis = {**config.analysis, **tables["analysis"]}
-        measured = from_table(AnalysisSpec, analysis, "analysis")
-        found[RunSpec.of(data, recipe, measured)] = None  # each run once, in order
+        data = _data(tables["data"])
+        settings, training = tables["settings"], tables["training"]
+        there = replace(config, dataset=data.dataset, settings=settings, training=training)
+        analysis = from_table(AnalysisSpec, tables["analysis"], "analysis")
+        found[RunSpec.of(data, there.recipe(), analysis)] = None
     return list(found)
 
 
-def _sweep_points(config: ConfigFile) -> Iterator[dict[tuple[str, str], Any]]:
-    """One dictionary (section, name) → value for each combination."""
-    settings = find_system(config.system).network.Config
-    known = [f"data.{x.name}" for x in fields(DataSpec)]
-    known += [f"settings.{name}" for name in settings.kinds()]
-    known += [f"training.{name}" for name in TrainSettings.kinds()]
-    known += [f"analysis.{x.name}" for x in fields(AnalysisSpec)]
-    axes: dict[tuple[str, str], list[Any]] = {}
-    for dotted, values in _flat(config.sweep):
-        section, _, name = dotted.partition(".")
-        if dotted not in known and not dotted.startswith("data.read."):
-            raise unknown_name("setting in [sweep]", dotted, known)
+def _sweep_axes(
+    table: Mapping[str, Any], above: str = ""
+) -> Iterator[tuple[tuple[str, str], list[Any]]]:
+    """Pairs (("training", "seed"), values), whether the dot was quoted or made a nested table."""
+    for name, values in table.items():
+        dotted = f"{above}{name}"
+        if isinstance(values, dict):
+            yield from _sweep_axes(values, f"{dotted}.")
+            continue
+        section, dot, setting = dotted.partition(".")
+        if not dot or section not in SWEPT:
+            choices = [f"{section}.NAME" for section in SWEPT]
+            raise unknown_name("setting in [sweep]", dotted, choices)
         if not isinstance(values, list) or not values:
             raise UserError(
                 f"{dotted} in [sweep] is {values!r}: expected a list of values, as in [1, 2]"
             )
-        axes[section, name] = values
-    for combination in itertools.product(*axes.values()):
-        yield dict(zip(axes, combination, strict=True))
-
-
-def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Pairs ("training.seed", values), whether the dot was quoted or made a nested table."""
-    for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", value
+        yield (section, setting), values
 
 
 def _data(table: Mapping[str, Any]) -> DataSpec:
     """The section [data], in which ``read`` may be a table or a list."""
-    table = {name: value for name, value in table.items() if name != "read" or value}
-    if "read" in table:
-        table["read"] = read_texts(table["read"])
-    return from_table(DataSpec, table, "data")
+    return from_table(DataSpec, {**table, "read": read_texts(table.get("read", []))}, "data")

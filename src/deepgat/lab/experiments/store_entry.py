@@ -14,18 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from deepgat.errors import UserError
-from deepgat.lab.experiments.spec import (
-    SCHEMA,
-    SECTIONS,
-    SIGNATURE_DIGITS,
-    RunSpec,
-    signature_of,
-)
+from deepgat.lab.experiments.spec import SCHEMA, SECTIONS, SIGNATURE_DIGITS, signature_of
 from deepgat.model_folder import to_json, write_through
 
 Record: TypeAlias = dict[str, Any]
@@ -57,27 +50,23 @@ def sealed(record: Mapping[str, Any]) -> Record:
 
 
 def read_record(folder: Path, signature: str) -> Record:
-    """The record of an entry, checked; of the arrays only the size is checked."""
-    try:
-        text = (folder / RECORD).read_text(encoding="utf-8")
-        size = (folder / ARRAYS).stat().st_size
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise DamagedEntry(f"it has no file {Path(error.filename).name}") from error
-    except UnicodeDecodeError as error:
-        raise DamagedEntry(f"{RECORD} is not text") from error
-    except OSError as error:
-        raise UserError(f"{error.filename} cannot be read ({error.strerror})") from error
-    record = parse_record(text)
+    """The record of an entry, checked; its arrays are not."""
+    record = parse_record(_read(folder / RECORD))
     if record["signature"] != signature:
         raise DamagedEntry(f"it holds the run {record['signature']}")
-    if size != record["arrays"]["bytes"]:
-        raise DamagedEntry(
-            f"{ARRAYS} has {size} bytes, not the {record['arrays']['bytes']} written"
-        )
     return record
 
 
-def parse_record(text: str) -> Record:
+def read_arrays(folder: Path, signature: str) -> dict[str, Tensor]:
+    """The arrays of an entry, checked against its record, which is checked too."""
+    record = read_record(folder, signature)
+    content = _read(folder / ARRAYS)
+    if hashlib.sha256(content).hexdigest() != record["arrays"]["sha256"]:
+        raise DamagedEntry(f"{ARRAYS} was changed after it was written")
+    return load(content)
+
+
+def parse_record(text: str | bytes) -> Record:
     """A record from its JSON text; raises :class:`DamagedEntry` if it is not a valid record."""
     try:
         record = json.loads(text)
@@ -87,8 +76,7 @@ def parse_record(text: str) -> Record:
         signature, schema = record["signature"], record.get("schema", 1)
         if schema == SCHEMA and signature != signature_of(spec_values(record)):
             raise DamagedEntry("its signature is not that of its settings")
-        int(record["arrays"]["bytes"]), record["arrays"]["sha256"]
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedEntry(f"{RECORD} is not the JSON that was written") from error
     if schema != SCHEMA:
         raise UserError(
@@ -98,20 +86,6 @@ def parse_record(text: str) -> Record:
     return {**record, "checksum": seal}
 
 
-def read_arrays(folder: Path, record: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The arrays of an entry, checked against its record."""
-    try:
-        content = (folder / ARRAYS).read_bytes()
-    except FileNotFoundError as error:
-        raise DamagedEntry(f"it has no file {ARRAYS}") from error
-    if hashlib.sha256(content).hexdigest() != record["arrays"]["sha256"]:
-        raise DamagedEntry(f"{ARRAYS} was changed after it was written")
-    try:
-        return load(content)
-    except SafetensorError as error:  # another program wrote it, with a valid checksum
-        raise DamagedEntry(f"{ARRAYS} is not a safetensors file") from error
-
-
 def spec_values(record: Mapping[str, Any]) -> dict[str, Any]:
     """The spec of a record as plain values, as in its signature."""
     values = {section: record[section] for section in SECTIONS}
@@ -119,9 +93,13 @@ def spec_values(record: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def spec_of(record: Mapping[str, Any]) -> RunSpec:
-    """The spec of a record."""
-    return RunSpec.from_dict(spec_values(record))
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DamagedEntry(f"it has no file {path.name}") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror})") from error
 
 
 def _checksum(record: Mapping[str, Any]) -> str:

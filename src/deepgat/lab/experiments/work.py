@@ -1,10 +1,11 @@
-"""Execute one run: train as the spec says, measure, and record time and memory."""
+"""Execute one run: train as the spec says, measure, and store the result or the failure."""
 
 from __future__ import annotations
 
 import resource
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
@@ -15,11 +16,14 @@ import torch
 from torch import Tensor
 
 from deepgat.data import NodeDataset
-from deepgat.lab.experiments.measures import MEASURES, Trained
+from deepgat.errors import Diverged, UserError
+from deepgat.lab.experiments.measures import MEASURES, GraphOutputs
 from deepgat.lab.experiments.spec import SCHEMA, AnalysisSpec, DataSpec, RunSpec
+from deepgat.lab.experiments.store import Store
 from deepgat.models import LayerOutputs
-from deepgat.training.loop import Epoch, choose_device, prepare
-from deepgat.training.run import Run, train_once
+from deepgat.training.device import lacks_memory, out_of_memory
+from deepgat.training.loop import choose_device, prepare
+from deepgat.training.run import Run, hardware, train_once, versions
 
 
 class Made(NamedTuple):
@@ -29,31 +33,68 @@ class Made(NamedTuple):
     arrays: dict[str, Tensor]
 
 
-OnEpoch: TypeAlias = Callable[[Epoch], None]
-Perform: TypeAlias = Callable[[RunSpec, str, OnEpoch | None], Made]
-"""(spec, device, callback after every epoch) → the run."""
+Perform: TypeAlias = Callable[[RunSpec, str], Made]
+"""(spec, device) → the run."""
 
 
-def make_run(
-    spec: RunSpec,
-    dataset: NodeDataset,
-    device: str = "auto",
-    on_epoch: OnEpoch | None = None,
-) -> Made:
-    """Train, score once and measure; ``dataset`` is the result of ``spec.data.load()``."""
-    memory = PeakMemory(choose_device(device))
+class Attempt(NamedTuple):
+    """How an attempt to execute a run ended; its result or its failure is in the store."""
+
+    problem: str = ""
+    """Why there is neither, though no other process has the run: no memory, or a dead worker."""
+    clean: bool = True
+    """Whether the process can execute another run; an error on a GPU spoils it."""
+
+
+def attempt(store: Store, spec: RunSpec, device: str, perform: Perform) -> Attempt:
+    """Execute a run that no process has finished or is executing; store it or its failure."""
+    mine = store.claim(spec.signature)
+    if mine is None:
+        return Attempt()
+    with mine:
+        if store.get(spec.signature) is not None:
+            return Attempt()
+        try:
+            made = perform(spec, device)
+            store.add(mine, made.record, made.arrays)
+            return Attempt()
+        except Exception as error:
+            if lacks_memory(error):  # perhaps only while other runs are on the GPU
+                return Attempt(out_of_memory(error), clean=False)
+            text = str(error)
+            if not isinstance(error, UserError):
+                text = f"{type(error).__name__}: {' '.join(text.split())}"[:500]
+            store.fail(
+                mine,
+                spec,
+                text,
+                traceback.format_exc(),
+                versions=versions(),
+                hardware=hardware(device),
+                diverged=isinstance(error, Diverged),
+            )
+            return Attempt(clean=False)
+
+
+def perform(spec: RunSpec, device: str) -> Made:
+    """Train, score once and measure."""
+    dataset = _dataset(spec.data)
+    _reset_peak_memory(choose_device(device))
     start = time.perf_counter()
     recipe = spec.recipe
     recipe = recipe._replace(training=recipe.training.with_changes({"device": device}))
-    run = train_once(dataset, recipe, spec.seed, on_epoch)
+    run = train_once(dataset, recipe, spec.seed)
     if run.fitted.stopped == "interrupted":
         raise KeyboardInterrupt
-    arrays = _curve(run)
+    arrays = {
+        f"curve.{name}": torch.tensor([getattr(epoch, name) for epoch in run.fitted.history])
+        for name in ("loss", "val_loss", "val_f1")
+    }
     measures = {}
     if spec.analysis != AnalysisSpec():
-        trained = _trained(run, dataset, spec.analysis.attention != "none")
-        measures = {name: MEASURES[name](trained) for name in spec.analysis.measures}
-        arrays |= _kept(trained, spec.analysis)
+        outputs = _outputs(run, dataset, spec.analysis.attention != "none")
+        measures = {name: MEASURES[name](dataset, outputs) for name in spec.analysis.measures}
+        arrays |= _kept(outputs, spec.analysis)
     plain = spec.to_dict()
     record = {
         "signature": spec.signature,
@@ -63,14 +104,9 @@ def make_run(
         "analysis": plain["analysis"],
         "measures": measures,
         "wall_seconds": round(time.perf_counter() - start, 3),
-        "peak_memory": memory.describe(),
+        "peak_memory": _peak_memory(choose_device(device)),
     }
     return Made(record, arrays)
-
-
-def perform(spec: RunSpec, device: str, on_epoch: OnEpoch | None) -> Made:
-    """:func:`make_run` with the spec's dataset, cached for the next run."""
-    return make_run(spec, _dataset(spec.data), device, on_epoch)
 
 
 @lru_cache(maxsize=2)
@@ -78,47 +114,37 @@ def _dataset(data: DataSpec) -> NodeDataset:
     return data.load()
 
 
-class PeakMemory:
-    """Peak memory since this object was made.
-
-    On a GPU, the memory that torch allocated. Else the resident memory of the process, which
-    includes the libraries (about 0.4 GB) and, where the system cannot reset its peak, earlier runs.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-            return
+def _reset_peak_memory(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
         with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # Linux: reset the peak
-
-    def describe(self) -> dict[str, Any]:
-        if self.device.type == "cuda":
-            size = torch.cuda.max_memory_allocated(self.device)
-            return {"bytes": size, "of": "GPU memory allocated by torch"}
-        unit = 1 if sys.platform == "darwin" else 1024
-        size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        return {"bytes": size, "of": "resident memory of the process"}
+            Path("/proc/self/clear_refs").write_text("5")  # Linux only
 
 
-def _curve(run: Run) -> dict[str, Tensor]:
-    """Training loss, validation loss and validation micro-F1 of every epoch."""
-    names = ("loss", "val_loss", "val_f1")
-    return {
-        f"curve.{name}": torch.tensor([getattr(epoch, name) for epoch in run.fitted.history])
-        for name in names
-    }
+def _peak_memory(device: torch.device) -> dict[str, Any]:
+    """On a GPU, the memory that torch allocated; else the resident memory of the process.
+
+    The latter includes the libraries (about 0.4 GB) and, where the system cannot reset its peak,
+    earlier runs.
+    """
+    if device.type == "cuda":
+        size = torch.cuda.max_memory_allocated(device)
+        return {"bytes": size, "of": "GPU memory allocated by torch"}
+    unit = 1 if sys.platform == "darwin" else 1024
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return {"bytes": size, "of": "resident memory of the process"}
 
 
 @torch.no_grad()
-def _trained(run: Run, dataset: NodeDataset, with_attention: bool) -> Trained:
+def _outputs(run: Run, dataset: NodeDataset, with_attention: bool) -> list[GraphOutputs]:
     """The outputs of every layer of the trained model on each graph."""
     device = choose_device(run.card.training.device)
     run.model.to(device).eval()
-    graphs = prepare(run.model, dataset, device)
-    outputs = [_on_cpu(graph.run(run.model, with_attention)) for graph in graphs]
-    return Trained(run, dataset, outputs, [graph.neighbors.to("cpu") for graph in graphs])
+    return [
+        GraphOutputs(data, _on_cpu(graph.run(run.model, with_attention)), graph.neighbors.to("cpu"))
+        for data, graph in zip(dataset.graphs, prepare(run.model, dataset, device), strict=True)
+    ]
 
 
 def _on_cpu(outputs: LayerOutputs) -> LayerOutputs:
@@ -133,27 +159,22 @@ def _on_cpu(outputs: LayerOutputs) -> LayerOutputs:
     )
 
 
-def _kept(trained: Trained, wanted: AnalysisSpec) -> dict[str, Tensor]:
+def _kept(graphs: list[GraphOutputs], wanted: AnalysisSpec) -> dict[str, Tensor]:
     """The arrays that the spec keeps, with the nodes and edges of all graphs concatenated.
 
     ``hidden.l`` [n, width] is h^l. ``attention.l`` [E] is α of layer l, averaged over heads, with
     edges sorted by target v. The edges of v start at ``attention.ptr`` [n+1].
     """
     arrays: dict[str, Tensor] = {}
-    layers = len(trained.outputs[0].hidden)
-    for layer in _layers(wanted.representations, layers):
-        parts = [out.hidden[layer - 1] for out in trained.outputs]
+    layers = len(graphs[0].outputs.hidden)
+    kept = {"none": [], "last": [layers], "all": list(range(1, layers + 1))}
+    for layer in kept[wanted.representations]:
+        parts = [graph.outputs.hidden[layer - 1] for graph in graphs]
         arrays[f"hidden.{layer}"] = torch.cat(parts)
-    for layer in _layers(wanted.attention, layers):
-        weights = [out.attention[layer - 1].weight.mean(1) for out in trained.outputs]
+    for layer in kept[wanted.attention]:
+        weights = [graph.outputs.attention[layer - 1].weight.mean(1) for graph in graphs]
         arrays[f"attention.{layer}"] = torch.cat(weights)
     if wanted.attention != "none":
-        degrees = torch.cat([neighbors.degree for neighbors in trained.neighbors])
+        degrees = torch.cat([graph.neighbors.degree for graph in graphs])
         arrays["attention.ptr"] = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]).int()
     return arrays
-
-
-def _layers(wanted: str, layers: int) -> range:
-    return {"none": range(0), "last": range(layers, layers + 1), "all": range(1, layers + 1)}[
-        wanted
-    ]
