@@ -19,6 +19,10 @@ from networks import network
 from tiny import tiny_dataset, tiny_labels
 
 CPU = torch.device("cpu")
+CLEAN = (
+    "No prediction depends on its node's own label (15 of 15 training nodes tried); no "
+    "prediction depends on a validation label; no prediction depends on a test label."
+)
 
 
 def build(model: str = "deepgat", preset: str = "paper", layers: int = 2, **choices):
@@ -56,25 +60,14 @@ def with_neighbours(data: NodeDataset) -> list[int]:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_the_authors_wiring_has_a_two_hop_path_from_layer_1(sparse):
+def test_the_authors_wiring_leaks_own_labels_from_layer_1(sparse):
     data = tiny_dataset(sparse=sparse)
-    model = build(preset="authors", layers=2)
-    report = check(model, data)
+    report = check(build(preset="authors", layers=2), data)
     assert report.layers == [0, 1, 2]
-    assert report.own_label_reaches(0) == 0
-    assert report.own_label_reaches(1) == len(with_neighbours(data)) > 0
+    assert report.own_change[:, 0].eq(0).all()
+    assert report.nodes[report.own_change[:, 1] > 0].tolist() == with_neighbours(data) != []
     assert not report.clean
-    assert [path.node for path in report.paths] == with_neighbours(data)
-    near = Neighbors.from_edge_index(data.graph.edge_index, 60)
-    for path in report.paths:
-        assert (path.label, path.layer, path.hops) == ("own", 1, 2)
-        assert path.through == "label_features"
-        assert path.reaches == path.node != path.carrier
-        assert path.carrier in near.source[near.target == path.node].tolist()
-        assert abs(path.gradient) > 0
-        assert path.change > 0
     assert "own labels leak: from layer 1 on" in report.verdict.lower()
-    assert "over 2 hops" in report.verdict
     assert "no prediction depends on a test label" in report.verdict
 
 
@@ -83,14 +76,9 @@ def test_the_papers_wiring_passes_at_layer_1_and_only_weighs_at_layer_2():
     one = check(build(layers=1), data)
     assert one.clean
     assert one.own_change.eq(0).all()
-    assert one.verdict == (
-        "No prediction depends on its node's own label (15 of 15 training nodes tried); no "
-        "prediction depends on a validation label; no prediction depends on a test label."
-    )
+    assert one.verdict == CLEAN
     three = check(build(layers=3), data)
-    assert [three.own_label_reaches(layer) for layer in (0, 1)] == [0, 0]
-    assert three.own_label_reaches(2) == len(with_neighbours(data))
-    assert {(path.layer, path.hops) for path in three.paths} == {(2, 2)}
+    assert (three.own_change > 0).sum(0).tolist()[:3] == [0, 0, len(with_neighbours(data))]
 
 
 @pytest.mark.slow
@@ -107,10 +95,7 @@ def test_the_deep_preset_is_clean_when_it_is_trained():
     assert report.layers == list(range(17))
     assert report.clean
     assert report.own_change.eq(0).all()
-    assert report.verdict == (
-        "No prediction depends on its node's own label (15 of 15 training nodes tried); no "
-        "prediction depends on a validation label; no prediction depends on a test label."
-    )
+    assert report.verdict == CLEAN
 
 
 @pytest.mark.parametrize("preset", ["paper", "authors"])
@@ -128,23 +113,15 @@ def test_sizes_equal_changing_labels_by_hand(preset):
 
     report = check(model, data, inputs_of)
 
-    def run(inputs: ModelInputs, share: float = 1.0) -> dict[int, Tensor]:
-        z = base.label_features + share * (inputs.label_features - base.label_features)
-        return model.run(inputs.x, inputs.neighbors, z).layer_logits
+    def run(inputs: ModelInputs) -> dict[int, Tensor]:
+        return model.run(inputs.x, inputs.neighbors, inputs.label_features).layer_logits
 
     y, base = seen[0]
     before = run(base)
-    paths = {path.node: path for path in report.paths}
     for row, v in enumerate(report.nodes.tolist()):
         (after,) = (inputs for other, inputs in seen if _differ_only_at(v, y, other))
         moved = [(run(after)[layer] - before[layer])[v].abs().max() for layer in report.layers]
         torch.testing.assert_close(report.own_change[row], torch.stack(moved), atol=1e-11, rtol=0)
-        if v in paths:
-            layer, step = paths[v].layer, 1e-5
-            ahead, back = run(after, step)[layer][v], run(after, -step)[layer][v]
-            slopes = (ahead - back) / (2 * step)
-            category = (run(after)[layer] - before[layer])[v].abs().argmax()
-            assert paths[v].gradient == pytest.approx(slopes[category].item(), rel=1e-5, abs=1e-9)
 
 
 def _differ_only_at(v: int, y: Tensor, other: Tensor) -> bool:
@@ -178,14 +155,10 @@ def test_a_planted_hidden_label_is_found(part, kind):
     other = "test" if part == "val" else "val"
     assert report.hidden_change[part].any()
     assert not report.hidden_change[other].any()
-    (path,) = [path for path in report.paths if path.label == part]
-    assert path.node == planted
-    assert path.through == ("x" if kind in ("dense", "sparse") else kind)
-    assert path.carrier == 7
-    assert path.layer == (1 if kind == "neighbors" else 0)
-    assert (path.gradient is None) == (kind in ("sparse", "neighbors"))
+    first = report.layers[int(report.hidden_change[part].nonzero()[0])]
+    assert first == (1 if kind == "neighbors" else 0)
     name = {"val": "validation", "test": "test"}[part]
-    assert f"{name} labels leak: that of node {planted} reaches" in report.verdict
+    assert f"{name} labels leak: predictions from layer {first} on" in report.verdict
 
 
 def test_all_hidden_labels_at_once_are_found_too():
@@ -199,39 +172,16 @@ def test_all_hidden_labels_at_once_are_found_too():
         return replace(prepared(y), label_features=z)
 
     report = check(model, data, inputs_of, nodes=5)
-    assert {path.label for path in report.paths} == {"own", "val", "test"}
-    own = [path for path in report.paths if path.label == "own"]
-    assert len(own) == 5
-    assert {(path.layer, path.hops) for path in own} == {(0, 0)}
-    assert {path.carrier for path in own} == set(report.nodes.tolist())
-
-
-def test_labels_that_matter_only_together_are_told():
-    data = tiny_dataset()
-    model = build(layers=1)
-    prepared = as_prepared(model, data)
-    val = data.graph.val_mask
-    true = data.graph.y[val]
-
-    def inputs_of(y: Tensor) -> ModelInputs:
-        inputs = prepared(y)
-        return replace(inputs, x=inputs.x + float((y[val] != true).all()))
-
-    report = check(model, data, inputs_of, nodes=1)
-    assert not report.clean
-    assert not report.paths
-    assert "predictions depend on several validation labels together" in report.verdict
+    assert (report.own_change[:, 0] > 0).all()
+    assert all(change.any() for change in report.hidden_change.values())
 
 
 @pytest.mark.parametrize("score", ["sum", "softmax"])
 def test_the_oracle_sees_every_label(score):
     data = tiny_dataset()
     report = check(build("oracle", layers=2, score=score), data, nodes=4)
-    assert {path.label for path in report.paths} == {"own", "val", "test"}
-    for path in report.paths:
-        assert path.through == "labels"
-        assert path.gradient is None
-        assert path.carrier == path.node
+    assert report.own_change.any()
+    assert all(change.any() for change in report.hidden_change.values())
 
 
 @pytest.mark.parametrize("model", ["gat", "gcn"])
@@ -255,7 +205,8 @@ def test_independent_labels():
         return replace(prepared(y), x=x)
 
     report = check_leakage(model, planted, graph.y, masks)
-    assert {(path.label, path.node) for path in report.paths} == {("own", 3), ("val", 9)}
+    assert report.nodes[report.own_change.any(1)].tolist() == [3]
+    assert report.hidden_change["val"].any()
 
     def counted(y: Tensor) -> ModelInputs:
         x = graph.x.clone()
@@ -292,7 +243,7 @@ def test_one_class_and_no_nodes():
     assert empty.own_change.shape == (0, 3)
     y = torch.zeros(60).long()
     one = check_leakage(model, inputs_of, y, masks_of(data.graph), nodes=3)
-    assert one.own_label_reaches(1) == 3  # taking the only label away is a change
+    assert (one.own_change[:, 1] > 0).all()  # taking the only label away is a change
 
 
 def test_nonsense_is_refused():
@@ -301,14 +252,6 @@ def test_nonsense_is_refused():
     inputs_of = as_prepared(model, data)
     with pytest.raises(UserError, match="part 'validation'"):
         check_leakage(model, inputs_of, data.graph.y, {"validation": data.graph.val_mask})
-
-    def widening(y: Tensor) -> ModelInputs:
-        same = torch.equal(y, data.graph.y)
-        inputs = inputs_of(y)
-        return inputs if same else replace(inputs, x=torch.zeros(60, 7))
-
-    with pytest.raises(UserError, match="returns x with a different shape"):
-        check(model, data, widening, nodes=1)
     model.convs[0].weight.data[:] = torch.nan
     with pytest.raises(UserError, match="not finite"):
         check(model, data)

@@ -2,7 +2,6 @@
 
 import math
 
-import networkx as nx
 import pytest
 import torch
 from hypothesis import given
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from deepgat.analysis import (
     dirichlet_energy,
-    distance_gap,
     effective_rank,
     global_distance,
     neighbor_distance,
@@ -99,40 +97,6 @@ def test_distances_equal_a_loop(case):
     assert found == pytest.approx(expected, abs=1e-9, nan_ok=True)
     pairs = [cosine_distance(h[v], h[u]) for v in others for u in others if u != v]
     assert global_distance(h) == pytest.approx(mean(pairs), abs=1e-9, nan_ok=True)
-
-
-@given(measured(), st.integers(1, 2), st.integers(1, 2))
-def test_gap_equals_a_loop_over_shortest_paths(case, near_hops, more):
-    h, edge_index, others = case
-    far_hops = near_hops + more
-    heard = nx.DiGraph()
-    heard.add_nodes_from(others)
-    heard.add_edges_from((v, u) for v, lists in others.items() for u in lists)
-    hops = dict(nx.all_pairs_shortest_path_length(heard))
-    close, remote = [], []
-    for v in others:
-        for kept, wanted in (
-            (close, lambda k: 1 <= k <= near_hops),
-            (remote, lambda k, far=far_hops: k >= far),
-        ):
-            row = [cosine_distance(h[v], h[u]) for u in others if wanted(hops[v].get(u, math.inf))]
-            kept += [mean(row)] if row else []
-    found = distance_gap(h, edge_index, near_hops, far_hops)
-    assert found.near == pytest.approx(mean(close), abs=1e-9, nan_ok=True)
-    assert found.far == pytest.approx(mean(remote), abs=1e-9, nan_ok=True)
-    assert found.gap == pytest.approx(mean(remote) - mean(close), abs=1e-9, nan_ok=True)
-
-
-def test_gap_of_a_sample_of_rows():
-    """Of 150 nodes, hence in several blocks of 64."""
-    ring = undirected(edges(*[(v, (v + 1) % 150) for v in range(150)]))
-    h = torch.randn(150, 3)
-    rows = [distance_gap(h, ring, nodes=torch.tensor([v])) for v in range(150)]
-    whole = distance_gap(h, ring)
-    assert whole.near == pytest.approx(mean([row.near for row in rows]))
-    assert whole.far == pytest.approx(mean([row.far for row in rows]))
-    with pytest.raises(UserError, match="near_hops is 3 and far_hops 3"):
-        distance_gap(h, ring, 3, 3)
 
 
 @given(measured())

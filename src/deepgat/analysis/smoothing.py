@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -86,52 +84,6 @@ def global_distance(h: Tensor) -> float:
     return spread + empty * (n - empty) / (n * (n - 1))
 
 
-class DistanceGap(NamedTuple):
-    """MADGap = far − near; each is NaN if there are no such pairs."""
-
-    near: float
-    far: float
-    gap: float
-
-
-def distance_gap(
-    h: Tensor,
-    edge_index: Tensor | Neighbors,
-    near_hops: int = 3,
-    far_hops: int = 8,
-    nodes: Tensor | None = None,
-) -> DistanceGap:
-    """MADGap (Chen et al. 2020): MAD of remote nodes minus MAD of near ones.
-
-    Near nodes are 1 … ``near_hops`` hops away. Remote nodes are ``far_hops`` or more hops away, or
-    unreachable. It computes 64 rows at a time, in O(n) memory.
-
-    Args:
-        h: [n, m].
-        edge_index: [2, ·] or neighbour lists.
-        near_hops, far_hops: 3 and 8 in the paper.
-        nodes: the rows to average over, such as a sample of a large graph; by default all.
-    """
-    if not 1 <= near_hops < far_hops:
-        raise UserError(
-            f"near_hops is {near_hops} and far_hops {far_hops}: expected 1 ≤ near_hops < far_hops"
-        )
-    h, lists = _checked(h, edge_index)
-    unit, zero = _unit(h.cpu())
-    near = lists.to("cpu")
-    rows = torch.arange(len(unit)) if nodes is None else nodes.cpu()
-    totals = {"near": [0.0, 0], "far": [0.0, 0]}
-    for block in rows.split(64):
-        distance = (1 - unit[block] @ unit.T).clamp(min=0)
-        distance[zero[block].unsqueeze(1) & zero] = 0
-        close, within = _reached(near, block, near_hops), _reached(near, block, far_hops - 1)
-        close[torch.arange(len(block)), block] = False
-        _add(totals["near"], distance, close)
-        _add(totals["far"], distance, ~within)
-    found = {name: total / count if count else math.nan for name, (total, count) in totals.items()}
-    return DistanceGap(found["near"], found["far"], found["far"] - found["near"])
-
-
 def numerical_rank(h: Tensor) -> float:
     """‖h‖²_F / ‖h‖²_2, from 1 (all rows parallel) to min(n, m); 0 for h = 0.
 
@@ -187,26 +139,3 @@ def _edge_blocks(near: Neighbors, width: int) -> Iterator[tuple[Tensor, Tensor]]
 def _difference(h: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """h_a − h_b, row by row."""
     return h.index_select(0, a).sub_(h.index_select(0, b))
-
-
-def _reached(near: Neighbors, nodes: Tensor, hops: int) -> Tensor:
-    """[k, n] bool: the nodes within ``hops`` hops of each of k ≤ 64 nodes.
-
-    Each of the k nodes is one bit, so a hop is one OR over every list. ``reduceat`` requires that
-    no list is empty, which holds.
-    """
-    bits = np.zeros(near.num_nodes, dtype=np.uint64)
-    numbers = np.arange(len(nodes), dtype=np.uint64)
-    np.bitwise_or.at(bits, nodes.numpy(), np.uint64(1) << numbers)
-    targets, starts = near.target_by_source.numpy(), near.source_ptr[:-1].numpy()
-    for _ in range(hops):
-        bits = np.bitwise_or.reduceat(bits[targets], starts)
-    return torch.from_numpy((bits >> numbers[:, None]) & np.uint64(1) > 0)
-
-
-def _add(total: list[float], distance: Tensor, chosen: Tensor) -> None:
-    """Add the mean chosen distance of every row that has any, and the number of such rows."""
-    count = chosen.sum(1)
-    some = count > 0
-    total[0] += ((distance * chosen).sum(1)[some] / count[some]).sum().item()
-    total[1] += int(some.sum())
