@@ -12,20 +12,19 @@ from typing import NamedTuple
 
 import pytest
 import torch
-import typer.main
 from typer.testing import CliRunner
 
 import deepgat
-from deepgat import demo as demonstration
-from deepgat.cli import app, main
-from deepgat.cli.parsing import parse_seeds, parse_settings
+from deepgat.cli import COMMANDS, LAB, app, load_command, main
+from deepgat.cli.parsing import parse_numbers, parse_settings
 from deepgat.cli.show import OUT
 from deepgat.data.catalogue import entries
 from deepgat.errors import UserError
 from deepgat.ops.cpu import kernels
 from deepgat.training.run import train_once
 
-TRAIN = importlib.import_module("deepgat.cli.train")  # the package's name is the command's
+TRAIN = importlib.import_module("deepgat.cli.train")
+DEMO = importlib.import_module("deepgat.cli.demo")
 QUICK = ("--epochs", "3", "--device", "cpu")
 
 
@@ -100,9 +99,9 @@ def files(folder: Path) -> dict[str, bytes]:
         ("csbm --model deepgat --score ad", "unknown score 'ad'"),
         ("csbm --score dp", "unknown setting of deep 'score'"),
         ("csbm --layers 0", "num_layers is 0: expected 1 or more"),
-        ("csbm --model gat --heads -2", "heads is -2: expected 1 or more"),
+        ("csbm --model gat --set heads=-2", "heads is -2: expected 1 or more"),
         ("csbm --hidden 0", "hidden_channels is 0: expected 1 or more"),
-        ("csbm --dropout 1", "dropout is 1.0: expected a number of at least 0 and below 1"),
+        ("csbm --set dropout=1", "dropout is 1.0: expected a number of at least 0 and below 1"),
         ("csbm --split random:0:20/0", "has no validation nodes: early stopping needs some"),
         ("csbm --split random:0:0/20", "has no training nodes"),
         ("csbm --split rnd", "unknown split 'rnd'"),
@@ -128,7 +127,7 @@ def files(folder: Path) -> dict[str, bytes]:
         ("csbm --epochs 0", "epochs is 0: expected 1 or more"),
         ("csbm --patience 0", "patience is 0: expected 1 or more"),
         ("csbm --monitor f1", "unknown monitor 'f1'"),
-        ("csbm --precision fp8", "unknown precision 'fp8'"),
+        ("csbm --train precision=fp8", "unknown precision 'fp8'"),
         ("csbm --device nonsense", "the device 'nonsense' cannot be used here"),
         ("csbm --device meta", "the device 'meta' cannot be used here"),
         ("csbm --resume", "--resume needs --out"),
@@ -300,7 +299,7 @@ def test_one_seed_has_no_mean(run):
 def test_every_option_reaches_the_run(run):
     (record,) = run(
         *("train", "csbm", "--model", "gat", "--score", "sd", "--preset", "authors"),
-        *("--layers", "3", "--heads", "4", "--hidden", "5", "--dropout", "0.25"),
+        *("--layers", "3", "--hidden", "5", "--set", "heads=4", "--set", "dropout=0.25"),
         *("--set", "norm=batch", "--set", "output-heads=2", "--set", "bias=no"),
         *("--lr", "0.02", "--weight-decay", "0.001", "--patience", "2", "--monitor", "val-f1"),
         *("--split", "fractions:0.5/0.25:3", "--seeds", "7", "--json", *QUICK),
@@ -555,22 +554,23 @@ def test_a_run_that_fails_still_shows_the_finished_ones(run, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["train", "evaluate", "datasets", "demo"])
-@pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_mentions_every_option(run, name, flag):
-    command = typer.main.get_command(app).commands[name]
-    shown = run(name, flag)
+def test_help_mentions_every_option(run, name):
+    shown = run(name, "-h")
     assert shown.code == 0
-    for parameter in command.params:
+    for parameter in load_command(name).params:
         assert parameter.opts[0] in shown.out or parameter.metavar in shown.out, parameter.name
-    assert command.help.splitlines()[0] in shown.out
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *LAB])
+def test_the_line_of_help_is_how_the_command_describes_itself(name):
+    line, told = {**COMMANDS, **LAB}[name], load_command(name).help.splitlines()[0]
+    assert line == told or name in ("reproduce", "bench")  # which say more than fits a line
 
 
 def test_help_lists_the_commands(run):
     shown = run("--help")
     assert shown.code == 0
-    commands = set(typer.main.get_command(app).list_commands(None))
-    assert commands >= {"train", "evaluate", "datasets", "demo", "run", "reproduce", "store"}
-    for name in commands:
+    for name in (*COMMANDS, *LAB):
         assert name in shown.out
 
 
@@ -584,16 +584,15 @@ def test_the_version_is_printed(run):
 
 
 def test_demo_prints_a_table_and_writes_a_figure(run, tmp_path, monkeypatch):
-    point = demonstration.DepthPoint
-    points = [
-        point("GAT", 2, 0.95, 0.95, 1.0, 1.0),
-        point("GAT", 15, 0.1, 0.1, 0.1, 1.0),
-        point("DeepGAT", 2, 0.96, 0.96, 1.0, 1.0),
-        point("DeepGAT", 15, 0.955, 0.95, 1.0, 1.0),
-    ]
-    monkeypatch.setattr(
-        demonstration, "run_demo", lambda watch: (deepgat.load_graph("csbm"), points)
-    )
+    def scores(value: float) -> dict[str, float]:
+        return dict.fromkeys(("train", "val", "test"), value)
+
+    curves = {
+        "GAT": {2: scores(0.95), 15: scores(0.1)},
+        "DeepGAT": {2: scores(0.96), 15: scores(0.955)},
+    }
+    monkeypatch.setattr(DEMO, "DEPTHS", (2, 15))
+    monkeypatch.setattr(DEMO, "train_both", lambda quiet: curves)
     result = run("demo", "--out", tmp_path / "figures", "--quiet")
     assert result.code == 0
     assert "95.50" in result.out
@@ -606,7 +605,7 @@ def test_demo_prints_a_table_and_writes_a_figure(run, tmp_path, monkeypatch):
 
 def test_demo_looks_at_out_before_it_trains(run, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.delattr(demonstration, "run_demo")
+    monkeypatch.delattr(DEMO, "train_both")
     assert_sentence(run("demo", "--out", tmp_path / "file"), "is a file: --out expects a folder")
 
 
@@ -618,13 +617,13 @@ def test_demo_looks_at_out_before_it_trains(run, tmp_path, monkeypatch):
     [("0", [0]), ("0-3", [0, 1, 2, 3]), ("5, 1-2,5", [5, 1, 2]), ("7-7", [7])],
 )
 def test_seeds(text, seeds):
-    assert parse_seeds(text) == seeds
+    assert parse_numbers(text, "--seeds") == seeds
 
 
 @pytest.mark.parametrize("text", ["", ",", "1,", "-1", "1-", "a", "1.5", "1 2", "0-10000"])
 def test_seeds_that_are_none(text):
     with pytest.raises(UserError, match="--seeds"):
-        parse_seeds(text)
+        parse_numbers(text, "--seeds")
 
 
 def test_choices_have_the_type_of_their_setting():
@@ -641,27 +640,43 @@ def test_choices_have_the_type_of_their_setting():
 # -------------------------------------------------------------------------- as a real process
 
 
-def process(*arguments: str) -> Result:
-    command = [sys.executable, "-m", "deepgat", *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+def process(code: str, *arguments: str) -> Result:
+    command = [sys.executable, "-c", code, *arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-def test_a_process_exits_with_2_and_one_line_on_a_mistake():
-    assert_sentence(process("train", "nonsense"), "unknown dataset 'nonsense'")
+def test_help_loads_neither_torch_nor_the_laboratory():
+    code = (
+        "import atexit, sys\n"
+        "from deepgat.cli import main\n"
+        "heavy = {'torch', 'sklearn', 'matplotlib', 'deepgat.lab'}\n"
+        "atexit.register(lambda: sys.stderr.write(' '.join(heavy & set(sys.modules))))\n"
+        "main()"
+    )
+    result = process(code, "--help")
+    assert (result.code, result.err) == (0, "")
+    assert "reproduce" in result.out
 
 
-def test_a_process_exits_with_0_and_prints_json_alone():
-    result = process("train", "csbm", "--json", *QUICK)
-    assert result.code == 0
-    if kernels.available():
-        assert result.err == ""
-    else:  # told once, where it does not disturb the output
-        assert result.err.count("its fast kernels are missing") == 1
+def test_a_process_prints_json_alone_and_exits_with_2_on_a_mistake():
+    code = (
+        "import sys\n"
+        "from deepgat.cli import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as ended:\n    assert not ended.code\n"
+        "sys.argv = ['deepgat', 'train', 'nonsense']\n"
+        "main()"
+    )
+    result = process(code, "train", "csbm", "--layers", "2", "--json", *QUICK)
+    assert result.code == 2
     (record,) = result.records
     assert record["dataset"] == "csbm"
+    missing = result.err.count("its fast kernels are missing")
+    assert missing == (0 if kernels.available() else 1)  # told once, not in the output
+    assert result.err.splitlines()[-1].startswith("error: unknown dataset 'nonsense'")
+    assert len(result.err.splitlines()) == 1 + missing
 
 
 # ------------------------------------------------------------------------------ models and configs
@@ -712,7 +727,7 @@ def test_a_file_of_settings_is_run(run, file):
 
 def test_options_win_over_the_file(run, file):
     given = ("--layers", 2, "--set", "theta=1.5", "--epochs", 1)
-    more = ("--weight-decay-conv", 0.5, "--split", "random:2:5/5", "--seeds", 3)
+    more = ("--train", "weight_decay_conv=0.5", "--split", "random:2:5/5", "--seeds", 3)
     (record,) = run("train", "--config", file, *given, *more, "--device", "cpu", "--json").records
     settings, training = record["settings"], record["training"]
     assert (settings["num_layers"], settings["hidden_channels"]) == (2, 8)

@@ -35,7 +35,7 @@ def report(path: Path, **options):
 
 
 def found(path: Path, words: str, **options) -> bool:
-    return any(words in sentence for sentence in report(path, **options).problems)
+    return any(words in sentence for sentence in report(path, **options)["problems"])
 
 
 def draws(count: int = 60, seed: int = 0) -> list[float]:
@@ -56,26 +56,32 @@ def test_numbers_of_a_graph(tmp_path):
     labels = ["a", "b"] * 30
     edges = [*ring(50), (0, 1), (3, 3)]
     made = report(write(tmp_path / "g", {"label": labels, "x": draws()}, edges))
-    assert (made.nodes, made.edges, made.features) == (60, 50, 1)
-    assert made.classes == {"a": 30, "b": 30}
-    assert made.homophily_edge == 0.0
-    assert made.homophily_adjusted == -1.0
-    assert made.components == 11
-    assert made.isolated == 10
-    assert made.largest_component == pytest.approx(50 / 60)
-    assert (made.duplicate_edges, made.self_loops) == (1, 1)
-    assert made.hubs[0][1] == 2
-    assert made.split is None
-    assert any("10 of 60 nodes have no neighbours" in sentence for sentence in made.problems)
-    assert made.advice["model"] == "g2"
+    assert (made["nodes"], made["edges"], made["features"]) == (60, 50, 1)
+    assert made["classes"] == {"a": 30, "b": 30}
+    assert made["homophily_edge"] == 0.0
+    assert made["homophily_adjusted"] == -1.0
+    assert made["components"] == 11
+    assert made["isolated"] == 10
+    assert made["largest_component"] == pytest.approx(50 / 60)
+    assert (made["duplicate_edges"], made["self_loops"]) == (1, 1)
+    assert made["hubs"][0][1] == 2
+    assert made["split"] is None
+    assert any("10 of 60 nodes have no neighbours" in sentence for sentence in made["problems"])
+    assert made["advice"]["model"] == "g2"
+
+
+def test_many_labels_ask_for_a_few_layers_of_deepgat(tmp_path):
+    labels = ["a"] * 120 + ["b"] * 120
+    made = report(write(tmp_path / "g", {"label": labels, "x": draws(240)}, ring(240)))
+    assert made["advice"]["command"] == "deepgat train my-graph/ --model deepgat --layers 4"
 
 
 def test_a_sound_graph_has_no_problems(tmp_path):
     labels = ["a"] * 30 + ["b"] * 30
     columns = {"label": labels, "x": draws(), "y": draws(seed=1)}
     made = report(write(tmp_path / "g", columns, ring(60)))
-    assert made.problems == []
-    assert made.advice["command"] == "deepgat train my-graph/ --model deep --layers 16"
+    assert made["problems"] == []
+    assert made["advice"]["command"] == "deepgat train my-graph/ --model deep --layers 16"
 
 
 @pytest.mark.parametrize(
