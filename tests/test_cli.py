@@ -26,6 +26,7 @@ from deepgat.training.run import train_once
 TRAIN = importlib.import_module("deepgat.cli.train")
 DEMO = importlib.import_module("deepgat.cli.demo")
 QUICK = ("--epochs", "3", "--device", "cpu")
+SMALL = ("--epochs", "2", "--device", "cpu", "--layers", "2", "--hidden", "4")
 
 
 class Result(NamedTuple):
@@ -238,7 +239,7 @@ def test_datasets_says_what_is_at_hand(run, no_data):
 
 
 def test_json_is_one_object_per_run(run):
-    result = run("train", "digits", "--seeds", "0-1", "--json", *QUICK)
+    result = run("train", "digits", "--hidden", "4", "--seeds", "0-1", "--json", *QUICK)
     assert result.code == 0
     assert result.err == ""
     assert [record["seed"] for record in result.records] == [0, 1]
@@ -266,10 +267,10 @@ def test_the_same_command_gives_the_same_numbers(run):
 
 
 def test_the_table_has_a_row_per_seed_and_the_mean_with_its_interval(run):
-    records = run("train", "csbm", "--seeds", "0-1", "--json", *QUICK).records
-    shown = run("train", "csbm", "--seeds", "0-1", *QUICK)
+    records = run("train", "csbm", "--seeds", "0-1", "--json", *SMALL).records
+    shown = run("train", "csbm", "--seeds", "0-1", *SMALL)
     assert shown.code == 0
-    assert "micro-F1 (%) of deep, 16 layers, on" in shown.out
+    assert "micro-F1 (%) of deep, 2 layers, on" in shown.out
     scores = [record["micro_f1"]["test"] for record in records]
     for score in scores:
         assert f"{100 * score:.2f}" in shown.out
@@ -280,7 +281,7 @@ def test_the_table_has_a_row_per_seed_and_the_mean_with_its_interval(run):
 
 
 def test_the_default_leaves_self_training_out_where_steps_see_parts_of_the_graph(run):
-    options = ("--layers", "2", "--train", "batches=clusters", "--train", "clusters=4", *QUICK)
+    options = ("--train", "batches=clusters", "--train", "clusters=4", *SMALL)
     (record,) = run("train", "csbm", "--json", *options).records
     assert record["training"]["batches"] == "clusters"
     assert record["training"]["self_training"] == 0
@@ -290,7 +291,7 @@ def test_the_default_leaves_self_training_out_where_steps_see_parts_of_the_graph
 
 
 def test_one_seed_has_no_mean(run):
-    shown = run("train", "csbm", "--layers", "1", *QUICK)
+    shown = run("train", "csbm", *SMALL, "--layers", "1")
     assert "1 layer," in shown.out
     assert "mean" not in shown.out
     assert "±" not in shown.out
@@ -355,7 +356,7 @@ def test_label_propagation_needs_no_training(run):
 
 def test_evaluate_gives_the_scores_of_the_training(run, tmp_path):
     out = tmp_path / "models"
-    trained = run("train", "csbm", "--seeds", "0-1", "--out", out, "--json", *QUICK).records
+    trained = run("train", "csbm", "--seeds", "0-1", "--out", out, "--json", *SMALL).records
     assert sorted(path.name for path in out.iterdir()) == ["seed-0", "seed-1"]
     scored = run("evaluate", out, "--json", "--device", "cpu").records
     assert [Path(record["folder"]).name for record in scored] == ["seed-0", "seed-1"]
@@ -371,13 +372,13 @@ def test_evaluate_gives_the_scores_of_the_training(run, tmp_path):
 
 
 def test_seeds_are_evaluated_in_the_order_of_their_numbers(run, tmp_path):
-    run("train", "csbm", "--seeds", "10,2,0", "--out", tmp_path / "m", "--json", *QUICK)
+    run("train", "csbm", "--seeds", "10,2,0", "--out", tmp_path / "m", "--json", *SMALL)
     scored = run("evaluate", tmp_path / "m", "--json").records
     assert [record["seed"] for record in scored] == [0, 2, 10]
 
 
 def test_one_seed_is_saved_in_the_folder_itself(run, tmp_path):
-    result = run("train", "csbm", "--out", tmp_path / "m[/a]", *QUICK)
+    result = run("train", "csbm", "--out", tmp_path / "m[/a]", *SMALL)
     assert result.code == 0
     assert f"saved to {tmp_path / 'm[/a]'}" in result.out
     assert (tmp_path / "m[/a]" / "model.json").is_file()
@@ -385,7 +386,7 @@ def test_one_seed_is_saved_in_the_folder_itself(run, tmp_path):
 
 
 def test_resume_keeps_finished_runs(run, tmp_path, monkeypatch):
-    command = ("train", "csbm", "--out", tmp_path / "m", "--json", *QUICK)
+    command = ("train", "csbm", "--out", tmp_path / "m", "--json", *SMALL)
     first = run(*command, "--seeds", "0-1").records
     trained = []
 
@@ -431,7 +432,7 @@ def test_a_full_gpu_is_a_sentence(run, monkeypatch, error, size):
 
 
 def test_resume_trains_a_damaged_run_again(run, tmp_path):
-    command = ("train", "csbm", "--out", tmp_path / "m", "--resume", "--json", *QUICK)
+    command = ("train", "csbm", "--out", tmp_path / "m", "--resume", "--json", *SMALL)
     first = run(*command).records
     (tmp_path / "m" / "model.safetensors").write_bytes(b"")
     assert numbers(run(*command).records) == numbers(first)
@@ -453,15 +454,15 @@ def test_out_never_overwrites_what_is_not_a_model(run, tmp_path, monkeypatch, se
     before = files(tmp_path)
     for out in (foreign, file, file / "deeper"):
         assert_sentence(
-            run("train", "csbm", "--seeds", seeds, "--out", out, *QUICK), str(file.parent)
+            run("train", "csbm", "--seeds", seeds, "--out", out, *SMALL), str(file.parent)
         )
     assert files(tmp_path) == before
 
 
 def test_several_seeds_do_not_go_into_the_folder_of_one(run, tmp_path):
-    run("train", "csbm", "--out", tmp_path / "m", "--json", *QUICK)
+    run("train", "csbm", "--out", tmp_path / "m", "--json", *SMALL)
     before = files(tmp_path)
-    result = run("train", "csbm", "--out", tmp_path / "m", "--seeds", "0-1", *QUICK)
+    result = run("train", "csbm", "--out", tmp_path / "m", "--seeds", "0-1", *SMALL)
     assert_sentence(result, "holds the model of one seed")
     assert files(tmp_path) == before
 
@@ -472,7 +473,7 @@ def test_evaluate_tells_damage_in_one_sentence(run, tmp_path):
     model.mkdir()
     assert_sentence(run("evaluate", model), "holds no model: expected model.json in it")
     model.rmdir()
-    run("train", "csbm", "--out", model, "--json", *QUICK)
+    run("train", "csbm", "--out", model, "--json", *SMALL)
     assert_sentence(run("evaluate", model, "--device", "nonsense"), "cannot be used here")
     description = model / "model.json"
     text = description.read_text()
@@ -516,7 +517,7 @@ def interrupted_at(seed: int, epoch: int):
 
 
 def test_an_interrupt_keeps_the_best_so_far_and_resume_trains_it_again(run, tmp_path, monkeypatch):
-    command = ("train", "csbm", "--seeds", "0-2", "--out", tmp_path / "m", "--json", *QUICK)
+    command = ("train", "csbm", "--seeds", "0-2", "--out", tmp_path / "m", "--json", *SMALL)
     monkeypatch.setattr(TRAIN, "train_once", interrupted_at(1, 2))
     result = run(*command)
     assert result.code == 130
@@ -531,7 +532,7 @@ def test_an_interrupt_keeps_the_best_so_far_and_resume_trains_it_again(run, tmp_
 
 def test_an_interrupt_with_nothing_to_keep_still_shows_the_finished_runs(run, monkeypatch):
     monkeypatch.setattr(TRAIN, "train_once", interrupted_at(1, 0))
-    result = run("train", "csbm", "--seeds", "0-2", *QUICK)
+    result = run("train", "csbm", "--seeds", "0-2", *SMALL)
     assert result.code == 130
     assert "Traceback" not in result.err
     assert "micro-F1 (%) of deep, " in result.out
@@ -544,7 +545,7 @@ def test_a_run_that_fails_still_shows_the_finished_ones(run, monkeypatch):
         return train_once(data, plan, seed, *more)
 
     monkeypatch.setattr(TRAIN, "train_once", fail_second)
-    result = run("train", "csbm", "--seeds", "0-1", *QUICK)
+    result = run("train", "csbm", "--seeds", "0-1", *SMALL)
     assert result.code == 2
     assert result.err == "error: the loss became nan\n"
     assert "micro-F1 (%) of deep, " in result.out
@@ -669,7 +670,7 @@ def test_a_process_prints_json_alone_and_exits_with_2_on_a_mistake():
         "sys.argv = ['deepgat', 'train', 'nonsense']\n"
         "main()"
     )
-    result = process(code, "train", "csbm", "--layers", "2", "--json", *QUICK)
+    result = process(code, "train", "csbm", "--json", *SMALL)
     assert result.code == 2
     (record,) = result.records
     assert record["dataset"] == "csbm"

@@ -60,7 +60,8 @@ def test_another_graph_of_yours(run, tmp_path):  # noqa: F811
     """Features and classes are matched by name, and a graph of other features is refused."""
     first = write_clubs(tmp_path / "first", ("chess", "rowing"))
     model = tmp_path / "model"
-    assert run("train", first, "--out", model, "--epochs", 40, "--quiet").code == 0
+    small = ("--layers", 2, "--hidden", 8, "--epochs", 10, "--quiet")
+    assert run("train", first, "--out", model, *small).code == 0
     second = write_clubs(tmp_path / "second", ("chess", "archery", "rowing"), 60)
     result = run("predict", model, second, "--quiet")
     found = rows(result.out)

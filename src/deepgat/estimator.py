@@ -32,7 +32,7 @@ from deepgat.estimator_inputs import (
 from deepgat.model import Model
 from deepgat.training.inputs import WEIGHT
 from deepgat.training.recipes import Recipe, recipe, suited
-from deepgat.training.run import Run, train_once
+from deepgat.training.run import train_once
 
 SETTINGS = (
     "num_layers", "hidden_channels", "heads", "dropout", "attention_dropout", "norm", "residual",
@@ -189,7 +189,14 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         run = train_once(dataset, suited(self._recipe(), dataset, self._given(TRAINING)), seed)
         self.classes_ = labels.classes
         self.n_features_in_ = graph.num_features
-        self._remember(run, dataset)
+        self.run_, self._fitted_on = run, dataset
+        history = run.fitted.history
+        self.history_ = {
+            name: [getattr(epoch, name) for epoch in history]
+            for name in ("loss", "val_loss", "val_f1")
+        }
+        self.n_iter_, self.best_epoch_ = len(history), run.fitted.best.number
+        self.transduction_ = self._classes_of(run.evaluation.logits[0])
         if run.fitted.stopped == "interrupted":  # a search over many fits must end too
             raise KeyboardInterrupt
         return self
@@ -231,17 +238,6 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         true = true if labels.multi_label else labels.classes[true]
         return float(accuracy_score(true, predicted, sample_weight=weight))
 
-    def _remember(self, run: Run, dataset: NodeDataset) -> None:
-        history = run.fitted.history
-        self.run_ = run
-        self.history_ = {
-            name: [getattr(epoch, name) for epoch in history]
-            for name in ("loss", "val_loss", "val_f1")
-        }
-        self.n_iter_, self.best_epoch_ = len(history), run.fitted.best.number
-        self._fitted_on = dataset
-        self.transduction_ = self._classes_of(run.evaluation.logits[0])
-
     def _classes_of(self, logits: Tensor) -> np.ndarray:
         if self.run_.card.multi_label:
             return (logits > 0).numpy().astype(np.int64)
@@ -261,16 +257,8 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
                     "[2, 0] array for a graph without edges)"
                 )
             told = edge_weight is not None or sp.issparse(edge_index)  # whose values are weights
-            if known.edge_weight is not None and graph.edge_weight is None and not told:
-                raise UserError(
-                    "the graph fitted had edge weights: pass edge_weight too (ones, if all edges "
-                    "of this graph weigh the same)"
-                )
-            if graph.num_features != self.n_features_in_:
-                raise UserError(
-                    f"the graph has {graph.num_features} features, but DeepGATClassifier was "
-                    f"fitted with {self.n_features_in_}"
-                )
+            if known.edge_weight is not None and graph.edge_weight is None and told:
+                graph.edge_weight = torch.ones(graph.edge_index.size(1))
             logits = Model(self.run_.model, self.run_.card).outputs(graph).logits.float().cpu()
         return logits if rows is None else logits[rows]
 

@@ -5,13 +5,12 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepgat.analysis import (
     attention_divergence,
     attention_mass,
-    degradation,
     dirichlet_energy,
     divergence_bound,
     effective_rank,
@@ -30,40 +29,35 @@ def weights(near: Neighbors, heads: int) -> torch.Tensor:
     return attention_weights(near, EdgeScore(torch.randn(near.num_edges, heads).double()))
 
 
+@settings(max_examples=40)
 @given(graphs(), st.integers(1, 3), st.integers(1, 3), st.booleans())
-def test_masses_equal_a_loop_and_sum_to_one(graph, heads, classes, several):
+def test_masses_equal_a_loop(graph, heads, classes, several):
     n, edge_index = graph
     near = Neighbors.from_edge_index(edge_index, n)
     alpha = weights(near, heads)
     y = torch.randint(2, (n, classes)).float() if several else torch.randint(-1, classes, (n,))
-    expected = {name: torch.zeros(n, heads).double() for name in ("itself", "same", "different")}
-    unknown = torch.zeros(n, heads).double()
+    itself, same = torch.zeros(n, heads).double(), torch.zeros(n, heads).double()
     for edge, (u, v) in enumerate(near.edge_index.T.tolist()):
         if u == v:
-            expected["itself"][v] += alpha[edge]
+            itself[v] += alpha[edge]
+            share = 1.0
         elif several:
             mine, theirs = set(y[v].nonzero().flatten().tolist()), y[u].nonzero().flatten().tolist()
             either = mine | set(theirs)
             share = len(mine & set(theirs)) / len(either) if either else 1.0
-            expected["same"][v] += share * alpha[edge]
-            expected["different"][v] += (1 - share) * alpha[edge]
-        elif y[u] < 0 or y[v] < 0:
-            unknown[v] += alpha[edge]
         else:
-            expected["same" if y[u] == y[v] else "different"][v] += alpha[edge]
+            share = float(y[u] == y[v] and y[v] >= 0)
+        same[v] += share * alpha[edge]
     found = attention_mass(near.edge_index, alpha, y)
-    for name, value in (*expected.items(), ("unknown", unknown)):
-        torch.testing.assert_close(getattr(found, name), value)
-    torch.testing.assert_close(found.same_class, found.itself + found.same)
-    total = found.same_class + found.different + found.unknown
-    torch.testing.assert_close(total, torch.ones_like(total))
+    torch.testing.assert_close(found.itself, itself)
+    torch.testing.assert_close(found.same, same)
 
 
 def test_masses_of_one_class():
     near = Neighbors.from_edge_index(random_edges(8, 20), 8)
     alpha = weights(near, 2)
     one = attention_mass(near.edge_index, alpha, torch.zeros(8).long())
-    torch.testing.assert_close(one.same_class, torch.ones(8, 2).double())
+    torch.testing.assert_close(one.same, torch.ones(8, 2).double())
     with pytest.raises(UserError, match="one row per edge"):
         attention_mass(near.edge_index, alpha[1:], torch.zeros(8).long())
 
@@ -71,9 +65,9 @@ def test_masses_of_one_class():
 @pytest.mark.parametrize("score_range", [0.1, 1.0, 3.0])
 def test_bound_is_approached_by_the_largest_divergence_of_corners(score_range):
     """Vectors whose scores are 0 or r, softmaxed: r on a of k entries, and on b of the others."""
-    size = 200
+    size = 100
     best = 0.0
-    for a in range(0, size, 2):
+    for a in range(size):
         for b in range(0, size - a + 1, 2):
             scores = torch.zeros(2, size, dtype=torch.float64)
             scores[0, :a] = score_range
@@ -84,6 +78,7 @@ def test_bound_is_approached_by_the_largest_divergence_of_corners(score_range):
     assert bound * 0.999 < best <= bound + 1e-12
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.floats(0.01, 6), st.integers(0, 10**6))
 def test_no_scores_in_range_go_beyond_the_bound(size, score_range, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -126,16 +121,6 @@ def test_uniform_attention():
     torch.testing.assert_close(uniform, attention_weights(near, Uniform()))
 
 
-def test_degradation():
-    found = degradation({2: 0.905, 1: 0.8, 15: 0.093})
-    assert found[:4] == (2, 0.905, 15, 0.093)
-    assert found.loss == pytest.approx(0.812)
-    assert degradation({3: 0.5, 2: 0.5}) == (2, 0.5, 3, 0.5)
-    assert degradation({3: 0.5}).loss == 0
-    with pytest.raises(UserError, match="scores is empty"):
-        degradation({})
-
-
 def test_profile_is_made_of_the_measures():
     edge_index, x, y = random_edges(20, 50), torch.randn(20, 4), torch.randint(3, (20,))
     y[0] = -1
@@ -154,7 +139,7 @@ def test_profile_is_made_of_the_measures():
         assert row.energy == dirichlet_energy(h, edge_index)
         assert row.energy_unnormalized == dirichlet_energy(h, edge_index, normalized=False)
         assert row.effective_rank == effective_rank(h)
-        same = attention_mass(edges, alpha, y).same_class[known]
+        same = attention_mass(edges, alpha, y).same[known]
         assert row.same_class_attention == pytest.approx(same.mean().item())
         assert row.same_class_attention_by_head == pytest.approx(same.mean(0).tolist())
         assert None not in asdict(row).values()

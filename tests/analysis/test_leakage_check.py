@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from deepgat.analysis import ModelInputs, check_leakage
+from deepgat.analysis import check_leakage
 from deepgat.data import NodeDataset
 from deepgat.errors import UserError
 from deepgat.models import DeepGAT, Network
@@ -19,10 +19,6 @@ from networks import network
 from tiny import tiny_dataset, tiny_labels
 
 CPU = torch.device("cpu")
-CLEAN = (
-    "No prediction depends on its node's own label (15 of 15 training nodes tried); no "
-    "prediction depends on a validation label; no prediction depends on a test label."
-)
 
 
 def build(model: str = "deepgat", preset: str = "paper", layers: int = 2, **choices):
@@ -38,12 +34,12 @@ def masks_of(graph) -> dict[str, Tensor]:
 def as_prepared(model: Network, data: NodeDataset, index: int = 0):
     """The inputs as training prepares them, for any labels of one graph."""
 
-    def inputs_of(y: Tensor) -> ModelInputs:
+    def inputs_of(y: Tensor) -> tuple:
         graph = copy.copy(data.graphs[index])
         graph.y = y
         (found,) = prepare(model, replace(data, graphs=(graph,)), CPU)
         labels = found.y if model.needs_labels else None
-        return ModelInputs(found.x, found.neighbors, found.label_features, labels)
+        return found.x, found.neighbors, found.label_features, labels
 
     return inputs_of
 
@@ -67,8 +63,7 @@ def test_the_authors_wiring_leaks_own_labels_from_layer_1(sparse):
     assert report.own_change[:, 0].eq(0).all()
     assert report.nodes[report.own_change[:, 1] > 0].tolist() == with_neighbours(data) != []
     assert not report.clean
-    assert "own labels leak: from layer 1 on" in report.verdict.lower()
-    assert "no prediction depends on a test label" in report.verdict
+    assert not any(change.any() for change in report.hidden_change.values())
 
 
 def test_the_papers_wiring_passes_at_layer_1_and_only_weighs_at_layer_2():
@@ -76,7 +71,6 @@ def test_the_papers_wiring_passes_at_layer_1_and_only_weighs_at_layer_2():
     one = check(build(layers=1), data)
     assert one.clean
     assert one.own_change.eq(0).all()
-    assert one.verdict == CLEAN
     three = check(build(layers=3), data)
     assert (three.own_change > 0).sum(0).tolist()[:3] == [0, 0, len(with_neighbours(data))]
 
@@ -95,26 +89,24 @@ def test_the_deep_preset_is_clean_when_it_is_trained():
     assert report.layers == list(range(17))
     assert report.clean
     assert report.own_change.eq(0).all()
-    assert report.verdict == CLEAN
 
 
 @pytest.mark.parametrize("preset", ["paper", "authors"])
 def test_sizes_equal_changing_labels_by_hand(preset):
     data = tiny_dataset()
     model = build(preset=preset, layers=3).double().eval()
-    seen: list[tuple[Tensor, ModelInputs]] = []
+    seen: list[tuple[Tensor, tuple]] = []
     prepared = as_prepared(model, data)
 
-    def inputs_of(y: Tensor) -> ModelInputs:
-        inputs = prepared(y)
-        inputs = replace(inputs, x=inputs.x.double(), label_features=inputs.label_features.double())
-        seen.append((y, inputs))
-        return inputs
+    def inputs_of(y: Tensor) -> tuple:
+        x, near, z, _ = prepared(y)
+        seen.append((y, (x.double(), near, z.double())))
+        return seen[-1][1]
 
     report = check(model, data, inputs_of)
 
-    def run(inputs: ModelInputs) -> dict[int, Tensor]:
-        return model.run(inputs.x, inputs.neighbors, inputs.label_features).layer_logits
+    def run(inputs: tuple) -> dict[int, Tensor]:
+        return model.run(*inputs).layer_logits
 
     y, base = seen[0]
     before = run(base)
@@ -137,19 +129,19 @@ def test_a_planted_hidden_label_is_found(part, kind):
     prepared = as_prepared(model, data)
     planted = int(data.graph[f"{part}_mask"].nonzero()[3])
 
-    def inputs_of(y: Tensor) -> ModelInputs:
-        inputs = prepared(y)
+    def inputs_of(y: Tensor) -> tuple:
+        x, near, z, _ = prepared(y)
         if kind == "label_features":
-            z = inputs.label_features.clone()
+            z = z.clone()
             z[7, 0, int(y[planted])] = 1
-            return replace(inputs, label_features=z)
+            return x, near, z
         if kind == "neighbors":
             added = torch.tensor([[int(y[planted])], [7]])
             edges = torch.cat([data.graph.edge_index, added], 1)
-            return replace(inputs, neighbors=Neighbors.from_edge_index(edges, 60))
+            return x, Neighbors.from_edge_index(edges, 60), z
         x = data.graph.x.to_dense().clone()
         x[7, 0] = 1 + y[planted]
-        return replace(inputs, x=x.to_sparse_csr() if kind == "sparse" else x)
+        return x.to_sparse_csr() if kind == "sparse" else x, near, z
 
     report = check(model, data, inputs_of, nodes=2)
     other = "test" if part == "val" else "val"
@@ -157,8 +149,6 @@ def test_a_planted_hidden_label_is_found(part, kind):
     assert not report.hidden_change[other].any()
     first = report.layers[int(report.hidden_change[part].nonzero()[0])]
     assert first == (1 if kind == "neighbors" else 0)
-    name = {"val": "validation", "test": "test"}[part]
-    assert f"{name} labels leak: predictions from layer {first} on" in report.verdict
 
 
 def test_all_hidden_labels_at_once_are_found_too():
@@ -167,9 +157,10 @@ def test_all_hidden_labels_at_once_are_found_too():
     model = build(layers=2)
     prepared = as_prepared(model, data)
 
-    def inputs_of(y: Tensor) -> ModelInputs:
+    def inputs_of(y: Tensor) -> tuple:
         z = torch.nn.functional.one_hot(y, 3).float().unsqueeze(1).expand(-1, 3, -1)
-        return replace(prepared(y), label_features=z)
+        x, near, _, _ = prepared(y)
+        return x, near, z
 
     report = check(model, data, inputs_of, nodes=5)
     assert (report.own_change[:, 0] > 0).all()
@@ -199,19 +190,19 @@ def test_independent_labels():
     prepared = as_prepared(model, data)
     assert check_leakage(model, prepared, graph.y, masks).clean
 
-    def planted(y: Tensor) -> ModelInputs:
+    def planted(y: Tensor) -> tuple:
         x = graph.x.clone()
         x[3, 0] += y[3, 1] + 2 * y[9, 2]
-        return replace(prepared(y), x=x)
+        return x, *prepared(y)[1:]
 
     report = check_leakage(model, planted, graph.y, masks)
     assert report.nodes[report.own_change.any(1)].tolist() == [3]
     assert report.hidden_change["val"].any()
 
-    def counted(y: Tensor) -> ModelInputs:
+    def counted(y: Tensor) -> tuple:
         x = graph.x.clone()
         x[3, 0] += y[9, :2].sum()  # stays where both labels turn and one of them was set
-        return replace(prepared(y), x=x)
+        return x, *prepared(y)[1:]
 
     y = graph.y.clone()
     y[9, :2] = torch.tensor([1.0, 0.0])

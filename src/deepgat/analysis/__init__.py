@@ -8,10 +8,9 @@ from deepgat.analysis.attention import (
 )
 from deepgat.analysis.calibration import Reliability, fit_temperature, reliability
 from deepgat.analysis.early_exit import ExitPolicy, choose_exits
-from deepgat.analysis.leakage import LeakageReport, ModelInputs, check_leakage
+from deepgat.analysis.leakage import LeakageReport, check_leakage
 from deepgat.analysis.metrics import (
     confidence_interval,
-    degradation,
     f1_counts,
     micro_f1,
     paired_p_value,
@@ -31,7 +30,6 @@ from deepgat.analysis.smoothing import (
 __all__ = [
     "ExitPolicy",
     "LeakageReport",
-    "ModelInputs",
     "Reliability",
     "attention_divergence",
     "attention_mass",
@@ -39,7 +37,6 @@ __all__ = [
     "check_leakage",
     "choose_exits",
     "confidence_interval",
-    "degradation",
     "dirichlet_energy",
     "divergence_bound",
     "effective_rank",

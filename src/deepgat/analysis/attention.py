@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -87,25 +87,16 @@ def _largest_divergence(a: np.ndarray, r: float) -> np.ndarray:
     return best
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionMass:
-    """Attention per node, head and kind of neighbour, [n, H] each; they sum to Σ_u α_vu."""
+class AttentionMass(NamedTuple):
+    """Attention per node and head, [n, H] each."""
 
     itself: Tensor
     same: Tensor
-    """To other nodes of the same class."""
-    different: Tensor
-    unknown: Tensor
-    """To neighbours for which either class is unknown (−1)."""
-
-    @property
-    def same_class(self) -> Tensor:
-        """[n, H]: to itself and its class."""
-        return self.itself + self.same
+    """To the node itself and to other nodes of its class."""
 
 
 def attention_mass(edge_index: Tensor, weight: Tensor, y: Tensor) -> AttentionMass:
-    """Σ_u α_vu over v itself, over its class, and over the other classes, per node and head.
+    """Σ_u α_vu over v itself, and over v and the other nodes of its class, per node and head.
 
     Args:
         edge_index: [2, E] with self-loops.
@@ -120,27 +111,17 @@ def attention_mass(edge_index: Tensor, weight: Tensor, y: Tensor) -> AttentionMa
         )
     source, target = edge_index.cpu()
     weight, y = weight.detach().double().cpu(), y.cpu()
-    agreement, known = _agreement(y, source, target)
-    proper = (source != target).double()
+    loop = (source == target).double()
+    if y.dim() == 1:
+        same = ((y[source] == y[target]) & (y[target] >= 0)).double()
+    else:
+        u, v = y[source] > 0, y[target] > 0
+        both, either = (u & v).sum(1), (u | v).sum(1)
+        same = torch.where(either > 0, both / either.clamp(min=1), 1.0).double()
 
     def summed(share: Tensor) -> Tensor:
         out = torch.zeros(len(y), weight.size(1), dtype=torch.float64)
         return out.index_add_(0, target, weight * share.unsqueeze(1))
 
-    return AttentionMass(
-        itself=summed(1 - proper),
-        same=summed(proper * known * agreement),
-        different=summed(proper * known * (1 - agreement)),
-        unknown=summed(proper * (1 - known)),
-    )
-
-
-def _agreement(y: Tensor, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """(overlap of the labels of both ends, whether both are known), [E] doubles."""
-    if y.dim() == 1:
-        known = (y[source] >= 0) & (y[target] >= 0)
-        return (y[source] == y[target]).double(), known.double()
-    u, v = y[source] > 0, y[target] > 0
-    both, either = (u & v).sum(1), (u | v).sum(1)
-    agreement = torch.where(either > 0, both / either.clamp(min=1), 1.0).double()
-    return agreement, torch.ones(len(source), dtype=torch.float64)
+    itself = summed(loop)
+    return AttentionMass(itself, itself + summed(same * (1 - loop)))

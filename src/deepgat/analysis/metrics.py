@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-from deepgat.errors import UserError
 
 
 def predicted_labels(logits: Tensor, multi_label: bool) -> Tensor:
@@ -69,28 +67,3 @@ def paired_p_value(differences: Sequence[float]) -> float:
     from scipy import stats  # here, because importing it takes a second
 
     return float(stats.ttest_1samp(differences, 0.0).pvalue)
-
-
-class Degradation(NamedTuple):
-    """The cost of depth: the best score over all depths, and the score at the largest."""
-
-    best_layers: int
-    best: float
-    most_layers: int
-    at_most: float
-
-    @property
-    def loss(self) -> float:
-        """best − at_most, 0 or more."""
-        return self.best - self.at_most
-
-
-def degradation(scores: Mapping[int, float]) -> Degradation:
-    """The best micro-F1 over L and that at the largest L, from {L: micro-F1}.
-
-    If several depths share the best score, the smallest counts.
-    """
-    if not scores:
-        raise UserError("scores is empty: give the score of at least one number of layers")
-    best, most = min(scores, key=lambda layers: (-scores[layers], layers)), max(scores)
-    return Degradation(best, scores[best], most, scores[most])

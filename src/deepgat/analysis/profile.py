@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,6 @@ from deepgat.analysis.smoothing import (
     rayleigh_quotient,
 )
 from deepgat.models import LayerOutputs
-from deepgat.nn import Attention
 from deepgat.ops import Neighbors, as_neighbors
 
 
@@ -75,41 +75,30 @@ def over_smoothing_profile(
     rows = []
     for layer in range(len(outputs.hidden) + 1):
         logits = outputs.layer_logits.get(layer)
-        found: dict[str, float] = {}
-        by_head: tuple[float, ...] = ()
+        found: dict[str, Any] = {}
         if logits is not None and mask.any():
             found["micro_f1"] = micro_f1(logits.detach().cpu()[mask], y[mask]).item()
         if layer:
-            found |= _of_hidden(outputs.hidden[layer - 1], neighbors)
+            h = outputs.hidden[layer - 1]
+            found |= {
+                "energy": dirichlet_energy(h, neighbors),
+                "energy_unnormalized": dirichlet_energy(h, neighbors, normalized=False),
+                "relative_energy": rayleigh_quotient(h, neighbors),
+                "neighbor_distance": neighbor_distance(h, neighbors),
+                "global_distance": global_distance(h),
+                "numerical_rank": numerical_rank(h),
+                "effective_rank": effective_rank(h),
+            }
         if layer and outputs.attention and mask.any():
-            masses, by_head = _of_attention(outputs.attention[layer - 1], y, mask)
-            found |= masses
+            edges, weight = outputs.attention[layer - 1]
+            mass = attention_mass(edges, weight, y)
+            uniform = attention_mass(edges, uniform_attention(edges), y)
+            found |= {
+                "same_class_attention": mass.same[mask].mean().item(),
+                "same_class_attention_by_head": tuple(mass.same[mask].mean(0).tolist()),
+                "self_attention": mass.itself[mask].mean().item(),
+                "uniform_same_class_attention": uniform.same[mask].mean().item(),
+            }
         if found:
-            rows.append(LayerMeasures(layer, **found, same_class_attention_by_head=by_head))
+            rows.append(LayerMeasures(layer, **found))
     return rows
-
-
-def _of_hidden(h: Tensor, neighbors: Neighbors) -> dict[str, float]:
-    return {
-        "energy": dirichlet_energy(h, neighbors),
-        "energy_unnormalized": dirichlet_energy(h, neighbors, normalized=False),
-        "relative_energy": rayleigh_quotient(h, neighbors),
-        "neighbor_distance": neighbor_distance(h, neighbors),
-        "global_distance": global_distance(h),
-        "numerical_rank": numerical_rank(h),
-        "effective_rank": effective_rank(h),
-    }
-
-
-def _of_attention(
-    attention: Attention, y: Tensor, mask: Tensor
-) -> tuple[dict[str, float], tuple[float, ...]]:
-    mass = attention_mass(attention.edge_index, attention.weight, y)
-    uniform = attention_mass(attention.edge_index, uniform_attention(attention.edge_index), y)
-    same = mass.same_class[mask]
-    means = {
-        "same_class_attention": same.mean().item(),
-        "self_attention": mass.itself[mask].mean().item(),
-        "uniform_same_class_attention": uniform.same_class[mask].mean().item(),
-    }
-    return means, tuple(same.mean(0).tolist())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from deepgat.cli import options as opt
@@ -77,10 +78,8 @@ def _layers(text: str | None, depth: int) -> list[int]:
         if not all(1 <= layer <= depth for layer in chosen):
             raise UserError(f"--layers {text}: the model has the layers 1 to {depth}")
         return chosen
-    if depth <= MOST_LAYERS:
-        return list(range(1, depth + 1))
-    step = (depth - 1) / (MOST_LAYERS - 1)
-    return [1 + round(index * step) for index in range(MOST_LAYERS)]
+    evenly: list[int] = np.linspace(1, depth, min(depth, MOST_LAYERS)).round().astype(int).tolist()
+    return evenly
 
 
 def _record(found: Explanation, names: Names, kept: list[int]) -> dict[str, Any]:

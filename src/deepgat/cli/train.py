@@ -189,7 +189,9 @@ def train(
     try:
         for seed, target in zip(all_seeds, folders, strict=True):
             run_plan = plan._replace(training=replace(plan.training, seed=seed))
-            record = _finished(data, run_plan, target) if resume else None
+            record = None
+            if resume and target is not None:
+                record = saved_record(target, ModelCard.of(data, run_plan))
             if record is None:
                 progress = _progress(target, save_every, resume, team is not None)
                 record = _run(data, run_plan, target, progress, quiet or not first, team)
@@ -220,24 +222,12 @@ def _partitioned(folder: Path, split: str | None, read: list[str] | None) -> tup
             f"{folder} is partitioned for {found['parts']} processes: "
             f"add --processes {found['parts']}"
         )
-    if split is not None and split != found["split"]:
+    if read or split not in (None, found["split"]):
         raise UserError(
-            f"{folder} was written with the split {found['split']}, not {split}: leave --split "
-            "away, or partition the graph again"
-        )
-    if read:
-        raise UserError(
-            f"{folder} is read as it was written: leave --read away, or give it to "
-            "deepgat partition"
+            f"{folder} is read as it was written, with the split {found['split']}: "
+            "leave --read away and --split too, or give them to deepgat partition"
         )
     return found["name"], found["split"]
-
-
-def _finished(
-    data: NodeDataset | PartDataset, plan: Recipe, folder: Path | None
-) -> dict[str, Any] | None:
-    """The record of the run if its folder has it."""
-    return None if folder is None else saved_record(folder, ModelCard.of(data, plan))
 
 
 def _progress(
