@@ -280,6 +280,7 @@ def test_the_table_has_a_row_per_seed_and_the_mean_with_its_interval(run):
     assert f"{mean:.2f} ±{12.7062 * 50 * abs(scores[0] - scores[1]):.1f}" in row
 
 
+@pytest.mark.slow
 def test_the_default_leaves_self_training_out_where_steps_see_parts_of_the_graph(run):
     options = ("--train", "batches=clusters", "--train", "clusters=4", *SMALL)
     (record,) = run("train", "csbm", "--json", *options).records
@@ -661,6 +662,7 @@ def test_help_loads_neither_torch_nor_the_laboratory():
     assert "reproduce" in result.out
 
 
+@pytest.mark.slow
 def test_a_process_prints_json_alone_and_exits_with_2_on_a_mistake():
     code = (
         "import sys\n"

@@ -270,7 +270,7 @@ class Model:
     def _fitting(self, graph: NodeDataset | Data) -> NodeDataset:
         """The graph as a dataset of the classes that this model knows."""
         card = self.card
-        data = graph if isinstance(graph, NodeDataset) else as_dataset(graph, card.num_classes)
+        data = as_dataset(graph, card.num_classes, card.multi_label)
         found = data.graph
         if found.num_features != card.num_features:
             raise UserError(

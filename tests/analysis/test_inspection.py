@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepgat.analysis.graph_check import inspect_graph
-from deepgat.analysis.homophily import homophily
+from deepgat.analysis.graph_check import homophily, inspect_graph
 from deepgat.cli import main
 from deepgat.data import ReadOptions, read_graph
 
@@ -47,9 +46,9 @@ def test_homophily_by_hand():
     assert homophily(edges, np.array([0, 0, 1, 1])) == (0.5, 0.0)  # as often as by chance
     assert homophily(edges[:, [0, 2]], np.array([0, 0, 1, 1])) == (1.0, 1.0)
     unknown = homophily(edges, np.array([0, -1, 1, -1]))
-    assert np.isnan(unknown.edge)
+    assert np.isnan(unknown[0])
     several = np.array([[1, 1], [1, 0], [0, 1], [0, 0]])
-    assert homophily(np.array([[0, 1, 3], [1, 2, 0]]), several).edge == pytest.approx(0.25)
+    assert homophily(np.array([[0, 1, 3], [1, 2, 0]]), several)[0] == pytest.approx(0.25)
 
 
 def test_numbers_of_a_graph(tmp_path):

@@ -10,25 +10,28 @@ from deepgat.analysis.calibration import Reliability, fit_temperature, reliabili
 from deepgat.analysis.early_exit import ExitPolicy, choose_exits
 from deepgat.analysis.leakage import LeakageReport, check_leakage
 from deepgat.analysis.metrics import (
+    bayes_error_bounds,
     confidence_interval,
     f1_counts,
     micro_f1,
+    nearest_neighbor_error,
     paired_p_value,
     predicted_labels,
 )
-from deepgat.analysis.nearest import bayes_error_bounds, nearest_neighbor_error
-from deepgat.analysis.profile import over_smoothing_profile
 from deepgat.analysis.smoothing import (
+    LayerMeasures,
     dirichlet_energy,
     effective_rank,
     global_distance,
     neighbor_distance,
     numerical_rank,
+    over_smoothing_profile,
     rayleigh_quotient,
 )
 
 __all__ = [
     "ExitPolicy",
+    "LayerMeasures",
     "LeakageReport",
     "Reliability",
     "attention_divergence",

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from scipy.sparse.csgraph import connected_components
 
-from deepgat.analysis.homophily import homophily
 from deepgat.data import OwnGraph, undirected_matrix
 
 LISTED_HUBS = 5
@@ -36,7 +35,7 @@ def inspect_graph(graph: OwnGraph, path: str = "my-graph/") -> dict[str, Any]:
     matrix = undirected_matrix(index, n)
     degree = np.diff(matrix.indptr)
     count, member = connected_components(matrix, directed=False)
-    alike = homophily(index, graph.y.numpy())
+    plain, adjusted = homophily(index, graph.y.numpy())
     top = np.argsort(-degree, kind="stable")[:LISTED_HUBS]
     parts = None
     if graph.masks is not None:
@@ -53,8 +52,8 @@ def inspect_graph(graph: OwnGraph, path: str = "my-graph/") -> dict[str, Any]:
         "multi_label": graph.multi_label,
         "unlabelled": int((~graph.labelled).sum()),
         "split": parts,
-        "homophily_edge": alike.edge,
-        "homophily_adjusted": alike.adjusted,
+        "homophily_edge": plain,
+        "homophily_adjusted": adjusted,
         "mean_degree": float(degree.mean()),
         "hubs": [(graph.ids[i], int(degree[i])) for i in top.tolist()],
         "components": int(count),
@@ -64,9 +63,33 @@ def inspect_graph(graph: OwnGraph, path: str = "my-graph/") -> dict[str, Any]:
         "self_loops": graph.edges.self_loops,
         "one_way_edges": graph.edges.one_way,
         "problems": list(_problems(graph, degree)),
-        "advice": _advice(graph, alike.adjusted, float(degree.mean()), path),
+        "advice": _advice(graph, adjusted, float(degree.mean()), path),
         "notes": list(graph.notes),
     }
+
+
+def homophily(edge_index: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """(plain, adjusted) homophily of the edges between labelled nodes; NaN without such edges.
+
+    h is the share of edges within a class (with several labels, the mean Jaccard overlap; then the
+    adjusted one is NaN). Adjusted for class sizes it is (h − Σ_k D_k²/(2E)²) / (1 − Σ_k D_k²/(2E)²)
+    with the total degree D_k of class k: 0 for random edges, 1 if all edges are within classes.
+
+    From edges [2, e], in one or both directions, and y [n] or [n, C].
+    """
+    a, b = edge_index[:, edge_index[0] != edge_index[1]]
+    labelled = y.any(1) if y.ndim == 2 else y >= 0
+    both = labelled[a] & labelled[b]
+    a, b = y[a[both]], y[b[both]]
+    if not len(a):
+        return math.nan, math.nan
+    if y.ndim == 2:
+        overlap = ((a > 0) & (b > 0)).sum(1) / np.maximum(((a > 0) | (b > 0)).sum(1), 1)
+        return float(overlap.mean()), math.nan
+    edge = float((a == b).mean())
+    degrees = np.bincount(np.concatenate([a, b])) / (2 * len(a))
+    chance = float((degrees**2).sum())
+    return edge, (edge - chance) / (1 - chance) if chance < 1 else math.nan
 
 
 def _problems(graph: OwnGraph, degree: np.ndarray) -> Iterator[str]:

@@ -59,8 +59,7 @@ def plain_table(
         short = not numbers and max((len(row[index]) for row in rows), default=0) <= 14
         whole = index < 2 and short  # names are not broken where there is room for them
         last = footer[index] if footer else ""
-        side: Any = "right" if numbers else "left"
-        table.add_column(name, last, justify=side, no_wrap=whole or bool(footer))
+        table.add_column(name, last, justify="right" if numbers else "left", no_wrap=whole)
     for row in rows:
         table.add_row(*row)
     return table
