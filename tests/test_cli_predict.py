@@ -98,7 +98,6 @@ def test_early_exit_tells_the_layers_used(run, folder, tmp_path):  # noqa: F811
         ("inspect MODEL 2000", "no node '2000'"),
         ("inspect MODEL x", "numbered from 0 to 1999"),
         ("inspect MODEL 1 --top 0", "--top 0: expected 1 or more"),
-        ("inspect MODEL 1 --layers 4", "the model has the layers 1 to 3"),
         ("tune csbm --depths x", "--depths 'x'"),
         ("tune csbm --depths 2-4 --layers 3", "say the same thing twice"),
     ],

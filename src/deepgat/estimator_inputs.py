@@ -109,16 +109,37 @@ def as_tensor(x: Any) -> Tensor:
 def read_weighted_edges(edge_index: Any, edge_weight: Any, num_nodes: int) -> Data:
     """A graph's ``edge_index`` [2, e] and, where the edges do not all weigh 1, ``edge_weight`` [e].
 
-    The values of a sparse adjacency are its weights; an edge of weight 0 is none.
+    From PyG's form, or from a square scipy adjacency (row: source), whose values are the weights;
+    None: no edges. An edge of weight 0 is none.
     """
-    edges = read_edges(edge_index, num_nodes)
     if sp.issparse(edge_index):
         if edge_weight is not None:
             raise UserError(
                 "edge_weight is given, but edge_index is a sparse adjacency, whose values are the "
                 "weights: leave edge_weight out"
             )
-        edge_weight = edge_index.tocoo().data
+        if edge_index.shape != (num_nodes, num_nodes):
+            raise UserError(
+                f"edge_index is a sparse matrix of shape {edge_index.shape}: expected the "
+                f"adjacency of the {num_nodes} nodes of X"
+            )
+        matrix = edge_index.tocoo()
+        edge_index, edge_weight = np.stack([matrix.row, matrix.col]), matrix.data
+    pairs = np.asarray([] if edge_index is None else as_scipy(edge_index))
+    if pairs.size == 0:
+        pairs = np.empty((2, 0), dtype=np.int64)
+    if pairs.ndim != 2 or pairs.shape[0] != 2 or pairs.dtype.kind not in "iu":
+        raise UserError(
+            f"edge_index has shape {list(pairs.shape)} and type {pairs.dtype}: expected whole "
+            "numbers [2, number of edges], sources in row 0 and targets in row 1"
+        )
+    if pairs.size and not 0 <= pairs.min() <= pairs.max() < num_nodes:
+        raise UserError(
+            f"edge_index names nodes {pairs.min()} to {pairs.max()} but X has {num_nodes} rows: "
+            "give every node a row; for cross validation give the graph to the estimator, "
+            "DeepGATClassifier(graph=(X, edge_index)), and node numbers in place of X"
+        )
+    edges = torch.from_numpy(pairs.astype(np.int64))
     if edge_weight is None:
         return Data(edge_index=edges)
     weight = non_negative("edge_weight", edge_weight, edges.size(1), "edge")
@@ -140,35 +161,6 @@ def non_negative(name: str, given: Any, count: int, of: str) -> np.ndarray:
             f"{of}, {count} in all"
         )
     return weight
-
-
-def read_edges(edge_index: Any, num_nodes: int) -> Tensor:
-    """[2, e] int64 from PyG's form, from a square scipy adjacency (row: source), or no edges."""
-    if edge_index is None:
-        return torch.empty(2, 0, dtype=torch.int64)
-    if sp.issparse(edge_index):
-        if edge_index.shape != (num_nodes, num_nodes):
-            raise UserError(
-                f"edge_index is a sparse matrix of shape {edge_index.shape}: expected the "
-                f"adjacency of the {num_nodes} nodes of X"
-            )
-        pairs = edge_index.tocoo()
-        return torch.from_numpy(np.stack([pairs.row, pairs.col]).astype(np.int64))
-    pairs = np.asarray(as_scipy(edge_index))
-    if pairs.ndim != 2 or pairs.shape[0] != 2 or pairs.dtype.kind not in "iu":
-        if pairs.size == 0:
-            return torch.empty(2, 0, dtype=torch.int64)
-        raise UserError(
-            f"edge_index has shape {list(pairs.shape)} and type {pairs.dtype}: expected whole "
-            "numbers [2, number of edges], sources in row 0 and targets in row 1"
-        )
-    if pairs.size and not 0 <= pairs.min() <= pairs.max() < num_nodes:
-        raise UserError(
-            f"edge_index names nodes {pairs.min()} to {pairs.max()} but X has {num_nodes} rows: "
-            "give every node a row; for cross validation give the graph to the estimator, "
-            "DeepGATClassifier(graph=(X, edge_index)), and node numbers in place of X"
-        )
-    return torch.from_numpy(pairs.astype(np.int64))
 
 
 def read_graph(graph: Any) -> Data:

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from deepgat.cli import options as opt
-from deepgat.cli.parsing import check_picture, parse_numbers
+from deepgat.cli.parsing import check_picture
 from deepgat.cli.reading import ReadOption, parse_reading
 from deepgat.cli.show import OUT, echo_json, plain_table
 from deepgat.data.names import Names
@@ -17,7 +17,7 @@ from deepgat.errors import UserError
 from deepgat.model import Explanation, Model
 
 MOST_LAYERS = 6
-"""Columns that fit beside each other."""
+"""Columns that fit beside each other; --json has all layers."""
 
 
 def inspect(
@@ -27,9 +27,6 @@ def inspect(
         str | None, typer.Option(help="Another graph; left out: the training graph.")
     ] = None,
     top: Annotated[int, typer.Option(help="How many neighbours to show, the most heard.")] = 10,
-    layers: Annotated[
-        str | None, typer.Option(help="Which layers to show, e.g. 1,2,8; left out: a selection.")
-    ] = None,
     out: Annotated[Path | None, typer.Option(help="Draw a picture here (.png, .pdf).")] = None,
     read: ReadOption = None,
     json: opt.Json = False,
@@ -45,7 +42,8 @@ def inspect(
     data = model.data_for(graph, **parse_reading(read))
     names = Names.of(data)
     found = model.explain(names.find(node, data.graph.num_nodes), data)
-    shown = _layers(layers, len(found.attention))
+    depth = len(found.attention)
+    shown = np.linspace(1, depth, min(depth, MOST_LAYERS)).round().astype(int).tolist()
     order = found.attention.mean(0)[1:].argsort(descending=True)[:top] + 1
     kept = [0, *order.tolist()]  # the node itself first
     record = _record(found, names, kept)
@@ -70,16 +68,6 @@ def inspect(
         save_figure(figure, out)
         if not json:
             OUT.print(f"Picture: {out}", soft_wrap=True)
-
-
-def _layers(text: str | None, depth: int) -> list[int]:
-    if text is not None:
-        chosen = parse_numbers(text, "--layers")
-        if not all(1 <= layer <= depth for layer in chosen):
-            raise UserError(f"--layers {text}: the model has the layers 1 to {depth}")
-        return chosen
-    evenly: list[int] = np.linspace(1, depth, min(depth, MOST_LAYERS)).round().astype(int).tolist()
-    return evenly
 
 
 def _record(found: Explanation, names: Names, kept: list[int]) -> dict[str, Any]:
