@@ -78,7 +78,7 @@ def homophily(edge_index: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     From edges [2, e], in one or both directions, and y [n] or [n, C].
     """
     a, b = edge_index[:, edge_index[0] != edge_index[1]]
-    labelled = y.any(1) if y.ndim == 2 else y >= 0
+    labelled = np.asarray(y.any(1) if y.ndim == 2 else y >= 0)
     both = labelled[a] & labelled[b]
     a, b = y[a[both]], y[b[both]]
     if not len(a):
