@@ -60,7 +60,8 @@ def test_another_graph_of_yours(run, tmp_path):  # noqa: F811
     """Features and classes are matched by name, and a graph of other features is refused."""
     first = write_clubs(tmp_path / "first", ("chess", "rowing"))
     model = tmp_path / "model"
-    assert run("train", first, "--out", model, "--epochs", 40, "--quiet").code == 0
+    small = ("--layers", 2, "--hidden", 8, "--epochs", 10, "--quiet")
+    assert run("train", first, "--out", model, *small).code == 0
     second = write_clubs(tmp_path / "second", ("chess", "archery", "rowing"), 60)
     result = run("predict", model, second, "--quiet")
     found = rows(result.out)
@@ -97,7 +98,6 @@ def test_early_exit_tells_the_layers_used(run, folder, tmp_path):  # noqa: F811
         ("inspect MODEL 2000", "no node '2000'"),
         ("inspect MODEL x", "numbered from 0 to 1999"),
         ("inspect MODEL 1 --top 0", "--top 0: expected 1 or more"),
-        ("inspect MODEL 1 --layers 4", "the model has the layers 1 to 3"),
         ("tune csbm --depths x", "--depths 'x'"),
         ("tune csbm --depths 2-4 --layers 3", "say the same thing twice"),
     ],

@@ -1,13 +1,21 @@
 """What the terminal shows while a training runs."""
 
+import importlib
 import io
 
 import pytest
 from rich.console import Console
 
 from deepgat.cli import show
+from deepgat.data import load_graph
+from deepgat.training.recipes import recipe
 from deepgat.training.resume import Epoch
-from deepgat.training.settings import TrainSettings
+
+TRAIN = importlib.import_module("deepgat.cli.train")
+
+
+class EnoughError(Exception):
+    """Ends a training."""
 
 
 @pytest.fixture
@@ -15,13 +23,6 @@ def terminal(monkeypatch):
     console = Console(file=io.StringIO(), force_terminal=True, width=160, color_system=None)
     monkeypatch.setattr(show, "ERR", console)
     return console
-
-
-def shown(terminal: Console, number: int, best: int, training: TrainSettings) -> str:
-    """The bar as it is left after this epoch."""
-    with show.epoch_progress("training", training, quiet=False) as update:
-        update(Epoch(number, loss=0.5, val_loss=0.4, val_f1=0.875, best_number=best))
-    return terminal.file.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -32,17 +33,24 @@ def shown(terminal: Console, number: int, best: int, training: TrainSettings) ->
         (190, 150, "190/200"),  # never beyond the last epoch
     ],
 )
-def test_the_bar_ends_where_training_would(terminal, number, best, counted):
-    text = shown(terminal, number, best, TrainSettings(epochs=200, patience=100))
+def test_the_bar_ends_where_training_would(terminal, monkeypatch, number, best, counted):
+    def train(data, plan, seed, on_epoch, *more):
+        on_epoch(Epoch(number, loss=0.5, val_loss=0.4, val_f1=0.875, best_number=best))
+        raise EnoughError
+
+    monkeypatch.setattr(TRAIN, "train_once", train)
+    plan = recipe(training={"epochs": 200, "patience": 100})
+    with pytest.raises(EnoughError):
+        TRAIN._run(load_graph("csbm"), plan, None, None, False, None)
+    text = terminal.file.getvalue()
     assert counted in text
-    assert f"val F1 87.50  best epoch {best}  ≥ " in text
-    assert "≥ -" not in text
+    assert f"val F1 87.50  best epoch {best}" in text
 
 
 def test_no_bar_where_nobody_looks(terminal):
-    with show.epoch_progress("training", TrainSettings(), quiet=True) as update:
-        assert update is None
+    with show.progress_bar(quiet=True) as update:
+        update("training", 0.5)
     terminal._force_terminal = False
-    with show.epoch_progress("training", TrainSettings(), quiet=False) as update:
-        assert update is None
+    with show.progress_bar() as update:
+        update("training", 0.5)
     assert not terminal.file.getvalue()

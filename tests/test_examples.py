@@ -21,6 +21,7 @@ NEW_USER = {"README": "## Your own graph", "index": "## Five minutes"}
 """Where pages tell a new user's path, from a graph to one of its nodes."""
 
 
+@pytest.mark.slow
 def test_grid_search(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["grid_search.py", "--epochs", "3"])
     runpy.run_path(str(ROOT / "examples" / "grid_search.py"), run_name="__main__")
@@ -40,7 +41,7 @@ def test_there_are_examples():
     assert {page for page, _, _ in IN_PYTHON} >= {"README", "index", "own-graph", "predict"}
 
 
-@pytest.mark.parametrize("page", NEW_USER)
+@pytest.mark.parametrize("page", ["README", pytest.param("index", marks=pytest.mark.slow)])
 def test_a_new_users_path(page, my_graph, monkeypatch, capsys):
     """Every command as the page prints it; only the training is made short."""
     text = next(path for path in PAGES if path.stem == page).read_text()

@@ -17,6 +17,7 @@ from deepgat import model_folder
 from deepgat.data import NodeDataset, load_graph
 from deepgat.errors import UserError
 from deepgat.model_folder import (
+    MODEL_FOLDER,
     check_can_write,
     load_run,
     new_folder,
@@ -365,18 +366,18 @@ def test_an_empty_folder_may_be_written_to(tmp_path, run, data):
 def test_the_folder_one_stands_in_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="is the current folder"):
-        check_can_write(Path("."))
+        check_can_write(Path("."), MODEL_FOLDER)
 
 
 def test_a_folder_under_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="is not a writable folder"):
-        check_can_write(tmp_path / "file" / "a" / "b")
+        check_can_write(tmp_path / "file" / "a" / "b", MODEL_FOLDER)
 
 
 def test_an_impossible_name_is_refused(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
-        check_can_write(tmp_path / ("x" * 5000))
+        check_can_write(tmp_path / ("x" * 5000), MODEL_FOLDER)
 
 
 @pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()], ids=repr)
@@ -412,7 +413,7 @@ def test_a_failure_at_the_last_step_puts_the_old_model_back(folder, monkeypatch)
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fail)
-    with pytest.raises(OSError, match="no space left"), new_folder(folder) as target:
+    with pytest.raises(OSError, match="no space left"), new_folder(folder, MODEL_FOLDER) as target:
         (target / "model.json").write_text("{}")
     assert contents(folder.parent) == before
 

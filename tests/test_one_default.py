@@ -12,7 +12,7 @@ from deepgat import DeepGATClassifier, Recipe, Run, load_graph, recipe
 from deepgat.training.recipes import suited
 from test_cli import run as command  # noqa: F401 - a fixture
 
-EPOCHS = 3
+EPOCHS = 2
 TRAINING = {"epochs": EPOCHS, "device": "cpu"}
 
 

@@ -6,58 +6,48 @@
 >>> model.predict(data).labels, model.explain(7).classes     # doctest: +SKIP
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from deepgat.data import (
-    NodeDataset,
-    PropagateLabels,
-    SplitNodes,
-    from_networkx,
-    from_pandas,
-    from_pyg,
-    load_graph,
-)
-from deepgat.errors import UserError
-from deepgat.model import Explanation, Model, Predictions, fit
-from deepgat.model_folder import load_run, save_run
-from deepgat.models import (
-    APPNP,
-    DAGNN,
-    G2,
-    GAT,
-    GCN,
-    GCNII,
-    JK,
-    MLP,
-    SAGE,
-    Deep,
-    DeepGAT,
-    GraphClassifier,
-    LabelPropagation,
-    LayerOutputs,
-    Network,
-    Oracle,
-)
-from deepgat.nn import NeighborAttention
-from deepgat.ops import Neighbors
-from deepgat.training.loop import Evaluation, FitResult, TrainSettings, evaluate
-from deepgat.training.recipes import Recipe, recipe
-from deepgat.training.run import Run, train_once
 
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from deepgat.data import (
+        NodeDataset,
+        PropagateLabels,
+        SplitNodes,
+        from_networkx,
+        from_pandas,
+        from_pyg,
+        load_graph,
+    )
+    from deepgat.errors import UserError
     from deepgat.estimator import DeepGATClassifier
-
-
-def __getattr__(name: str) -> Any:
-    """scikit-learn is imported when its estimator is first asked for: it takes a second."""
-    if name == "DeepGATClassifier":
-        from deepgat.estimator import DeepGATClassifier
-
-        return DeepGATClassifier
-    raise AttributeError(f"module 'deepgat' has no attribute {name!r}")
-
+    from deepgat.model import Explanation, Model, Predictions, fit
+    from deepgat.model_folder import load_run, save_run
+    from deepgat.models import (
+        APPNP,
+        DAGNN,
+        G2,
+        GAT,
+        GCN,
+        GCNII,
+        JK,
+        MLP,
+        SAGE,
+        Deep,
+        DeepGAT,
+        GraphClassifier,
+        LabelPropagation,
+        LayerOutputs,
+        Network,
+        Oracle,
+    )
+    from deepgat.nn import NeighborAttention
+    from deepgat.ops import Neighbors
+    from deepgat.training.loop import Evaluation, FitResult, TrainSettings, evaluate
+    from deepgat.training.recipes import Recipe, recipe
+    from deepgat.training.run import Run, train_once
 
 __all__ = [
     "APPNP",
@@ -102,3 +92,22 @@ __all__ = [
     "save_run",
     "train_once",
 ]
+
+_HOMES = (
+    "errors", "data", "model", "model_folder", "models", "nn", "ops", "training.loop",
+    "training.recipes", "training.run", "estimator",
+)  # fmt: skip
+"""Where the names above are looked for, in this order: ``fit`` is that of ``model``."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for: torch and scikit-learn take seconds."""
+    if name in __all__:
+        for home in _HOMES:
+            found = getattr(import_module(f"deepgat.{home}"), name, None)
+            if found is not None:
+                return found
+    try:
+        return import_module(f"deepgat.{name}")
+    except ModuleNotFoundError as error:
+        raise AttributeError(f"module 'deepgat' has no attribute {name!r}") from error

@@ -29,10 +29,10 @@ from deepgat.estimator_inputs import (
     read_weighted_edges,
     validation_rows,
 )
+from deepgat.model import Model
 from deepgat.training.inputs import WEIGHT
-from deepgat.training.loop import evaluate
 from deepgat.training.recipes import Recipe, recipe, suited
-from deepgat.training.run import Run, train_once
+from deepgat.training.run import train_once
 
 SETTINGS = (
     "num_layers", "hidden_channels", "heads", "dropout", "attention_dropout", "norm", "residual",
@@ -181,14 +181,22 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
             weight = weight / max(weight.max().item(), np.finfo(float).tiny)  # in single precision
         seed = self._seed()
         held = validation_rows(labels, validation, self.validation_fraction, seed)
+        rows = torch.arange(count) if rows is None else rows
         dataset = _dataset(graph, labels, rows, held)
         if weight is not None:
             dataset.graph[WEIGHT] = torch.zeros(graph.num_nodes)
-            dataset.graph[WEIGHT][slice(None) if rows is None else rows] = weight.float()
+            dataset.graph[WEIGHT][rows] = weight.float()
         run = train_once(dataset, suited(self._recipe(), dataset, self._given(TRAINING)), seed)
         self.classes_ = labels.classes
         self.n_features_in_ = graph.num_features
-        self._remember(run, dataset)
+        self.run_, self._fitted_on = run, dataset
+        history = run.fitted.history
+        self.history_ = {
+            name: [getattr(epoch, name) for epoch in history]
+            for name in ("loss", "val_loss", "val_f1")
+        }
+        self.n_iter_, self.best_epoch_ = len(history), run.fitted.best.number
+        self.transduction_ = self._classes_of(run.evaluation.logits[0])
         if run.fitted.stopped == "interrupted":  # a search over many fits must end too
             raise KeyboardInterrupt
         return self
@@ -199,10 +207,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         The labels that ``fit`` trained on are known where the graph is the one fitted; another
         graph has none.
         """
-        logits = self._logits(X, edge_index, edge_weight)
-        if self._multi_label:
-            return (logits > 0).numpy().astype(np.int64)
-        return self.classes_[logits.argmax(1).numpy()]
+        return self._classes_of(self._logits(X, edge_index, edge_weight))
 
     def predict_proba(self, X: Any, edge_index: Any = None, edge_weight: Any = None) -> np.ndarray:
         """[n, C]: the probability of every class of ``classes_``, or of every label by itself.
@@ -210,7 +215,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         In single precision, which is what the network computes in.
         """
         logits = self._logits(X, edge_index, edge_weight)
-        return (logits.sigmoid() if self._multi_label else logits.softmax(1)).numpy()
+        return (logits.sigmoid() if self.run_.card.multi_label else logits.softmax(1)).numpy()
 
     def score(
         self,
@@ -233,25 +238,10 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         true = true if labels.multi_label else labels.classes[true]
         return float(accuracy_score(true, predicted, sample_weight=weight))
 
-    @property
-    def _multi_label(self) -> bool:
-        return bool(self.run_.card.multi_label)
-
-    def _remember(self, run: Run, dataset: NodeDataset) -> None:
-        history = run.fitted.history
-        self.run_ = run
-        self.history_ = {
-            name: [getattr(epoch, name) for epoch in history]
-            for name in ("loss", "val_loss", "val_f1")
-        }
-        self.n_iter_, self.best_epoch_ = len(history), run.fitted.best.number
-        self._fitted_on = dataset
-        logits = run.evaluation.logits[0]
-        self.transduction_ = (
-            (logits > 0).numpy().astype(np.int64)
-            if dataset.multi_label
-            else self.classes_[logits.argmax(1).numpy()]
-        )
+    def _classes_of(self, logits: Tensor) -> np.ndarray:
+        if self.run_.card.multi_label:
+            return (logits > 0).numpy().astype(np.int64)
+        return self.classes_[logits.argmax(1).numpy()]
 
     def _logits(self, X: Any, edge_index: Any, edge_weight: Any) -> Tensor:
         """[rows, C] on the CPU."""
@@ -267,18 +257,9 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
                     "[2, 0] array for a graph without edges)"
                 )
             told = edge_weight is not None or sp.issparse(edge_index)  # whose values are weights
-            if known.edge_weight is not None and graph.edge_weight is None and not told:
-                raise UserError(
-                    "the graph fitted had edge weights: pass edge_weight too (ones, if all edges "
-                    "of this graph weigh the same)"
-                )
-            if graph.num_features != self.n_features_in_:
-                raise UserError(
-                    f"the graph has {graph.num_features} features, but DeepGATClassifier was "
-                    f"fitted with {self.n_features_in_}"
-                )
-            dataset = unlabelled(graph, len(self.classes_), self._multi_label)
-            logits = evaluate(self.run_.model, dataset, self.device).logits[0]
+            if known.edge_weight is not None and graph.edge_weight is None and told:
+                graph.edge_weight = torch.ones(graph.edge_index.size(1))
+            logits = Model(self.run_.model, self.run_.card).outputs(graph).logits.float().cpu()
         return logits if rows is None else logits[rows]
 
     def _graph_of(
@@ -346,20 +327,11 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def unlabelled(graph: Data, num_classes: int, multi_label: bool) -> NodeDataset:
-    """A graph of which no label is known, as a dataset without any part."""
-    n = graph.num_nodes
-    y = torch.zeros(n, num_classes) if multi_label else torch.full((n,), -1)
-    labels = Labels(np.arange(num_classes), y, torch.zeros(n, dtype=torch.bool))
-    return _dataset(graph, labels, None, labels.known)
-
-
-def _dataset(graph: Data, labels: Labels, rows: Tensor | None, held: Tensor) -> NodeDataset:
+def _dataset(graph: Data, labels: Labels, rows: Tensor, held: Tensor) -> NodeDataset:
     """The graph with the labels of its rows, those of ``held`` for validation."""
-    n = graph.num_nodes
-    rows = torch.arange(n) if rows is None else rows
     if len(rows.unique()) != len(rows):
         raise UserError("X names a node twice: expected every node number at most once")
+    n = graph.num_nodes
     y = torch.full((n, *labels.codes.shape[1:]), 0 if labels.multi_label else -1).to(labels.codes)
     y[rows] = labels.codes
     masks = {name: torch.zeros(n, dtype=torch.bool) for name in ("train", "val", "test")}
@@ -379,22 +351,21 @@ def _dataset(graph: Data, labels: Labels, rows: Tensor | None, held: Tensor) -> 
 
 
 def _same_graph(a: Data, b: Data) -> bool:
+    mine, theirs = _tensors(a), _tensors(b)
     return (
         a.x.shape == b.x.shape
-        and a.x.layout == b.x.layout
-        and torch.equal(a.edge_index, b.edge_index)
-        and all(map(torch.equal, _parts(a.x), _parts(b.x)))
-        and _edge_values(a).keys() == _edge_values(b).keys()
-        and all(torch.equal(a[name], value) for name, value in _edge_values(b).items())
+        and mine.keys() == theirs.keys()
+        and all(torch.equal(mine[name], theirs[name]) for name in mine)
     )
+
+
+def _tensors(graph: Data) -> dict[str, Tensor]:
+    x, edges = graph.x, {"edge_index": graph.edge_index, **_edge_values(graph)}
+    if x.layout != torch.sparse_csr:
+        return {"x": x, **edges}
+    return {"row": x.crow_indices(), "column": x.col_indices(), "value": x.values(), **edges}
 
 
 def _edge_values(graph: Data) -> dict[str, Tensor]:
     """What its edges have, of weights and features."""
     return {name: graph[name] for name in ("edge_weight", "edge_attr") if name in graph}
-
-
-def _parts(x: Tensor) -> tuple[Tensor, ...]:
-    if x.layout == torch.sparse_csr:
-        return x.crow_indices(), x.col_indices(), x.values()
-    return (x,)

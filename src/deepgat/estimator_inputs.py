@@ -58,7 +58,7 @@ def read_labels(y: Any) -> Labels:
     values = column_or_1d(values, warn=True)
     if values.dtype.kind == "c":
         raise UserError("y holds complex numbers: expected classes")
-    known = ~_missing(values)
+    known = np.array([v is not None and v == v and v != UNLABELLED for v in values], dtype=bool)
     if not known.any():
         raise UserError("y labels no node: at least two nodes need a class other than -1")
     given = values[known]
@@ -71,23 +71,6 @@ def read_labels(y: Any) -> Labels:
     found = np.full(len(values), UNLABELLED, dtype=np.int64)
     found[known] = codes
     return Labels(classes, torch.from_numpy(found), torch.from_numpy(known))
-
-
-def _missing(values: np.ndarray) -> np.ndarray:
-    if values.dtype.kind == "O":
-        return np.array([_is_missing(value) for value in values], dtype=bool)
-    missing = np.zeros(len(values), dtype=bool)
-    if values.dtype.kind == "f":
-        missing |= np.isnan(values)
-    if values.dtype.kind in "if":
-        missing |= values == UNLABELLED
-    return missing
-
-
-def _is_missing(value: Any) -> bool:
-    if value is None or isinstance(value, float | np.floating):
-        return value is None or bool(np.isnan(value)) or value == UNLABELLED
-    return isinstance(value, int | np.integer) and value == UNLABELLED
 
 
 def _read_indicator(values: np.ndarray) -> Labels:
@@ -126,16 +109,37 @@ def as_tensor(x: Any) -> Tensor:
 def read_weighted_edges(edge_index: Any, edge_weight: Any, num_nodes: int) -> Data:
     """A graph's ``edge_index`` [2, e] and, where the edges do not all weigh 1, ``edge_weight`` [e].
 
-    The values of a sparse adjacency are its weights; an edge of weight 0 is none.
+    From PyG's form, or from a square scipy adjacency (row: source), whose values are the weights;
+    None: no edges. An edge of weight 0 is none.
     """
-    edges = read_edges(edge_index, num_nodes)
     if sp.issparse(edge_index):
         if edge_weight is not None:
             raise UserError(
                 "edge_weight is given, but edge_index is a sparse adjacency, whose values are the "
                 "weights: leave edge_weight out"
             )
-        edge_weight = edge_index.tocoo().data
+        if edge_index.shape != (num_nodes, num_nodes):
+            raise UserError(
+                f"edge_index is a sparse matrix of shape {edge_index.shape}: expected the "
+                f"adjacency of the {num_nodes} nodes of X"
+            )
+        matrix = edge_index.tocoo()
+        edge_index, edge_weight = np.stack([matrix.row, matrix.col]), matrix.data
+    pairs = np.asarray([] if edge_index is None else as_scipy(edge_index))
+    if pairs.size == 0:
+        pairs = np.empty((2, 0), dtype=np.int64)
+    if pairs.ndim != 2 or pairs.shape[0] != 2 or pairs.dtype.kind not in "iu":
+        raise UserError(
+            f"edge_index has shape {list(pairs.shape)} and type {pairs.dtype}: expected whole "
+            "numbers [2, number of edges], sources in row 0 and targets in row 1"
+        )
+    if pairs.size and not 0 <= pairs.min() <= pairs.max() < num_nodes:
+        raise UserError(
+            f"edge_index names nodes {pairs.min()} to {pairs.max()} but X has {num_nodes} rows: "
+            "give every node a row; for cross validation give the graph to the estimator, "
+            "DeepGATClassifier(graph=(X, edge_index)), and node numbers in place of X"
+        )
+    edges = torch.from_numpy(pairs.astype(np.int64))
     if edge_weight is None:
         return Data(edge_index=edges)
     weight = non_negative("edge_weight", edge_weight, edges.size(1), "edge")
@@ -149,46 +153,14 @@ def non_negative(name: str, given: Any, count: int, of: str) -> np.ndarray:
     """Weights [count] ≥ 0."""
     try:
         weight = np.asarray(as_scipy(given), dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{name} holds what is no number: expected one per {of}") from error
-    if weight.shape != (count,):
+    except (TypeError, ValueError):
+        weight = np.array(np.nan)
+    if weight.shape != (count,) or not np.isfinite(weight).all() or (weight < 0).any():
         raise UserError(
-            f"{name} has shape {list(weight.shape)}: expected one number per {of}, {count} in all"
+            f"{name} has shape {list(weight.shape)}: expected one finite number of at least 0 per "
+            f"{of}, {count} in all"
         )
-    if not np.isfinite(weight).all() or (weight < 0).any():
-        raise UserError(f"{name} holds a number that is negative or not finite: expected 0 or more")
     return weight
-
-
-def read_edges(edge_index: Any, num_nodes: int) -> Tensor:
-    """[2, e] int64 from PyG's form, from a square scipy adjacency (row: source), or no edges."""
-    if edge_index is None:
-        return torch.empty(2, 0, dtype=torch.int64)
-    if sp.issparse(edge_index):
-        if edge_index.shape != (num_nodes, num_nodes):
-            raise UserError(
-                f"edge_index is a sparse matrix of shape {edge_index.shape}: expected the "
-                f"adjacency of the {num_nodes} nodes of X"
-            )
-        pairs = edge_index.tocoo()
-        return torch.from_numpy(np.stack([pairs.row, pairs.col]).astype(np.int64))
-    if isinstance(edge_index, Tensor):
-        edge_index = edge_index.detach().cpu().numpy()
-    pairs = np.asarray(edge_index)
-    if pairs.ndim != 2 or pairs.shape[0] != 2 or pairs.dtype.kind not in "iu":
-        if pairs.size == 0:
-            return torch.empty(2, 0, dtype=torch.int64)
-        raise UserError(
-            f"edge_index has shape {list(pairs.shape)} and type {pairs.dtype}: expected whole "
-            "numbers [2, number of edges], sources in row 0 and targets in row 1"
-        )
-    if pairs.size and not 0 <= pairs.min() <= pairs.max() < num_nodes:
-        raise UserError(
-            f"edge_index names nodes {pairs.min()} to {pairs.max()} but X has {num_nodes} rows: "
-            "give every node a row; for cross validation give the graph to the estimator, "
-            "DeepGATClassifier(graph=(X, edge_index)), and node numbers in place of X"
-        )
-    return torch.from_numpy(pairs.astype(np.int64))
 
 
 def read_graph(graph: Any) -> Data:
@@ -256,23 +228,17 @@ def validation_rows(labels: Labels, given: Any, fraction: float, seed: int) -> T
 
 
 def _given_rows(given: Any, known: Tensor) -> Tensor:
-    rows = np.asarray(as_scipy(given))
-    if rows.dtype == bool and rows.shape == (len(known),):
-        mask = torch.from_numpy(rows.copy())
-    elif (
-        rows.ndim == 1
-        and rows.dtype.kind in "iu"
-        and (not rows.size or 0 <= rows.min() <= rows.max() < len(known))
-    ):
-        mask = torch.zeros(len(known), dtype=torch.bool)
-        mask[torch.from_numpy(rows.astype(np.int64))] = True
-    else:
+    mask = np.zeros(len(known), dtype=bool)
+    try:
+        mask[as_scipy(given)] = True
+    except IndexError as error:
         raise UserError(
-            f"validation has shape {list(rows.shape)} and type {rows.dtype}: expected a mask with "
-            f"an entry per row of y ({len(known)}), or the numbers of rows"
-        )
-    if bool((mask & ~known).any()) or not bool(mask.any()) or not bool((known & ~mask).any()):
+            f"validation names other rows than those of y: expected a mask with an entry per row "
+            f"({len(known)}), or the numbers of rows"
+        ) from error
+    rows = torch.from_numpy(mask)
+    if bool((rows & ~known).any()) or not bool(rows.any()) or not bool((known & ~rows).any()):
         raise UserError(
             "validation must name some labelled rows of y, and leave some labelled ones to train on"
         )
-    return mask
+    return rows

@@ -164,15 +164,15 @@ class Model:
             return data
         numbers = {name: k for k, name in enumerate(classes)}
         place = torch.tensor([numbers.get(name, -1) for name in data.class_names] + [-1])
-        graph = data.graph.clone()
+        graph, y = data.graph.clone(), data.graph.y
         if data.multi_label:
             here = (place[:-1] >= 0).nonzero().squeeze(1)
             graph.y = torch.zeros(graph.num_nodes, len(classes))
-            graph.y[:, place[here]] = data.graph.y[:, here]
-            return replace(data, graphs=(graph,), class_names=classes)
-        graph.y = place[graph.y]  # −1, unlabelled, is the last
-        for part in SPLITS:
-            graph[f"{part}_mask"] = graph[f"{part}_mask"] & (graph.y >= 0)
+            graph.y[:, place[here]] = y[:, here]
+        else:
+            graph.y = place[y]  # −1, unlabelled, is the last
+            for part in SPLITS:
+                graph[f"{part}_mask"] = graph[f"{part}_mask"] & (graph.y >= 0)
         return replace(data, graphs=(graph,), class_names=classes)
 
     @property
@@ -223,8 +223,8 @@ class Model:
             shares, stopped = early_exit.apply(layers)
             return Predictions(shares.argmax(1), shares, stopped, len(outputs.hidden))
         logits = outputs.logits.float().cpu()
-        shares = logits.sigmoid() if self.card.multi_label else logits.softmax(1)
-        return Predictions(predicted_labels(logits, self.card.multi_label), shares)
+        found = predicted_labels(logits, self.card.multi_label)
+        return Predictions(found, self._probabilities(logits))
 
     def exit_policy(self, tolerance: float = 0.0) -> ExitPolicy:
         """When prediction may stop, chosen on the validation nodes of the training data."""
@@ -252,23 +252,25 @@ class Model:
         others = edges[0, into]
         order = torch.argsort((others != node).int(), stable=True)  # the node itself first
         neighbors, into = others[order], into[order]
-        activation = torch.sigmoid if self.card.multi_label else _softmax
         label = int(data.graph.y[node]) if data.graph.y.dim() == 1 else -1
         return Explanation(
             node,
             neighbors,
             {
-                layer: activation(logits.float().cpu()[neighbors])
+                layer: self._probabilities(logits.float().cpu()[neighbors])
                 for layer, logits in sorted(outputs.layer_logits.items())
             },
             torch.stack([each.weight.float().cpu()[into].mean(1) for each in outputs.attention]),
             None if label < 0 else label,
         )
 
+    def _probabilities(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid() if self.card.multi_label else logits.softmax(-1)
+
     def _fitting(self, graph: NodeDataset | Data) -> NodeDataset:
         """The graph as a dataset of the classes that this model knows."""
         card = self.card
-        data = graph if isinstance(graph, NodeDataset) else as_dataset(graph, card.num_classes)
+        data = as_dataset(graph, card.num_classes, card.multi_label)
         found = data.graph
         if found.num_features != card.num_features:
             raise UserError(
@@ -285,22 +287,28 @@ class Model:
                 "the model was trained with weights of the edges: give these some too (1 each, if "
                 "all weigh the same)"
             )
-        multi = found.y.dim() == 2
-        unusable = multi != card.multi_label or (
-            not multi and int(found.y.max()) >= card.num_classes
-        )
-        if unusable or (multi and found.y.size(1) != card.num_classes):
-            found = _without_labels(found, card.num_classes, card.multi_label)
+        if card.multi_label:
+            known = found.y.dim() == 2 and found.y.size(1) == card.num_classes
+        else:
+            known = found.y.dim() == 1 and int(found.y.max()) < card.num_classes
+        if not known:  # labels of another task are no labels of this one
+            bare = found.clone()
+            for name in ("y", *(f"{part}_mask" for part in SPLITS)):
+                del bare[name]
+            found = as_dataset(bare, card.num_classes, card.multi_label).graph
         return replace(
-            data,
-            graphs=(found,),
-            num_classes=card.num_classes,
-            multi_label=card.multi_label,
+            data, graphs=(found,), num_classes=card.num_classes, multi_label=card.multi_label
         )
 
 
-def as_dataset(graph: NodeDataset | Data | str, num_classes: int | None = None) -> NodeDataset:
-    """A dataset from its name, or from a PyG graph, whose missing labels and masks are empty."""
+def as_dataset(
+    graph: NodeDataset | Data | str, num_classes: int | None = None, multi_label: bool = False
+) -> NodeDataset:
+    """A dataset from its name, or from a PyG graph.
+
+    A PyG graph without labels gets none of ``num_classes`` classes, or of as many independent
+    labels with ``multi_label``. Masks that it lacks are empty.
+    """
     if isinstance(graph, NodeDataset):
         return graph
     if isinstance(graph, str):
@@ -310,29 +318,15 @@ def as_dataset(graph: NodeDataset | Data | str, num_classes: int | None = None) 
             f"graph is a {type(graph).__name__}: expected what load_graph returns, its name, or a "
             "PyG graph with x and edge_index"
         )
-    whole = graph.clone()
+    whole, n = graph.clone(), graph.num_nodes
     if whole.y is None:
-        whole.y = torch.full((graph.num_nodes,), -1)
+        whole.y = torch.zeros(n, num_classes or 0) if multi_label else torch.full((n,), -1)
     for part in SPLITS:
         if f"{part}_mask" not in whole:
-            whole[f"{part}_mask"] = torch.zeros(graph.num_nodes, dtype=torch.bool)
+            whole[f"{part}_mask"] = torch.zeros(n, dtype=torch.bool)
     multi = whole.y.dim() == 2
     if num_classes is None:
         num_classes = whole.y.size(1) if multi else int(whole.y.max()) + 1
     return NodeDataset(
         "graph", "the graph", (whole,), whole.num_features, num_classes, multi, "public"
     )
-
-
-def _without_labels(graph: Data, num_classes: int, multi_label: bool) -> Data:
-    """Labels of another task are no labels of this one."""
-    bare = graph.clone()
-    n = graph.num_nodes
-    bare.y = torch.zeros(n, num_classes) if multi_label else torch.full((n,), -1)
-    for part in SPLITS:
-        bare[f"{part}_mask"] = torch.zeros(n, dtype=torch.bool)
-    return bare
-
-
-def _softmax(logits: Tensor) -> Tensor:
-    return logits.softmax(-1)

@@ -11,20 +11,27 @@ import csv
 import hashlib
 import json
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
+from torch import Tensor
 from torch_geometric.data import Data
 
-from deepgat import files
 from deepgat.analysis import predicted_labels
 from deepgat.data import FeaturePlan, NodeDataset
 from deepgat.errors import UserError
-from deepgat.files import FolderKind, to_json, write_through, write_whole
+from deepgat.files import (
+    FolderKind,
+    check_can_write,
+    new_folder,
+    to_json,
+    write_through,
+    write_whole,
+)
 from deepgat.models import Network, find_system
 from deepgat.training.loop import Evaluation, TrainSettings
 from deepgat.training.run import ModelCard, Run, versions
@@ -34,28 +41,9 @@ WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
 METRICS = "metrics.json"
 PREDICTIONS = "predictions.csv"
-FILES = (WEIGHTS, DESCRIPTION, METRICS, PREDICTIONS)
-
-
-MODEL_FOLDER = FolderKind("model", DESCRIPTION, FILES)
-
-CARD_TYPES = {
-    "system": str,
-    "dataset": str,
-    "split": str,
-    "num_features": int,
-    "num_classes": int,
-    "multi_label": bool,
-    "edge_features": int,
-    "edge_weights": bool,
-    "class_names": list,
-    "feature_names": list,
-    "reading": dict,
-    "feature_plan": list,
-}
+MODEL_FOLDER = FolderKind("model", DESCRIPTION, (WEIGHTS, DESCRIPTION, METRICS, PREDICTIONS))
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""
-
 
 __all__ = [
     "FolderKind",
@@ -72,16 +60,6 @@ __all__ = [
 ]
 
 
-def new_folder(path: Path, kind: FolderKind = MODEL_FOLDER) -> AbstractContextManager[Path]:
-    """:func:`deepgat.files.new_folder`, of a model unless another kind is named."""
-    return files.new_folder(path, kind)
-
-
-def check_can_write(path: Path, kind: FolderKind = MODEL_FOLDER) -> None:
-    """:func:`deepgat.files.check_can_write`, of a model unless another kind is named."""
-    files.check_can_write(path, kind)
-
-
 def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> Path:
     """Write a trained model, its scores and its predictions as one new folder."""
     weights = save({name: t.detach().cpu() for name, t in run.model.state_dict().items()})
@@ -91,7 +69,7 @@ def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> 
         **run.card.to_dict(),
         "versions": versions(),
     }
-    with new_folder(Path(folder)) as target:
+    with new_folder(Path(folder), MODEL_FOLDER) as target:
         (target / WEIGHTS).write_bytes(weights)
         (target / METRICS).write_text(to_json(run.record(with_curve=True), indent=1))
         (target / DESCRIPTION).write_text(to_json(description, indent=1))
@@ -153,8 +131,8 @@ def write_predictions(path: Path, dataset: NodeDataset, evaluation: Evaluation) 
             predictions = predicted_labels(logits, dataset.multi_label)
             rows = zip(
                 _parts(graph),
-                _label_texts(graph.y, names),
-                _label_texts(predictions, names),
+                label_texts(graph.y, names.__getitem__),
+                label_texts(predictions, names.__getitem__),
                 probabilities.tolist(),
                 strict=True,
             )
@@ -162,6 +140,13 @@ def write_predictions(path: Path, dataset: NodeDataset, evaluation: Evaluation) 
                 numbers = [f"{share:.6g}" for share in shares]
                 texts = [ids[node] if ids else str(node), part, label, prediction]
                 writer.writerow([number, *map(harmless, texts), *numbers])
+
+
+def label_texts(labels: Tensor, name_of: Callable[[int], str]) -> list[str]:
+    """Names of the labels [n], empty where unknown (−1), or of each row of [n, C], joined by ;."""
+    if labels.dim() == 1:
+        return ["" if label == -1 else name_of(label) for label in labels.tolist()]
+    return [";".join(name_of(c) for c in row.nonzero().view(-1).tolist()) for row in labels]
 
 
 def harmless(text: str) -> str:
@@ -195,8 +180,9 @@ def _read_description(folder: Path) -> tuple[ModelCard, str]:
         )
     try:
         plain = {field.name: found[field.name] for field in fields(ModelCard)}
-        for name, kind in CARD_TYPES.items():
-            if type(plain[name]) is not kind:
+        for name, hint in get_type_hints(ModelCard).items():
+            kind = get_origin(hint) or hint
+            if name not in ("settings", "training") and type(plain[name]) is not kind:
                 raise TypeError(f"{name} is {plain[name]!r}")
         FeaturePlan.of(plain["feature_plan"])  # which refuses what is none
         plain["settings"] = find_system(plain["system"]).network.Config(**plain["settings"])
@@ -217,9 +203,3 @@ def _parts(graph: Data) -> list[str]:
         for node in graph[f"{part}_mask"].nonzero().view(-1).tolist():
             names[node] = part
     return names
-
-
-def _label_texts(labels: Any, names: list[str]) -> list[str]:
-    if labels.dim() == 1:
-        return ["" if label == -1 else names[label] for label in labels.tolist()]
-    return [";".join(names[c] for c in row.nonzero().view(-1).tolist()) for row in labels]

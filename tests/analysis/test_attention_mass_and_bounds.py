@@ -1,22 +1,18 @@
-"""Attention masses by loops, the divergence's bound by brute force, drift and profile by parts."""
+"""Attention masses by loops, the divergence's bound by brute force, the profile by its parts."""
 
-import itertools
 import math
 from dataclasses import asdict
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepgat.analysis import (
     attention_divergence,
-    attention_drift,
     attention_mass,
-    degradation,
     dirichlet_energy,
     divergence_bound,
-    divergence_bounds,
     effective_rank,
     micro_f1,
     over_smoothing_profile,
@@ -24,7 +20,6 @@ from deepgat.analysis import (
 )
 from deepgat.errors import UserError
 from deepgat.models import GAT, DeepGAT, Oracle
-from deepgat.nn import Attention
 from deepgat.ops import EdgeScore, Neighbors, Uniform, attention_weights
 
 from graphs import graphs, random_edges
@@ -34,60 +29,56 @@ def weights(near: Neighbors, heads: int) -> torch.Tensor:
     return attention_weights(near, EdgeScore(torch.randn(near.num_edges, heads).double()))
 
 
+@settings(max_examples=40)
 @given(graphs(), st.integers(1, 3), st.integers(1, 3), st.booleans())
-def test_masses_equal_a_loop_and_sum_to_one(graph, heads, classes, several):
+def test_masses_equal_a_loop(graph, heads, classes, several):
     n, edge_index = graph
     near = Neighbors.from_edge_index(edge_index, n)
     alpha = weights(near, heads)
     y = torch.randint(2, (n, classes)).float() if several else torch.randint(-1, classes, (n,))
-    expected = {name: torch.zeros(n, heads).double() for name in ("itself", "same", "different")}
-    unknown = torch.zeros(n, heads).double()
+    itself, same = torch.zeros(n, heads).double(), torch.zeros(n, heads).double()
     for edge, (u, v) in enumerate(near.edge_index.T.tolist()):
         if u == v:
-            expected["itself"][v] += alpha[edge]
+            itself[v] += alpha[edge]
+            share = 1.0
         elif several:
             mine, theirs = set(y[v].nonzero().flatten().tolist()), y[u].nonzero().flatten().tolist()
             either = mine | set(theirs)
             share = len(mine & set(theirs)) / len(either) if either else 1.0
-            expected["same"][v] += share * alpha[edge]
-            expected["different"][v] += (1 - share) * alpha[edge]
-        elif y[u] < 0 or y[v] < 0:
-            unknown[v] += alpha[edge]
         else:
-            expected["same" if y[u] == y[v] else "different"][v] += alpha[edge]
+            share = float(y[u] == y[v] and y[v] >= 0)
+        same[v] += share * alpha[edge]
     found = attention_mass(near.edge_index, alpha, y)
-    for name, value in (*expected.items(), ("unknown", unknown)):
-        torch.testing.assert_close(getattr(found, name), value)
-    torch.testing.assert_close(found.same_class, found.itself + found.same)
-    total = found.same_class + found.different + found.unknown
-    torch.testing.assert_close(total, torch.ones_like(total))
+    torch.testing.assert_close(found.itself, itself)
+    torch.testing.assert_close(found.same, same)
 
 
-def test_masses_of_one_class_and_of_blocks(monkeypatch):
+def test_masses_of_one_class():
     near = Neighbors.from_edge_index(random_edges(8, 20), 8)
     alpha = weights(near, 2)
     one = attention_mass(near.edge_index, alpha, torch.zeros(8).long())
-    torch.testing.assert_close(one.same_class, torch.ones(8, 2).double())
-    y = torch.randint(2, (8, 3))
-    whole = attention_mass(near.edge_index, alpha, y)
-    monkeypatch.setattr("deepgat.analysis.attention.BLOCK_BYTES", 1)
-    assert torch.equal(attention_mass(near.edge_index, alpha, y).same, whole.same)
+    torch.testing.assert_close(one.same, torch.ones(8, 2).double())
     with pytest.raises(UserError, match="one row per edge"):
-        attention_mass(near.edge_index, alpha[1:], y)
+        attention_mass(near.edge_index, alpha[1:], torch.zeros(8).long())
 
 
-@pytest.mark.parametrize("score_range", [0.1, 1.0, 3.0, 8.0])
-@pytest.mark.parametrize("size", range(1, 9))
-def test_bound_is_the_largest_divergence_of_corners(score_range, size):
-    """All pairs of vectors whose scores are 0 or r, softmaxed."""
-    corners = list(itertools.product([0.0, score_range], repeat=size))
-    scores = torch.tensor(corners, dtype=torch.float64)
-    log = scores.log_softmax(1)
-    divergence = (log.exp() * log).sum(1, keepdim=True) - log.exp() @ log.T
-    assert divergence_bound(score_range, size) == pytest.approx(divergence.max().item(), abs=1e-12)
-    assert divergence_bound(score_range, size) <= divergence_bound(score_range) + 1e-12
+@pytest.mark.parametrize("score_range", [0.1, 1.0, 3.0])
+def test_bound_is_approached_by_the_largest_divergence_of_corners(score_range):
+    """Vectors whose scores are 0 or r, softmaxed: r on a of k entries, and on b of the others."""
+    size = 100
+    best = 0.0
+    for a in range(size):
+        for b in range(0, size - a + 1, 2):
+            scores = torch.zeros(2, size, dtype=torch.float64)
+            scores[0, :a] = score_range
+            scores[1, size - b :] = score_range
+            log = scores.log_softmax(1)
+            best = max(best, (log[0].exp() * (log[0] - log[1])).sum().item())
+    bound = divergence_bound(score_range)
+    assert bound * 0.999 < best <= bound + 1e-12
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.floats(0.01, 6), st.integers(0, 10**6))
 def test_no_scores_in_range_go_beyond_the_bound(size, score_range, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -95,36 +86,14 @@ def test_no_scores_in_range_go_beyond_the_bound(size, score_range, seed):
     sharp = (scores * 3 - 1).clamp(0, 1)  # many at the ends, where the divergence is largest
     log = (score_range * sharp).log_softmax(-1)
     divergence = (log[0].exp() * (log[0] - log[1])).sum(-1)
-    assert divergence.max() <= divergence_bound(score_range, size) + 1e-12
+    assert divergence.max() <= divergence_bound(score_range) + 1e-12
 
 
-def test_the_corners_are_where_climbing_ends():
-    """Gradient ascent from inside [0, 1]^k arrives at the bound and not beyond."""
-    scores = torch.rand(2, 64, 6).double().requires_grad_()
-    best = 0.0
-    for _ in range(300):
-        log = scores.log_softmax(-1)
-        divergence = (log[0].exp() * (log[0] - log[1])).sum(-1)
-        best = max(best, divergence.max().item())
-        (gradient,) = torch.autograd.grad(divergence.sum(), scores)
-        with torch.no_grad():
-            scores += gradient
-            scores.clamp_(0, 1)
-    bound = divergence_bound(1.0, 6)
-    assert bound * 0.999 < best <= bound + 1e-12
-
-
-def test_bound_of_dp_is_about_0_47_and_grows_to_it():
+def test_bound_of_dp_is_about_0_47():
     assert divergence_bound(1.0) == pytest.approx(0.474475, abs=1e-6)
-    assert divergence_bound(1.0, 100_000) == pytest.approx(divergence_bound(1.0), abs=1e-9)
-    assert divergence_bound(1.0, 1) == 0
     assert divergence_bound(0.0) == 0
-    degree = torch.tensor([3, 1, 3, 50])
-    bounds = divergence_bounds(1.0, degree)
-    assert bounds.tolist() == [divergence_bound(1.0, size) for size in degree.tolist()]
-    for wrong in ({"score_range": -1.0}, {"score_range": 1.0, "list_size": 0}):
-        with pytest.raises(UserError):
-            divergence_bound(**wrong)
+    with pytest.raises(UserError, match="score_range"):
+        divergence_bound(-1.0)
 
 
 @pytest.mark.parametrize("score", ["dp", "sd"])
@@ -138,42 +107,18 @@ def test_deepgat_stays_within_its_bound(score):
         for conv in model.convs:
             conv.class_weight.data *= 100
         runs.append(model.run(x, edge_index, with_attention=True).attention)
-    near = Neighbors.from_edge_index(edge_index, 30)
-    bounds = divergence_bounds(1.0 if score == "dp" else 1 / 3, near.degree)
-    drift = attention_drift(runs[0][-1], runs[1])
-    assert drift.layers.shape == (2, 30)
-    assert (drift.layers <= bounds + 1e-6).all()
-    assert (drift.layers > bounds / 4).any()
+    bound = divergence_bound(1.0 if score == "dp" else 1 / 3)
+    edges, reference = runs[0][-1]
+    for layer in runs[1]:
+        divergence = attention_divergence(edges, reference, layer.weight)
+        assert (divergence <= bound + 1e-6).all()
+        assert (divergence > bound / 8).any()
 
 
-def test_uniform_attention_and_drift():
+def test_uniform_attention():
     near = Neighbors.from_edge_index(random_edges(8, 20), 8)
     uniform = uniform_attention(near.edge_index)
     torch.testing.assert_close(uniform, attention_weights(near, Uniform()))
-    reference, deep = weights(near, 2), [weights(near, 3) for _ in range(4)]
-    drift = attention_drift(
-        Attention(near.edge_index, reference), [Attention(near.edge_index, each) for each in deep]
-    )
-    for row, each in zip(drift.layers, deep, strict=True):
-        assert torch.equal(row, attention_divergence(near.edge_index, reference, each))
-    entropy = torch.zeros(8).double()
-    mean = reference.mean(1)
-    entropy.index_add_(0, near.edge_index[1], -mean * mean.log())
-    torch.testing.assert_close(drift.uniform, near.degree.double().log() - entropy)
-    with pytest.raises(UserError, match="different edges"):
-        attention_drift(
-            Attention(near.edge_index, reference), [Attention(near.edge_index.flip(1), deep[0])]
-        )
-
-
-def test_degradation():
-    found = degradation({2: 0.905, 1: 0.8, 15: 0.093})
-    assert found[:4] == (2, 0.905, 15, 0.093)
-    assert found.loss == pytest.approx(0.812)
-    assert degradation({3: 0.5, 2: 0.5}) == (2, 0.5, 3, 0.5)
-    assert degradation({3: 0.5}).loss == 0
-    with pytest.raises(UserError, match="scores is empty"):
-        degradation({})
 
 
 def test_profile_is_made_of_the_measures():
@@ -194,7 +139,7 @@ def test_profile_is_made_of_the_measures():
         assert row.energy == dirichlet_energy(h, edge_index)
         assert row.energy_unnormalized == dirichlet_energy(h, edge_index, normalized=False)
         assert row.effective_rank == effective_rank(h)
-        same = attention_mass(edges, alpha, y).same_class[known]
+        same = attention_mass(edges, alpha, y).same[known]
         assert row.same_class_attention == pytest.approx(same.mean().item())
         assert row.same_class_attention_by_head == pytest.approx(same.mean(0).tolist())
         assert None not in asdict(row).values()

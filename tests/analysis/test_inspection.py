@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepgat.analysis.graph_check import inspect_graph
-from deepgat.analysis.homophily import homophily
+from deepgat.analysis.graph_check import homophily, inspect_graph
 from deepgat.cli import main
 from deepgat.data import ReadOptions, read_graph
 
@@ -35,7 +34,7 @@ def report(path: Path, **options):
 
 
 def found(path: Path, words: str, **options) -> bool:
-    return any(words in sentence for sentence in report(path, **options).problems)
+    return any(words in sentence for sentence in report(path, **options)["problems"])
 
 
 def draws(count: int = 60, seed: int = 0) -> list[float]:
@@ -47,35 +46,41 @@ def test_homophily_by_hand():
     assert homophily(edges, np.array([0, 0, 1, 1])) == (0.5, 0.0)  # as often as by chance
     assert homophily(edges[:, [0, 2]], np.array([0, 0, 1, 1])) == (1.0, 1.0)
     unknown = homophily(edges, np.array([0, -1, 1, -1]))
-    assert np.isnan(unknown.edge)
+    assert np.isnan(unknown[0])
     several = np.array([[1, 1], [1, 0], [0, 1], [0, 0]])
-    assert homophily(np.array([[0, 1, 3], [1, 2, 0]]), several).edge == pytest.approx(0.25)
+    assert homophily(np.array([[0, 1, 3], [1, 2, 0]]), several)[0] == pytest.approx(0.25)
 
 
 def test_numbers_of_a_graph(tmp_path):
     labels = ["a", "b"] * 30
     edges = [*ring(50), (0, 1), (3, 3)]
     made = report(write(tmp_path / "g", {"label": labels, "x": draws()}, edges))
-    assert (made.nodes, made.edges, made.features) == (60, 50, 1)
-    assert made.classes == {"a": 30, "b": 30}
-    assert made.homophily_edge == 0.0
-    assert made.homophily_adjusted == -1.0
-    assert made.components == 11
-    assert made.isolated == 10
-    assert made.largest_component == pytest.approx(50 / 60)
-    assert (made.duplicate_edges, made.self_loops) == (1, 1)
-    assert made.hubs[0][1] == 2
-    assert made.split is None
-    assert any("10 of 60 nodes have no neighbours" in sentence for sentence in made.problems)
-    assert made.advice["model"] == "g2"
+    assert (made["nodes"], made["edges"], made["features"]) == (60, 50, 1)
+    assert made["classes"] == {"a": 30, "b": 30}
+    assert made["homophily_edge"] == 0.0
+    assert made["homophily_adjusted"] == -1.0
+    assert made["components"] == 11
+    assert made["isolated"] == 10
+    assert made["largest_component"] == pytest.approx(50 / 60)
+    assert (made["duplicate_edges"], made["self_loops"]) == (1, 1)
+    assert made["hubs"][0][1] == 2
+    assert made["split"] is None
+    assert any("10 of 60 nodes have no neighbours" in sentence for sentence in made["problems"])
+    assert made["advice"]["model"] == "g2"
+
+
+def test_many_labels_ask_for_a_few_layers_of_deepgat(tmp_path):
+    labels = ["a"] * 120 + ["b"] * 120
+    made = report(write(tmp_path / "g", {"label": labels, "x": draws(240)}, ring(240)))
+    assert made["advice"]["command"] == "deepgat train my-graph/ --model deepgat --layers 4"
 
 
 def test_a_sound_graph_has_no_problems(tmp_path):
     labels = ["a"] * 30 + ["b"] * 30
     columns = {"label": labels, "x": draws(), "y": draws(seed=1)}
     made = report(write(tmp_path / "g", columns, ring(60)))
-    assert made.problems == []
-    assert made.advice["command"] == "deepgat train my-graph/ --model deep --layers 16"
+    assert made["problems"] == []
+    assert made["advice"]["command"] == "deepgat train my-graph/ --model deep --layers 16"
 
 
 @pytest.mark.parametrize(

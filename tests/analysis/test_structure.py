@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from deepgat.analysis.graph_shape import adjacency, diameter, graph_statistics, local_clustering
-from deepgat.data import csbm_graph, load_graph
+from deepgat.analysis.graph_shape import diameter, graph_statistics, local_clustering
+from deepgat.data import csbm_graph, load_graph, undirected_matrix
 
 from graphs import AWKWARD, edges, graphs, random_edges, undirected
 
@@ -26,7 +26,7 @@ def longest(graph: nx.Graph) -> int:
 
 
 def assert_as_networkx(n: int, edge_index: torch.Tensor) -> None:
-    expected, matrix = as_networkx(n, edge_index), adjacency(edge_index, n)
+    expected, matrix = as_networkx(n, edge_index), undirected_matrix(edge_index.numpy(), n)
     assert diameter(matrix) == longest(expected)
     clustering = nx.clustering(expected)
     np.testing.assert_allclose(local_clustering(matrix), [clustering[v] for v in range(n)])

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from deepgat.errors import UserError, unknown_name
-from deepgat.nn import Attention
 
 READINGS = ("paper", "authors")
-BLOCK_BYTES = 64 * 2**20
-"""Limit on the labels compared per block of edges."""
 
 
 def attention_divergence(
@@ -50,87 +46,40 @@ def uniform_attention(edge_index: Tensor) -> Tensor:
     return (1 / torch.bincount(target).double())[target].unsqueeze(1)
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionDrift:
-    """The divergence of every layer's attention in a deep network from a reference."""
-
-    layers: Tensor
-    """[L, n]: D_KL(α_v ‖ α^l_v) for l = 1 … L; the paper's figure shows the last row."""
-    uniform: Tensor
-    """[n]: D_KL(α_v ‖ 1/|N_v|), the divergence of uniform attention."""
-
-
-def attention_drift(
-    reference: Attention, layers: Sequence[Attention], reading: str = "paper"
-) -> AttentionDrift:
-    """Divergence of every layer of a deep network from ``reference``, and of uniform attention.
-
-    Args:
-        reference: α, usually of the last layer of the 2-layer network.
-        layers: α^1 … α^L of the deep network, on the same edges.
-        reading: as in :func:`attention_divergence`.
-    """
-    edge_index, weight = reference
-    for layer in layers:
-        if not torch.equal(layer.edge_index.cpu(), edge_index.cpu()):
-            raise UserError("the two networks have different edges: run both on the same graph")
-    uniform = uniform_attention(edge_index)
-    others = [*(layer.weight for layer in layers), uniform]
-    found = [attention_divergence(edge_index, weight, other, reading) for other in others]
-    return AttentionDrift(torch.stack(found[:-1]), found[-1])
-
-
-def divergence_bound(score_range: float, list_size: int | None = None) -> float:
+def divergence_bound(score_range: float) -> float:
     """The largest D_KL(α ‖ α') of two softmaxes whose scores lie in an interval of length r.
 
-    For DeepGAT's DP, r = 1 (scores in [0, 1]) and the bound is 0.4745; for SD, r is its scale.
-    ``list_size`` is k = |N_v|, or None for lists of any length. The bound also holds for averages
-    of heads.
+    For DeepGAT's DP, r = 1 (scores in [0, 1]) and the bound is 0.4745; for SD, r is its scale. It
+    holds for lists N_v of any length, and for averages of heads.
 
     Such α form the polytope α_i ≤ e^r α_j, whose vertices have only the scores 0 and r. The
-    divergence is jointly convex in (α, α'), so its maximum is at two vertices: score r on a set S
-    of size a for α, and on a set T of size b for α'. T overlaps S as little as possible, since
+    divergence is jointly convex in (α, α'), so its maximum is at two vertices: score r on a share a
+    of the list for α, and on a share b for α'. The two overlap as little as possible, since
 
-        D = r (α(S) − α(T)) + log(Z_b / Z_a),  Z_a = k + a (e^r − 1).
+        D = r (α(S) − α(T)) + log(Z_b / Z_a),  Z_a = 1 + a (e^r − 1).
 
-    For each a, D is concave in b both below and above b = k − a, which leaves few b to try.
+    For each a, D is concave in b both below and above b = 1 − a, which leaves two b to try.
     """
     if not 0 <= score_range < 500:
         raise UserError(f"score_range is {score_range}: expected a length from 0 to 500")
-    if list_size is not None and list_size < 1:
-        raise UserError(f"list_size is {list_size}: expected 1 or more")
     if score_range == 0:
         return 0.0
-    if list_size is not None:
-        a = np.arange(list_size + 1) / list_size
-        return max(0.0, float(_largest_divergence(a, score_range, list_size).max()))
-    # Lists of any length: a is any share of the list. Small shares matter if r is large.
+    # Small shares matter if r is large.
     a = np.concatenate([[0.0], np.geomspace(np.exp(-score_range) / 10, 1, 2001)])
     for _ in range(6):
-        best = int(_largest_divergence(a, score_range, None).argmax())
+        best = int(_largest_divergence(a, score_range).argmax())
         a = np.linspace(a[max(best - 1, 0)], a[min(best + 1, len(a) - 1)], 2001)
-    return float(_largest_divergence(a, score_range, None).max())
+    return float(_largest_divergence(a, score_range).max())
 
 
-def divergence_bounds(score_range: float, degree: Tensor) -> Tensor:
-    """:func:`divergence_bound` of every node, from |N_v| [n]: [n]."""
-    sizes, place = degree.cpu().unique(return_inverse=True)
-    bounds = [divergence_bound(score_range, size) for size in sizes.tolist()]
-    return torch.tensor(bounds, dtype=torch.float64)[place]
-
-
-def _largest_divergence(a: np.ndarray, r: float, size: int | None) -> np.ndarray:
-    """max over b of D for shares a of the list; with ``size``, b is a multiple of 1/size."""
+def _largest_divergence(a: np.ndarray, r: float) -> np.ndarray:
+    """max over b of D, for shares a of the list."""
     growth = np.expm1(r)
-    total = 1 + a * growth  # Z_a / k
+    total = 1 + a * growth  # Z_a
     disjoint = np.clip((total * growth / r - 1) / growth, 0, 1 - a)
     overlapping = np.clip((total * growth / (r * np.exp(r)) - 1) / growth, 1 - a, 1)
-    tries = [disjoint, overlapping]
-    if size is not None:
-        places = [np.round(b * size, 9) for b in tries]
-        tries = [rounded(b) / size for b in places for rounded in (np.floor, np.ceil)]
     best = np.full_like(a, -np.inf)
-    for b in tries:
+    for b in (disjoint, overlapping):
         shared = np.maximum(a + b - 1, 0)
         on_s = a * np.exp(r) / total
         on_t = (shared * np.exp(r) + (b - shared)) / total
@@ -138,25 +87,16 @@ def _largest_divergence(a: np.ndarray, r: float, size: int | None) -> np.ndarray
     return best
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionMass:
-    """Attention per node, head and kind of neighbour, [n, H] each; they sum to Σ_u α_vu."""
+class AttentionMass(NamedTuple):
+    """Attention per node and head, [n, H] each."""
 
     itself: Tensor
     same: Tensor
-    """To other nodes of the same class."""
-    different: Tensor
-    unknown: Tensor
-    """To neighbours for which either class is unknown (−1)."""
-
-    @property
-    def same_class(self) -> Tensor:
-        """[n, H]: to itself and its class."""
-        return self.itself + self.same
+    """To the node itself and to other nodes of its class."""
 
 
 def attention_mass(edge_index: Tensor, weight: Tensor, y: Tensor) -> AttentionMass:
-    """Σ_u α_vu over v itself, over its class, and over the other classes, per node and head.
+    """Σ_u α_vu over v itself, and over v and the other nodes of its class, per node and head.
 
     Args:
         edge_index: [2, E] with self-loops.
@@ -171,29 +111,17 @@ def attention_mass(edge_index: Tensor, weight: Tensor, y: Tensor) -> AttentionMa
         )
     source, target = edge_index.cpu()
     weight, y = weight.detach().double().cpu(), y.cpu()
-    agreement, known = _agreement(y, source, target)
-    proper = (source != target).double()
+    loop = (source == target).double()
+    if y.dim() == 1:
+        same = ((y[source] == y[target]) & (y[target] >= 0)).double()
+    else:
+        u, v = y[source] > 0, y[target] > 0
+        both, either = (u & v).sum(1), (u | v).sum(1)
+        same = torch.where(either > 0, both / either.clamp(min=1), 1.0).double()
 
     def summed(share: Tensor) -> Tensor:
         out = torch.zeros(len(y), weight.size(1), dtype=torch.float64)
         return out.index_add_(0, target, weight * share.unsqueeze(1))
 
-    return AttentionMass(
-        itself=summed(1 - proper),
-        same=summed(proper * known * agreement),
-        different=summed(proper * known * (1 - agreement)),
-        unknown=summed(proper * (1 - known)),
-    )
-
-
-def _agreement(y: Tensor, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """(overlap of the labels of both ends, whether both are known), [E] doubles."""
-    if y.dim() == 1:
-        known = (y[source] >= 0) & (y[target] >= 0)
-        return (y[source] == y[target]).double(), known.double()
-    per_block = max(1, BLOCK_BYTES // (8 * y.size(1)))
-    labels, parts = y > 0, []
-    for u, v in zip(source.split(per_block), target.split(per_block), strict=True):
-        both, either = (labels[u] & labels[v]).sum(1), (labels[u] | labels[v]).sum(1)
-        parts.append(torch.where(either > 0, both / either.clamp(min=1), 1.0).double())
-    return torch.cat(parts), torch.ones(len(source), dtype=torch.float64)
+    itself = summed(loop)
+    return AttentionMass(itself, itself + summed(same * (1 - loop)))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from scipy.sparse.csgraph import connected_components
 
-from deepgat.analysis.homophily import Homophily, homophily
 from deepgat.data import OwnGraph, undirected_matrix
 
 LISTED_HUBS = 5
@@ -24,84 +23,73 @@ COMMON = 0.95
 RARE_CLASS = 5
 
 
-@dataclass(frozen=True)
-class GraphReport:
-    """The result of ``deepgat check``, in plain values."""
+def inspect_graph(graph: OwnGraph, path: str = "my-graph/") -> dict[str, Any]:
+    """What is in a graph, in plain values; ``path`` is its path in the suggested command.
 
-    title: str
-    nodes: int
-    edges: int
-    """Undirected pairs u ≠ v."""
-    features: int
-    feature_columns: dict[str, int]
-    """Number of columns per kind: numbers, categories, words, structure."""
-    edge_features: list[str]
-    edge_weights: bool
-    classes: dict[str, int]
-    multi_label: bool
-    unlabelled: int
-    split: dict[str, int] | None
-    homophily_edge: float
-    homophily_adjusted: float
-    mean_degree: float
-    hubs: list[tuple[str, int]]
-    """The nodes with the highest degrees."""
-    components: int
-    largest_component: float
-    """Its share of the nodes."""
-    isolated: int
-    duplicate_edges: int
-    self_loops: int
-    one_way_edges: int
-    problems: list[str]
-    advice: dict[str, Any]
-    """layers, model, command and why."""
-    notes: list[str]
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def inspect_graph(graph: OwnGraph, path: str = "my-graph/") -> GraphReport:
-    """Inspect a graph; ``path`` is its path in the suggested command."""
+    ``edges`` counts undirected pairs u ≠ v, ``feature_columns`` the columns per kind (numbers,
+    categories, words, structure), ``hubs`` are the nodes with the highest degrees, and
+    ``largest_component`` is a share of the nodes. ``problems`` and ``notes`` are sentences;
+    ``advice`` has the layers, model, command and why.
+    """
     index, n = graph.edges.index, len(graph.ids)
     matrix = undirected_matrix(index, n)
     degree = np.diff(matrix.indptr)
     count, member = connected_components(matrix, directed=False)
-    alike = homophily(index, graph.y.numpy())
+    plain, adjusted = homophily(index, graph.y.numpy())
     top = np.argsort(-degree, kind="stable")[:LISTED_HUBS]
-    kinds: dict[str, int] = {}
-    for block in graph.blocks:
-        kinds[block.kind] = kinds.get(block.kind, 0) + 1
     parts = None
     if graph.masks is not None:
         parts = dict(zip(("train", "val", "test"), graph.masks.sum(1).tolist(), strict=True))
-    return GraphReport(
-        title=graph.title,
-        nodes=n,
-        edges=int(degree.sum()) // 2,
-        features=int(graph.x.shape[1]),
-        feature_columns=kinds,
-        edge_features=list(graph.edges.feature_names),
-        edge_weights=graph.edges.weight is not None,
-        classes=graph.class_sizes,
-        multi_label=graph.multi_label,
-        unlabelled=int((~graph.labelled).sum()),
-        split=parts,
-        homophily_edge=alike.edge,
-        homophily_adjusted=alike.adjusted,
-        mean_degree=float(degree.mean()),
-        hubs=[(graph.ids[i], int(degree[i])) for i in top.tolist()],
-        components=int(count),
-        largest_component=float(np.bincount(member).max() / n),
-        isolated=int((degree == 0).sum()),
-        duplicate_edges=graph.edges.duplicates,
-        self_loops=graph.edges.self_loops,
-        one_way_edges=graph.edges.one_way,
-        problems=list(_problems(graph, degree)),
-        advice=_advice(graph, alike, float(degree.mean()), path),
-        notes=list(graph.notes),
-    )
+    return {
+        "title": graph.title,
+        "nodes": n,
+        "edges": int(degree.sum()) // 2,
+        "features": int(graph.x.shape[1]),
+        "feature_columns": dict(Counter(block.kind for block in graph.blocks)),
+        "edge_features": list(graph.edges.feature_names),
+        "edge_weights": graph.edges.weight is not None,
+        "classes": graph.class_sizes,
+        "multi_label": graph.multi_label,
+        "unlabelled": int((~graph.labelled).sum()),
+        "split": parts,
+        "homophily_edge": plain,
+        "homophily_adjusted": adjusted,
+        "mean_degree": float(degree.mean()),
+        "hubs": [(graph.ids[i], int(degree[i])) for i in top.tolist()],
+        "components": int(count),
+        "largest_component": float(np.bincount(member).max() / n),
+        "isolated": int((degree == 0).sum()),
+        "duplicate_edges": graph.edges.duplicates,
+        "self_loops": graph.edges.self_loops,
+        "one_way_edges": graph.edges.one_way,
+        "problems": list(_problems(graph, degree)),
+        "advice": _advice(graph, adjusted, float(degree.mean()), path),
+        "notes": list(graph.notes),
+    }
+
+
+def homophily(edge_index: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """(plain, adjusted) homophily of the edges between labelled nodes; NaN without such edges.
+
+    h is the share of edges within a class (with several labels, the mean Jaccard overlap; then the
+    adjusted one is NaN). Adjusted for class sizes it is (h − Σ_k D_k²/(2E)²) / (1 − Σ_k D_k²/(2E)²)
+    with the total degree D_k of class k: 0 for random edges, 1 if all edges are within classes.
+
+    From edges [2, e], in one or both directions, and y [n] or [n, C].
+    """
+    a, b = edge_index[:, edge_index[0] != edge_index[1]]
+    labelled = np.asarray(y.any(1) if y.ndim == 2 else y >= 0)
+    both = labelled[a] & labelled[b]
+    a, b = y[a[both]], y[b[both]]
+    if not len(a):
+        return math.nan, math.nan
+    if y.ndim == 2:
+        overlap = ((a > 0) & (b > 0)).sum(1) / np.maximum(((a > 0) | (b > 0)).sum(1), 1)
+        return float(overlap.mean()), math.nan
+    edge = float((a == b).mean())
+    degrees = np.bincount(np.concatenate([a, b])) / (2 * len(a))
+    chance = float((degrees**2).sum())
+    return edge, (edge - chance) / (1 - chance) if chance < 1 else math.nan
 
 
 def _problems(graph: OwnGraph, degree: np.ndarray) -> Iterator[str]:
@@ -170,10 +158,10 @@ def _split_problems(graph: OwnGraph) -> Iterator[str]:
                 f"The class {graph.class_names[c][:40]!r} is validated or tested but has no "
                 "training node: it cannot be predicted."
             )
-    rows = _row_numbers(graph.x)
-    if rows is None or graph.x.shape[1] < 4:
+    if graph.x.shape[1] < 4:
         return
-    known = np.isin(rows, np.unique(rows[train]))
+    rows = _row_hashes(graph.x)
+    known = np.isin(rows, rows[train])
     for mask, part in ((val, "validation"), (test, "test")):
         repeated = int((known & mask).sum())
         if repeated > 0.1 * max(int(mask.sum()), 1):
@@ -183,17 +171,14 @@ def _split_problems(graph: OwnGraph) -> Iterator[str]:
             )
 
 
-def _row_numbers(x: torch.Tensor) -> np.ndarray | None:
+def _row_hashes(x: torch.Tensor) -> np.ndarray:
     """[n]: equal numbers for equal rows."""
-    if not x.shape[1]:
-        return None
     if x.layout is torch.sparse_csr:
         crow, col = x.crow_indices().tolist(), x.col_indices().numpy()
         values = x.values().numpy()
-        keys = [hash((col[a:b].tobytes(), values[a:b].tobytes())) for a, b in pairwise(crow)]
-        return np.unique(np.array(keys), return_inverse=True)[1]
-    rows = x.numpy() + 0.0  # −0 becomes 0
-    return np.unique(np.array([hash(row.tobytes()) for row in rows]), return_inverse=True)[1]
+        rows = [(col[a:b].tobytes(), values[a:b].tobytes()) for a, b in pairwise(crow)]
+        return np.array([hash(row) for row in rows])
+    return np.array([hash(row.tobytes()) for row in x.numpy() + 0.0])  # −0 becomes 0
 
 
 def _column_problems(graph: OwnGraph) -> Iterator[str]:
@@ -276,41 +261,34 @@ def _determines(values: np.ndarray, y: np.ndarray, ordered: bool) -> bool:
     return ordered and changes < 2 * len(np.unique(labels))
 
 
-def _advice(graph: OwnGraph, alike: Homophily, degree: float, path: str) -> dict[str, Any]:
+def _advice(graph: OwnGraph, adjusted: float, degree: float, path: str) -> dict[str, Any]:
     """A rule of thumb; validation scores decide."""
-    n, adjusted = len(graph.ids), alike.adjusted
-    reach = math.log(max(n, 2)) / math.log(max(degree, 2))
-    hops = max(2, round(reach))
-    few = _labels_per_class(graph) < 50
+    hops = max(2, round(math.log(max(len(graph.ids), 2)) / math.log(max(degree, 2))))
     if not graph.edges.index.size:
-        layers, options, why = 1, "--model mlp", "without edges there is nothing to attend to"
+        model, layers, why = "mlp", 1, "without edges there is nothing to attend to"
     elif graph.multi_label or math.isnan(adjusted):
-        layers = min(hops, 4)
-        options = f"--layers {layers}"
+        model, layers = "deepgat", min(hops, 4)
         why = "with several labels per node a few layers of DeepGAT are the usual start"
     elif adjusted < 0.1:
-        layers, options = 2, "--model g2 --layers 2"
+        model, layers = "g2", 2
         why = (
             "neighbours hardly share classes, so averaging over them blurs the features: G² can "
             "stop averaging; compare it with the model mlp, which ignores the graph"
         )
-    elif few:
-        layers = 16 if adjusted >= 0.3 else 8
-        options = f"--model deep --layers {layers}"
+    elif _labels_per_class(graph) < 50:
+        model, layers = "deep", 16 if adjusted >= 0.3 else 8
         why = (
             f"labels are few and neighbours share classes, so distant labels help: about {hops} "
             "hops reach most of the graph, and this model does not degrade with depth"
         )
     else:
-        layers = min(hops, 4)
-        options = f"--layers {layers}"
+        model, layers = "deepgat", min(hops, 4)
         why = (
             f"neighbours share classes and labels are many, so they are close by: {layers} layers "
             "reach enough of them; compare it with the model deep and 16 layers"
         )
-    model = options.split("--layers")[0].strip() or "deepgat"
-    model = model.removeprefix("--model ")
-    command = f"deepgat train {path} {options}"
+    depth = "" if model == "mlp" else f" --layers {layers}"
+    command = f"deepgat train {path} --model {model}{depth}"
     return {"layers": layers, "model": model, "command": command, "why": why}
 
 

@@ -11,14 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import breadth_first_order, connected_components
+from scipy.sparse.csgraph import connected_components, shortest_path
 from torch import Tensor
 
 from deepgat.data import undirected_matrix
 
 HUB_DEGREE = 30
 """The minimum degree of a hub."""
-BLOCK_ROWS = 4096
+BLOCK_ROWS = 1024
+"""Rows of the squared adjacency matrix that are in memory at once."""
 
 
 class Degrees(NamedTuple):
@@ -54,7 +55,7 @@ def graph_statistics(graphs: Sequence[tuple[Tensor, int]]) -> GraphStatistics:
 
     Edges are taken as undirected; repeated edges and self-loops are ignored.
     """
-    matrices = [adjacency(edge_index, nodes) for edge_index, nodes in graphs]
+    matrices = [undirected_matrix(edges.cpu().numpy(), nodes) for edges, nodes in graphs]
     degree = np.concatenate([np.diff(matrix.indptr) for matrix in matrices])
     nodes, edges = len(degree), int(degree.sum())
     pairs = sum(n * (n - 1) for n in (matrix.shape[0] for matrix in matrices)) or 1
@@ -68,11 +69,6 @@ def graph_statistics(graphs: Sequence[tuple[Tensor, int]]) -> GraphStatistics:
         float(local.mean()),
         sum(connected_components(matrix, directed=False)[0] for matrix in matrices),
     )
-
-
-def adjacency(edge_index: Tensor, nodes: int) -> sp.csr_matrix:
-    """The adjacency matrix [n, n]: ones, symmetric, no diagonal, rows sorted."""
-    return undirected_matrix(edge_index.cpu().numpy(), nodes)
 
 
 def diameter(matrix: sp.csr_matrix) -> int:
@@ -96,8 +92,8 @@ def diameter(matrix: sp.csr_matrix) -> int:
 
 def _component_diameter(matrix: sp.csr_matrix, members: np.ndarray, best: int) -> int:
     degree = np.diff(matrix.indptr)
-    lower = np.zeros(len(members), dtype=np.int64)
-    upper = np.full(len(members), len(members), dtype=np.int64)
+    lower = np.zeros(len(members))
+    upper = np.full(len(members), np.inf)
     left = members.copy()
     outermost = False  # begin with the node of the highest degree
     while left.any():
@@ -105,57 +101,26 @@ def _component_diameter(matrix: sp.csr_matrix, members: np.ndarray, best: int) -
         rank = upper[index] if outermost else -lower[index]
         ties = index[rank == rank.max()]
         start = int(ties[np.argmax(degree[ties])])
-        order, distance = _search(matrix, start)
-        eccentricity = int(distance[-1])
+        distance = shortest_path(matrix, method="D", unweighted=True, indices=start)
+        eccentricity = int(distance[members].max())  # within one component everything is reached
         best = max(best, eccentricity)
-        # Within one component everything is reached.
-        lower[order] = np.maximum(lower[order], np.maximum(distance, eccentricity - distance))
-        upper[order] = np.minimum(upper[order], eccentricity + distance)
+        lower = np.maximum(lower, np.maximum(distance, eccentricity - distance))
+        upper = np.minimum(upper, eccentricity + distance)
         left[start] = False
         left &= upper > best
         outermost = not outermost
     return best
 
 
-def _search(matrix: sp.csr_matrix, start: int) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes reached from ``start`` in breadth-first order, and their distances."""
-    order, before = breadth_first_order(matrix, start, directed=True)
-    place = np.empty(matrix.shape[0], dtype=np.int64)
-    place[order] = np.arange(len(order))
-    parents = place[before[order[1:]]]  # ascending
-    distance = np.zeros(len(order), dtype=np.int64)
-    begin, level = 1, 1
-    while begin < len(order):
-        # The next level begins with the first node whose parent is on this level.
-        end = 1 + int(np.searchsorted(parents, begin))
-        distance[begin:end] = level
-        begin, level = end, level + 1
-    return order, distance
-
-
 def local_clustering(matrix: sp.csr_matrix) -> np.ndarray:
-    """[n]: the share of pairs of neighbours that are joined; 0 for fewer than two neighbours.
-
-    Edges are directed from lower to higher degree. So every triangle is found once, as a → b → c
-    with a → c, and no node has more than sqrt(2·edges) successors.
-    """
+    """[n]: the share of pairs of neighbours that are joined; 0 for fewer than two neighbours."""
     degree = np.diff(matrix.indptr)
-    n = matrix.shape[0]
-    rank = np.empty(n, dtype=np.int64)
-    rank[np.lexsort((np.arange(n), degree))] = np.arange(n)
-    coo = matrix.tocoo()
-    up = rank[coo.row] < rank[coo.col]
-    forward = sp.csr_matrix((np.ones(int(up.sum())), (coo.row[up], coo.col[up])), shape=(n, n))
-    backward = forward.T.tocsr()
-    triangles = np.zeros(n)
-    for begin in range(0, n, BLOCK_ROWS):
-        rows = forward[begin : begin + BLOCK_ROWS]
-        outer = (rows @ forward).multiply(rows)  # [a, c]: number of b between them
-        inner = (rows @ backward).multiply(rows)  # [a, b]: number of common successors c
-        triangles[begin : begin + BLOCK_ROWS] += np.asarray(outer.sum(1)).ravel()
-        triangles += np.asarray(outer.sum(0)).ravel() + np.asarray(inner.sum(0)).ravel()
-    possible = degree * (degree - 1) / 2
-    return np.divide(triangles, possible, out=np.zeros(n), where=possible > 0)
+    joined = np.zeros(len(degree))  # ordered pairs, so that every triangle counts twice
+    for begin in range(0, len(degree), BLOCK_ROWS):
+        rows = matrix[begin : begin + BLOCK_ROWS]
+        joined[begin : begin + BLOCK_ROWS] = (rows @ matrix).multiply(rows).sum(1).ravel()
+    possible = degree * (degree - 1)
+    return np.divide(joined, possible, out=np.zeros(len(degree)), where=possible > 0)
 
 
 def _degrees(degree: np.ndarray, density: float) -> Degrees:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from deepgat.analysis.attention import attention_mass, uniform_attention
+from deepgat.analysis.metrics import micro_f1
 from deepgat.errors import UserError
+from deepgat.models import LayerOutputs
 from deepgat.ops import Neighbors, as_neighbors
 
 BLOCK_BYTES = 2**20
@@ -86,52 +89,6 @@ def global_distance(h: Tensor) -> float:
     return spread + empty * (n - empty) / (n * (n - 1))
 
 
-class DistanceGap(NamedTuple):
-    """MADGap = far − near; each is NaN if there are no such pairs."""
-
-    near: float
-    far: float
-    gap: float
-
-
-def distance_gap(
-    h: Tensor,
-    edge_index: Tensor | Neighbors,
-    near_hops: int = 3,
-    far_hops: int = 8,
-    nodes: Tensor | None = None,
-) -> DistanceGap:
-    """MADGap (Chen et al. 2020): MAD of remote nodes minus MAD of near ones.
-
-    Near nodes are 1 … ``near_hops`` hops away. Remote nodes are ``far_hops`` or more hops away, or
-    unreachable. It computes 64 rows at a time, in O(n) memory.
-
-    Args:
-        h: [n, m].
-        edge_index: [2, ·] or neighbour lists.
-        near_hops, far_hops: 3 and 8 in the paper.
-        nodes: the rows to average over, such as a sample of a large graph; by default all.
-    """
-    if not 1 <= near_hops < far_hops:
-        raise UserError(
-            f"near_hops is {near_hops} and far_hops {far_hops}: expected 1 ≤ near_hops < far_hops"
-        )
-    h, lists = _checked(h, edge_index)
-    unit, zero = _unit(h.cpu())
-    near = lists.to("cpu")
-    rows = torch.arange(len(unit)) if nodes is None else nodes.cpu()
-    totals = {"near": [0.0, 0], "far": [0.0, 0]}
-    for block in rows.split(64):
-        distance = (1 - unit[block] @ unit.T).clamp(min=0)
-        distance[zero[block].unsqueeze(1) & zero] = 0
-        close, within = _reached(near, block, near_hops), _reached(near, block, far_hops - 1)
-        close[torch.arange(len(block)), block] = False
-        _add(totals["near"], distance, close)
-        _add(totals["far"], distance, ~within)
-    found = {name: total / count if count else math.nan for name, (total, count) in totals.items()}
-    return DistanceGap(found["near"], found["far"], found["far"] - found["near"])
-
-
 def numerical_rank(h: Tensor) -> float:
     """‖h‖²_F / ‖h‖²_2, from 1 (all rows parallel) to min(n, m); 0 for h = 0.
 
@@ -150,6 +107,88 @@ def effective_rank(h: Tensor) -> float:
     if not values.any():
         return 0.0
     return torch.special.entr(values / values.sum()).sum().exp().item()
+
+
+@dataclass(frozen=True)
+class LayerMeasures:
+    """The measures of one layer l; None if the layer has no such output.
+
+    Layer 0 is the input: it may have a prediction (from the raw features), but no output h.
+    """
+
+    layer: int
+    micro_f1: float | None = None
+    """Of its own prediction ŷ^l."""
+    energy: float | None = None
+    """Dirichlet energy of h^l, normalised."""
+    energy_unnormalized: float | None = None
+    relative_energy: float | None = None
+    """The normalised energy over ‖h^l‖²: :func:`rayleigh_quotient`."""
+    neighbor_distance: float | None = None
+    """MAD over neighbours."""
+    global_distance: float | None = None
+    """MAD over all pairs."""
+    numerical_rank: float | None = None
+    effective_rank: float | None = None
+    same_class_attention: float | None = None
+    """Σ α_vu over v and the other nodes of its class, averaged over the masked nodes and heads."""
+    same_class_attention_by_head: tuple[float, ...] = ()
+    self_attention: float | None = None
+    """The part of it on v itself."""
+    uniform_same_class_attention: float | None = None
+    """The same for uniform attention 1/|N_v|."""
+
+
+def over_smoothing_profile(
+    outputs: LayerOutputs,
+    edge_index: Tensor | Neighbors,
+    y: Tensor,
+    mask: Tensor | None = None,
+) -> list[LayerMeasures]:
+    """The measures of every layer, from 0 (if it predicts) to L.
+
+    Args:
+        outputs: of :meth:`Network.run` in evaluation mode, with ``with_attention=True`` to measure
+            attention.
+        edge_index: the graph.
+        y: [n] classes with −1 for unknown, or [n, C] labels.
+        mask: [n] bool, the nodes whose predictions and attention count, usually the test nodes; by
+            default all labelled nodes. Energies, distances and ranks are over all nodes.
+    """
+    neighbors = as_neighbors(edge_index, len(y))
+    if mask is None:
+        mask = (y >= 0) if y.dim() == 1 else torch.ones(len(y), dtype=torch.bool)
+    y, mask = y.cpu(), mask.cpu()
+    rows = []
+    for layer in range(len(outputs.hidden) + 1):
+        logits = outputs.layer_logits.get(layer)
+        found: dict[str, Any] = {}
+        if logits is not None and mask.any():
+            found["micro_f1"] = micro_f1(logits.detach().cpu()[mask], y[mask]).item()
+        if layer:
+            h = outputs.hidden[layer - 1]
+            found |= {
+                "energy": dirichlet_energy(h, neighbors),
+                "energy_unnormalized": dirichlet_energy(h, neighbors, normalized=False),
+                "relative_energy": rayleigh_quotient(h, neighbors),
+                "neighbor_distance": neighbor_distance(h, neighbors),
+                "global_distance": global_distance(h),
+                "numerical_rank": numerical_rank(h),
+                "effective_rank": effective_rank(h),
+            }
+        if layer and outputs.attention and mask.any():
+            edges, weight = outputs.attention[layer - 1]
+            mass = attention_mass(edges, weight, y)
+            uniform = attention_mass(edges, uniform_attention(edges), y)
+            found |= {
+                "same_class_attention": mass.same[mask].mean().item(),
+                "same_class_attention_by_head": tuple(mass.same[mask].mean(0).tolist()),
+                "self_attention": mass.itself[mask].mean().item(),
+                "uniform_same_class_attention": uniform.same[mask].mean().item(),
+            }
+        if found:
+            rows.append(LayerMeasures(layer, **found))
+    return rows
 
 
 def _singular_values(h: Tensor) -> Tensor:
@@ -187,26 +226,3 @@ def _edge_blocks(near: Neighbors, width: int) -> Iterator[tuple[Tensor, Tensor]]
 def _difference(h: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """h_a − h_b, row by row."""
     return h.index_select(0, a).sub_(h.index_select(0, b))
-
-
-def _reached(near: Neighbors, nodes: Tensor, hops: int) -> Tensor:
-    """[k, n] bool: the nodes within ``hops`` hops of each of k ≤ 64 nodes.
-
-    Each of the k nodes is one bit, so a hop is one OR over every list. ``reduceat`` requires that
-    no list is empty, which holds.
-    """
-    bits = np.zeros(near.num_nodes, dtype=np.uint64)
-    numbers = np.arange(len(nodes), dtype=np.uint64)
-    np.bitwise_or.at(bits, nodes.numpy(), np.uint64(1) << numbers)
-    targets, starts = near.target_by_source.numpy(), near.source_ptr[:-1].numpy()
-    for _ in range(hops):
-        bits = np.bitwise_or.reduceat(bits[targets], starts)
-    return torch.from_numpy((bits >> numbers[:, None]) & np.uint64(1) > 0)
-
-
-def _add(total: list[float], distance: Tensor, chosen: Tensor) -> None:
-    """Add the mean chosen distance of every row that has any, and the number of such rows."""
-    count = chosen.sum(1)
-    some = count > 0
-    total[0] += ((distance * chosen).sum(1)[some] / count[some]).sum().item()
-    total[1] += int(some.sum())

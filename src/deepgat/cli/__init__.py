@@ -1,63 +1,91 @@
-"""The commands: typed functions, each a thin face on the library."""
+"""The commands: typed functions, each a thin face on the library.
+
+A command is imported when it is called: ``deepgat --help`` loads neither torch nor the laboratory.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import warnings
-from typing import Annotated, NoReturn
+from importlib import import_module
+from importlib.metadata import version as installed
+from importlib.util import find_spec
+from typing import Annotated, Any, NoReturn
 
-import torch
 import typer
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from deepgat import __version__
-from deepgat.cli.check import check
-from deepgat.cli.crossval import crossval
-from deepgat.cli.datasets import datasets
-from deepgat.cli.demo import demo
-from deepgat.cli.evaluate import evaluate
-from deepgat.cli.inspect import inspect
-from deepgat.cli.lab import WithLab
-from deepgat.cli.models import models
-from deepgat.cli.partition import partition
-from deepgat.cli.predict import predict
 from deepgat.cli.show import ERR
-from deepgat.cli.train import train
-from deepgat.cli.tune import tune
-from deepgat.distributed import LostTeamError, launch
 from deepgat.errors import UserError, printable
-from deepgat.training.device import lacks_memory, out_of_memory
+
+COMMANDS = {
+    "train": "Train a model on a dataset and report micro-F1 per seed, and their mean.",
+    "evaluate": "Score a saved model, or all seeds of one, on the data it was trained for.",
+    "tune": "Search good settings with Optuna, judged by validation nodes alone.",
+    "crossval": "Classify whole graphs: accuracy by cross validation.",
+    "predict": "Predict the class of every node, of this graph or another.",
+    "inspect": "One node: the class that every layer gives it, and whom it listens to.",
+    "datasets": "List the datasets, and which of them are available.",
+    "check": "Look at a graph before training on it: what is in it, and what looks wrong.",
+    "models": "List the models: their equations, their papers, and the settings shipped for them.",
+    "demo": "Watch GAT collapse with depth while DeepGAT does not.",
+    "partition": "Divide a graph among processes, each of which then reads its own part alone.",
+}
+LAB = {
+    "run": "Make the runs that files describe, unless the store has them.",
+    "reproduce": "Reproduce a table or figure of the paper, beside the published numbers.",
+    "report": "Turn finished runs into one HTML page that works offline, tables, and figures.",
+    "store": "Look at finished runs, and move them between machines.",
+    "bench": "Measure speed and memory against PyTorch Geometric and plain PyTorch.",
+}
+"""The commands of the extra ``lab``."""
+
+
+class Commands(TyperGroup):
+    """Commands of which the help knows the name and one line."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, load_command(str(name)), rest
+
+
+def load_command(name: str) -> Any:
+    """The command itself."""
+    if name not in LAB:
+        alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        alone.command(name)(getattr(import_module(f"deepgat.cli.{name}"), name))
+        return typer.main.get_command(alone)
+    if find_spec("matplotlib") is None:
+        raise UserError(
+            f"deepgat {name} needs matplotlib, which is not installed: "
+            "run pip install 'deepgat[lab]'"
+        )
+    return typer.main.get_command(import_module(f"deepgat.lab.commands.{name}").app)
+
 
 app = typer.Typer(
-    cls=WithLab,
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
 )
-app.command()(train)
-app.command()(evaluate)
-app.command()(tune)
-app.command()(crossval)
-app.command()(predict)
-app.command()(inspect)
-app.command()(datasets)
-app.command()(check)
-app.command()(models)
-app.command()(demo)
-app.command()(partition)
+for _name, _help in {**COMMANDS, **LAB}.items():
+    app.command(_name, help=_help)(lambda: None)
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"deepgat {__version__}, torch {torch.__version__}")
+        typer.echo(f"deepgat {__version__}, torch {installed('torch')}")
         raise typer.Exit
 
 
 @app.callback()
-def options(
+def all_commands(
     version: Annotated[
         bool,
         typer.Option(
@@ -77,16 +105,11 @@ def main() -> None:
         app()
     except UserError as error:
         _refuse(str(error))
-    except LostTeamError as error:
-        ERR.print(f"[yellow]note:[/] {escape(printable(str(error)))}", soft_wrap=True)
-        os._exit(1)  # without waiting for those who will not answer
     except KeyboardInterrupt:
         ERR.print("interrupted")
         sys.exit(130)
     except RuntimeError as error:
-        if not lacks_memory(error):
-            raise
-        _refuse(out_of_memory(error))
+        _explain(error)
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "matplotlib":
             raise
@@ -96,7 +119,22 @@ def main() -> None:
         sys.exit(1)
 
 
+def _explain(error: RuntimeError) -> NoReturn:
+    """A lost team or a full memory in a sentence; anything else keeps its traceback."""
+    from deepgat.distributed import LostTeamError
+    from deepgat.training.device import lacks_memory, out_of_memory
+
+    if isinstance(error, LostTeamError):
+        ERR.print(f"[yellow]note:[/] {escape(printable(str(error)))}", soft_wrap=True)
+        os._exit(1)  # without waiting for those who will not answer
+    if not lacks_memory(error):
+        raise error
+    _refuse(out_of_memory(error))
+
+
 def _refuse(sentence: str) -> NoReturn:
+    from deepgat.distributed import launch
+
     if launch.give_up(2):
         ERR.print(f"[bold red]error:[/] {escape(printable(sentence))}", soft_wrap=True)
     sys.exit(0 if launch.VERDICT in os.environ else 2)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from deepgat.analysis.graph_check import GraphReport, inspect_graph
+from deepgat.analysis.graph_check import inspect_graph
+from deepgat.cli import options as opt
 from deepgat.cli.reading import ReadOption, parse_reading
-from deepgat.cli.show import OUT, fact_table
+from deepgat.cli.show import OUT, echo_json
 from deepgat.data import OwnGraph, ReadOptions, is_path, load_graph, read_graph
 from deepgat.data.tables.convert import graph_from_pyg
 from deepgat.errors import printable
-from deepgat.model_folder import to_json
 
 SHOWN_CLASSES = 12
 
@@ -23,7 +24,7 @@ def check(
         str, typer.Argument(help="A folder or file of yours, or a name of deepgat datasets.")
     ],
     read: ReadOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: opt.Json = False,
 ) -> None:
     """Look at a graph before training on it: what is in it, and what looks wrong.
 
@@ -32,21 +33,24 @@ def check(
     words = [graph, *(word for option in read or () for word in ("--read", option))]
     report = inspect_graph(_read(graph, read), shlex.join(words))
     if json:
-        typer.echo(to_json(report.plain()), nl=False)
+        echo_json(report)
         return
-    rows = [[name, printable(text)] for name, text in _rows(report)]
-    OUT.print(fact_table(report.title, rows))
+    facts = Table.grid(padding=(0, 2))
+    for name, text in _facts(report).items():
+        facts.add_row(name, printable(text))
+    OUT.print(report["title"], style="italic")
+    OUT.print(facts)
     for title, sentences in (
-        ("Done while reading:", report.notes),
-        ("Likely problems:", report.problems or ["None found."]),
+        ("Done while reading:", report["notes"]),
+        ("Likely problems:", report["problems"] or ["None found."]),
     ):
         if sentences:
             OUT.print(title)
             for sentence in sentences:
                 OUT.print(f"  • {printable(sentence)}", soft_wrap=True)
     OUT.print("A start, by rule of thumb; validation scores decide:")
-    OUT.print(f"  {report.advice['command']}", soft_wrap=True)
-    OUT.print(f"  because {report.advice['why']}.", soft_wrap=True)
+    OUT.print(f"  {report['advice']['command']}", soft_wrap=True)
+    OUT.print(f"  because {report['advice']['why']}.", soft_wrap=True)
 
 
 def _read(graph: str, read: list[str] | None) -> OwnGraph:
@@ -58,33 +62,33 @@ def _read(graph: str, read: list[str] | None) -> OwnGraph:
     return OwnGraph(**{**vars(found), "title": data.title})
 
 
-def _rows(report: GraphReport) -> list[list[str]]:
-    classes = sorted(report.classes.items(), key=lambda item: (-item[1], item[0]))
+def _facts(report: dict[str, Any]) -> dict[str, str]:
+    classes = sorted(report["classes"].items(), key=lambda item: (-item[1], item[0]))
     listed = ", ".join(f"{name[:30]} {size:,}" for name, size in classes[:SHOWN_CLASSES])
     if len(classes) > SHOWN_CLASSES:
         listed += f", and {len(classes) - SHOWN_CLASSES} more"
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in report.feature_columns.items())
-    split = report.split
-    weights = " (weighted)" if report.edge_weights else ""
-    more = f", features {', '.join(report.edge_features)}" if report.edge_features else ""
-    hubs = ", ".join(f"{name[:30]} {degree:,}" for name, degree in report.hubs)
-    return [
-        ["nodes", f"{report.nodes:,}"],
-        ["edges", f"{report.edges:,}{weights}{more}"],
-        ["features", f"{report.features:,}" + (f" from columns: {kinds}" if kinds else "")],
-        ["labels per node" if report.multi_label else "classes", f"{len(classes)}: {listed}"],
-        ["unlabelled", f"{report.unlabelled:,}"],
-        ["split", "none" if split is None else ", ".join(f"{k} {v:,}" for k, v in split.items())],
-        ["homophily", f"{_number(report.homophily_edge)} of edges, "
-                      f"{_number(report.homophily_adjusted)} adjusted for chance"],
-        ["degree", f"{report.mean_degree:.1f} on average; highest: {hubs}"],
-        ["components", f"{report.components:,}, the largest with {report.largest_component:.0%}"],
-        ["isolated", f"{report.isolated:,}"],
-        ["merged duplicates", f"{report.duplicate_edges:,}"],
-        ["self-loops", f"{report.self_loops:,}"],
-        ["given one way", f"{report.one_way_edges:,}"],
-    ]  # fmt: skip
-
-
-def _number(value: float) -> str:
-    return "–" if value != value else f"{value:.2f}"
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in report["feature_columns"].items())
+    weights = " (weighted)" if report["edge_weights"] else ""
+    more = f", features {', '.join(report['edge_features'])}" if report["edge_features"] else ""
+    split = ", ".join(f"{part} {size:,}" for part, size in (report["split"] or {}).items())
+    plain, adjusted = (
+        "–" if value != value else f"{value:.2f}"
+        for value in (report["homophily_edge"], report["homophily_adjusted"])
+    )
+    hubs = ", ".join(f"{name[:30]} {degree:,}" for name, degree in report["hubs"])
+    largest = f"{report['largest_component']:.0%}"
+    return {
+        "nodes": f"{report['nodes']:,}",
+        "edges": f"{report['edges']:,}{weights}{more}",
+        "features": f"{report['features']:,}" + (f" from columns: {kinds}" if kinds else ""),
+        "labels per node" if report["multi_label"] else "classes": f"{len(classes)}: {listed}",
+        "unlabelled": f"{report['unlabelled']:,}",
+        "split": split or "none",
+        "homophily": f"{plain} of edges, {adjusted} adjusted for chance",
+        "degree": f"{report['mean_degree']:.1f} on average; highest: {hubs}",
+        "components": f"{report['components']:,}, the largest with {largest}",
+        "isolated": f"{report['isolated']:,}",
+        "merged duplicates": f"{report['duplicate_edges']:,}",
+        "self-loops": f"{report['self_loops']:,}",
+        "given one way": f"{report['one_way_edges']:,}",
+    }

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from deepgat.cli.show import OUT, dataset_table
+from deepgat.cli import options as opt
+from deepgat.cli.show import OUT, echo_json, plain_table
 from deepgat.data import list_datasets
-from deepgat.model_folder import to_json
 
 
-def datasets(
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per dataset.")
-    ] = False,
-) -> None:
+def datasets(json: opt.Json = False) -> None:
     """List the datasets, and which of them are available.
 
     A dataset is available when it is built in, in the cache, or under the folder that the
     environment variable DEEPGAT_DATA names; the others are downloaded when first used.
     """
     listings = list_datasets()
-    if not json:
-        OUT.print(dataset_table(listings, wide=OUT.width >= 120))
+    if json:
+        for entry in listings:
+            echo_json({**vars(entry), "path": None if entry.path is None else str(entry.path)})
         return
+    columns = ["name", "nodes", "edges", "features", "classes", "split", "at hand", "what it is"]
+    rows = []
     for entry in listings:
-        plain = {**vars(entry), "path": None if entry.path is None else str(entry.path)}
-        typer.echo(to_json(plain), nl=False)
+        numbers = (entry.nodes, entry.edges, entry.features, entry.classes)
+        rows.append(
+            [
+                entry.key,
+                *("–" if number is None else f"{number:,}" for number in numbers),
+                entry.default_split,
+                entry.source or "no",
+                f"{entry.title}: {entry.note}",
+            ]
+        )
+    shown = len(columns) if OUT.width >= 120 else len(columns) - 1  # notes where there is room
+    OUT.print(plain_table("Datasets", columns[:shown], [row[:shown] for row in rows]))

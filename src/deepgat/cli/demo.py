@@ -1,23 +1,31 @@
-"""``deepgat demo``."""
+"""``deepgat demo``: over-smoothing, seen on a graph that needs no download."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 import typer
 
-from deepgat import demo as demonstration
-from deepgat.cli.show import ERR, OUT, BatchProgress, demo_table
+from deepgat.cli import options as opt
+from deepgat.cli.show import ERR, OUT, percent, plain_table, progress_bar
+from deepgat.data import load_graph
 from deepgat.errors import UserError
-from deepgat.training.loop import Epoch
+from deepgat.training.recipes import Recipe, recipe
+from deepgat.training.run import train_once
+
+DEPTHS = (2, 4, 8, 15)
+SEEDS = (0, 1, 2)
+MODELS = {"GAT": "gat", "DeepGAT": "deepgat"}
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the figure.")] = Path("demo-output"),
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Watch GAT collapse with depth while DeepGAT does not.
 
@@ -29,30 +37,83 @@ def demo(
     from deepgat.figures import depth_figure, save_figure  # here: it loads a plotting library
 
     ERR.print("GAT and DeepGAT with 2 to 15 layers, three seeds each: a few minutes.")
-    total = len(demonstration.MODELS) * len(demonstration.DEPTHS) * len(demonstration.SEEDS)
-    with BatchProgress(total, quiet) as progress:
-
-        def watch(model: str, layers: int, number: int) -> Callable[[Epoch], None] | None:
-            epochs = demonstration.demo_recipe("gat", layers).training.epochs
-            return progress.follow(f"{model}, {layers} layers", number, epochs)
-
-        data, points = demonstration.run_demo(watch=watch)
-    OUT.print(demo_table(points))
-    curves = {
-        name: {point.layers: point.test_f1 for point in points if point.model == name}
-        for name in demonstration.MODELS
-    }
+    curves = train_both(quiet)
+    rows = [[str(n), *(percent(curves[name][n]["test"]) for name in MODELS)] for n in DEPTHS]
+    OUT.print(plain_table("Test micro-F1 (%)", ["layers", *MODELS], rows))
     figure = depth_figure(
-        curves,
+        {name: {n: scores["test"] for n, scores in curves[name].items()} for name in MODELS},
         "A graph of 2,000 nodes in 5 classes, 20 labels per class (mean of 3 seeds)",
-        chance=1 / data.num_classes,
+        chance=1 / 5,
     )
     path = save_figure(figure, out / "depth.png")
-    OUT.print(textwrap.fill(demonstration.explain(points), 80))
+    OUT.print(textwrap.fill(explain(curves), 80))
     OUT.print(f"\nFigure: {path}", soft_wrap=True)
     OUT.print(
         "Next: deepgat train digits (the default recipe, made for depth; some minutes), deepgat "
         "check my-graph/ (a graph of your own), deepgat models.",
         soft_wrap=True,
         highlight=False,
+    )
+
+
+def demo_recipe(model: str, layers: int) -> Recipe:
+    """One setting for both models and all depths: the paper's equations, nothing else.
+
+    No dropout, under which GAT fails sooner. On the digits graph the collapse of a 15-layer GAT
+    comes and goes with the seed; on this one it does not, which is why it is shown here.
+    """
+    return recipe(
+        model,
+        preset="paper",
+        score="dp",
+        num_layers=layers,
+        heads=4,
+        dropout=0.0,
+        training={"lr": 0.01, "weight_decay": 5e-4, "epochs": 150, "patience": 50},
+    )
+
+
+def train_both(quiet: bool) -> dict[str, dict[int, dict[str, float]]]:
+    """{model: {layers: {part: micro-F1}}}, means over the seeds."""
+    data = load_graph("csbm")
+    found: dict[str, dict[int, list[dict[str, float]]]]
+    found = {name: {layers: [] for layers in DEPTHS} for name in MODELS}
+    runs = list(product(MODELS, DEPTHS, SEEDS))
+    with progress_bar(quiet) as show:
+        for number, (name, layers, seed) in enumerate(runs):
+            plan = demo_recipe(MODELS[name], layers)
+            show(f"{name}, {layers} layers, seed {seed}", number / len(runs))
+            run = train_once(data, plan, seed)
+            if run.fitted.stopped == "interrupted":
+                raise KeyboardInterrupt
+            found[name][layers].append(run.evaluation.micro_f1)
+    return {
+        name: {
+            layers: {part: fmean(one[part] for one in scores) for part in ("train", "val", "test")}
+            for layers, scores in curve.items()
+        }
+        for name, curve in found.items()
+    }
+
+
+def explain(curves: Mapping[str, Mapping[int, Mapping[str, float]]]) -> str:
+    """One paragraph on what the figures show, whatever they show."""
+    sentences = []
+    for name, curve in curves.items():
+        best, deepest = max(curve, key=lambda layers: curve[layers]["val"]), max(curve)
+        lost = 100 * (curve[best]["test"] - curve[deepest]["test"])
+        verdict = "collapses" if lost > 20 else "loses" if lost > 2 else "keeps its score"
+        sentences.append(
+            f"{name} {verdict}: {100 * curve[best]['test']:.1f}% at {best} layers, the depth that "
+            f"validation nodes would choose, and {100 * curve[deepest]['test']:.1f}% at "
+            f"{deepest}, where it fits {100 * curve[deepest]['train']:.0f}% of its training nodes."
+        )
+    return " ".join(
+        [
+            "Every layer averages each node with its neighbours, and after many layers all nodes "
+            "look alike: over-smoothing.",
+            *sentences,
+            "DeepGAT predicts every node's class at every layer and lets a node listen to the "
+            "neighbours that seem to be of its own class, so averaging mixes classes less.",
+        ]
     )

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from deepgat.cli.show import OUT, score_table
+from deepgat.cli import options as opt
+from deepgat.cli.show import OUT, echo_json, score_table
 from deepgat.errors import UserError
-from deepgat.model_folder import is_model_folder, load_run, to_json
+from deepgat.model_folder import is_model_folder, load_run
 from deepgat.training.loop import evaluate as score
 
 
-def evaluate(
-    folder: Annotated[
-        Path, typer.Argument(help="A folder written by deepgat train --out.", metavar="DIR")
-    ],
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per model.")] = False,
-) -> None:
+def evaluate(folder: opt.ModelFolder, device: opt.Device = "auto", json: opt.Json = False) -> None:
     """Score a saved model, or all seeds of one, on the data it was trained for."""
     rows = []
     for model_folder in _model_folders(folder):
@@ -36,7 +28,7 @@ def evaluate(
                 "micro_f1": evaluation.micro_f1,
                 "loss": evaluation.loss,
             }
-            typer.echo(to_json(record), nl=False)
+            echo_json(record)
     if not json:
         OUT.print(score_table(f"micro-F1 (%) on {dataset.title}, split {dataset.split}", rows))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
-from deepgat.cli.show import OUT, model_table, settings_table
-from deepgat.model_folder import to_json
+from deepgat.cli import options as opt
+from deepgat.cli.show import OUT, echo_json, plain_table
 from deepgat.models import SYSTEMS, System, find_system
 from deepgat.training.config_file import read_config, shipped
 
@@ -16,7 +18,7 @@ def models(
     name: Annotated[
         str | None, typer.Argument(help="One model: list its settings.", show_default=False)
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per model.")] = False,
+    json: opt.Json = False,
 ) -> None:
     """List the models: their equations, their papers, and the settings shipped for them.
 
@@ -25,20 +27,20 @@ def models(
     Example: deepgat models gcnii
     """
     configs = {key: read_config(path) for key, path in shipped().items()}
-    systems = SYSTEMS.values() if name is None else [find_system(name)]
-    rows = [
-        (system, [key for key, config in configs.items() if config.system == system.name])
-        for system in systems
-    ]
+    rows = []
+    for system in SYSTEMS.values() if name is None else [find_system(name)]:
+        own = {key: file.about for key, file in configs.items() if file.system == system.name}
+        if json:
+            echo_json(_described(system, own))
+        config = f"--config {', '.join(own)}" if own else ""
+        lines = (system.equation, system.paper, system.note, config)
+        rows.append([system.name, "\n".join(line for line in lines if line)])
     if json:
-        for system, names in rows:
-            typer.echo(
-                to_json(_described(system, {key: configs[key].about for key in names})), nl=False
-            )
         return
-    OUT.print(model_table(rows))
+    what = "what it computes, where it is from, and settings to run it with"
+    OUT.print(plain_table("Models", ["name", what], rows, show_lines=True))
     if name is not None:
-        OUT.print(settings_table(find_system(name)))
+        OUT.print(_settings_table(find_system(name)))
 
 
 def _described(system: System, shipped: dict[str, str]) -> dict[str, object]:
@@ -52,3 +54,16 @@ def _described(system: System, shipped: dict[str, str]) -> dict[str, object]:
         "training": dict(system.training),
         "shipped": shipped,
     }
+
+
+def _settings_table(system: System) -> Table:
+    """A row per setting of a model: its default, and what it means."""
+    rows = []
+    for field in fields(system.config):
+        value, options = getattr(system.config, field.name), field.metadata["options"]
+        words = {True: "yes", False: "no"}
+        shown = words[value] if isinstance(value, bool) else str(value)
+        choices = f" ({', '.join(options)})" if options else ""
+        rows.append([field.name, shown, field.metadata["meaning"] + choices])
+    title = f"Settings of {system.name}, for --set NAME=VALUE"
+    return plain_table(title, ["name", "default", "meaning"], rows)

@@ -17,11 +17,6 @@ OWN_OPTIONS = {"num_layers": "layers", "hidden_channels": "hidden", "seed": "see
 """Settings with an option of their own."""
 
 
-def parse_seeds(text: str) -> list[int]:
-    """The numbers of --seeds."""
-    return parse_numbers(text, "--seeds")
-
-
 def parse_numbers(text: str, option: str) -> list[int]:
     """ "0-4,7" → [0, 1, 2, 3, 4, 7]."""
     numbers: list[int] = []
@@ -36,24 +31,27 @@ def parse_numbers(text: str, option: str) -> list[int]:
     return list(dict.fromkeys(numbers))
 
 
-def parse_settings(texts: Sequence[str], system: str | None) -> dict[str, Any]:
+def parse_settings(texts: Sequence[str] | None, system: str | None) -> dict[str, Any]:
     """["norm=layer", "bias=yes"] → typed settings of a system; unknown names are refused."""
     found = find_system(system)
     return parse_pairs(texts, "--set", found.network.Config, f"setting of {found.name}")
 
 
-def parse_training(texts: Sequence[str]) -> dict[str, Any]:
+def parse_training(texts: Sequence[str] | None) -> dict[str, Any]:
     """["batches=clusters", "clusters=64"] → typed training settings; unknown names are refused."""
     return parse_pairs(texts, "--train", TrainSettings, "training setting")
 
 
 def parse_pairs(
-    texts: Sequence[str], option: str, config: type[Config] | None = None, what: str = "setting"
+    texts: Sequence[str] | None,
+    option: str,
+    config: type[Config] | None = None,
+    what: str = "setting",
 ) -> dict[str, Any]:
     """["name=value"] → typed values, by the fields of a configuration where one is given."""
     kinds = None if config is None else config.kinds()
     found: dict[str, Any] = {}
-    for text in texts:
+    for text in texts or ():
         name, equals, value = text.partition("=")
         name, value = name.strip().replace("-", "_"), value.strip()
         if not equals:
@@ -62,26 +60,24 @@ def parse_pairs(
             raise UserError(f"{option} {text!r}: say it as --{OWN_OPTIONS[name]} {value}")
         if kinds is not None and name not in kinds:
             raise unknown_name(what, name, kinds)
-        kind = guessed(value) if kinds is None else kinds[name]
-        found[name] = _typed(name, value, kind, option)
+        found[name] = _guessed(value) if kinds is None else _typed(name, value, kinds[name], option)
     return found
-
-
-def guessed(text: str) -> type:
-    """What a text looks like: a whole number, a number, or a text."""
-    for kind in (int, float):
-        try:
-            kind(text)
-        except ValueError:
-            continue
-        return kind
-    return str
 
 
 def check_picture(path: Path | None) -> None:
     """Refuse the name of a picture that could not be drawn; to be asked early."""
     if path is not None and (path.suffix.lower() not in PICTURES or path.is_dir()):
         raise UserError(f"{path}: expected the name of a picture, ending in {', '.join(PICTURES)}")
+
+
+def _guessed(text: str) -> Any:
+    """A whole number, a number, or a text."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _typed(name: str, value: str, kind: type, option: str) -> Any:

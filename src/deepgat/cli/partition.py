@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from deepgat.cli import options as opt
 from deepgat.cli.reading import ReadOption, load_data, parse_reading, tell_notes
-from deepgat.cli.show import OUT, plain_table, share_progress
+from deepgat.cli.show import OUT, plain_table, progress_bar
 from deepgat.data import ReadOptions
 from deepgat.data.tables import can_stream, looks_like_a_path
 from deepgat.distributed import METHODS
@@ -20,10 +21,7 @@ from deepgat.files import check_can_write
 
 
 def partition(
-    dataset: Annotated[
-        str,
-        typer.Argument(help="A name of deepgat datasets (cora, cs, …), or your own graph."),
-    ],
+    dataset: opt.Dataset,
     parts: Annotated[int, typer.Option(help="How many processes will train on it.")],
     out: Annotated[Path, typer.Option(help="The new folder.", metavar="DIR")],
     split: Annotated[
@@ -53,7 +51,7 @@ def partition(
     chosen_method(method, 0, parts)  # refused now rather than after the reading
     options = ReadOptions.of(parse_reading(read))
     own = looks_like_a_path(dataset) and can_stream(Path(dataset), options)
-    with share_progress() as told:
+    with progress_bar() as told:
         if own:
             data, sizes = write_streamed(out, Path(dataset), options, split, parts, method, told)
         else:

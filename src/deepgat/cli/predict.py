@@ -12,20 +12,20 @@ import typer
 from torch import Tensor
 
 from deepgat.analysis import Reliability, micro_f1, reliability
+from deepgat.cli import options as opt
 from deepgat.cli.parsing import check_picture
 from deepgat.cli.reading import ReadOption, parse_reading, tell_notes
 from deepgat.cli.show import ERR, percent
 from deepgat.data import NodeDataset
 from deepgat.data.names import Names
 from deepgat.errors import UserError
+from deepgat.files import write_whole
 from deepgat.model import Model, Predictions
-from deepgat.model_folder import harmless, write_whole
+from deepgat.model_folder import harmless, label_texts
 
 
 def predict(
-    folder: Annotated[
-        Path, typer.Argument(help="A folder written by deepgat train --out.", metavar="MODEL")
-    ],
+    folder: opt.ModelFolder,
     graph: Annotated[
         str | None,
         typer.Argument(help="The graph to predict for; left out: the training graph."),
@@ -52,15 +52,17 @@ def predict(
         ),
     ] = None,
     read: ReadOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No summary.")] = False,
+    quiet: opt.Quiet = False,
 ) -> None:
-    """Predict the class of every node, of this graph or another: node, label, confidence.
+    """Predict the class of every node, of this graph or another.
 
-    The labels of the graph's training nodes are known to the model, all others are not.
+    Writes a line per node: its id, label and confidence. The labels of the graph's training nodes
+    are known to the model, all others are not.
 
     Example: deepgat train cora --out model/ && deepgat predict model/ cora -o labels.csv
     """
-    _check_target(out)
+    if out != "-" and (not out.strip() or Path(out).is_dir()):
+        raise UserError(f"--out {out} is a folder: expected the name of a CSV file, or -")
     check_picture(reliability_figure)
     model = Model.load(folder)
     data = model.data_for(graph, split, **parse_reading(read))
@@ -85,39 +87,20 @@ def predict(
         _draw(reliability_figure, data, before, model.predict(data.graph, policy.last_only()))
 
 
-def _check_target(out: str) -> None:
-    """Refused now rather than after the work."""
-    path = Path(out)
-    if out != "-" and (path.is_dir() or not out.strip()):
-        raise UserError(f"--out {out} is a folder: expected the name of a CSV file, or -")
-
-
 def _csv(found: list[Predictions], names: Names) -> str:
-    several = len(found) > 1
+    """A line per node; the column graph where there are several, layer where nodes stop early."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    stops = found[0].layers is not None
-    head = ["graph"] if several else []
-    writer.writerow([*head, "node", "label", "confidence", *(["layer"] if stops else [])])
+    several = ["graph"] if len(found) > 1 else []
+    stops = [] if found[0].layers is None else ["layer"]
+    writer.writerow([*several, "node", "label", "confidence", *stops])
     for number, each in enumerate(found):
-        sure = each.confidence.tolist()
-        for node, label in enumerate(each.labels):
-            row = [str(number)] if several else []
-            row += [
-                harmless(names.node(node)),
-                harmless(_label(label, names)),
-                f"{sure[node]:.6g}",
-            ]
-            if each.layers is not None:
-                row.append(str(int(each.layers[node])))
-            writer.writerow(row)
+        sure, labels = each.confidence.tolist(), label_texts(each.labels, names.label)
+        for node, label in enumerate(labels):
+            row = [harmless(names.node(node)), harmless(label), f"{sure[node]:.6g}"]
+            layer = [] if each.layers is None else [int(each.layers[node])]
+            writer.writerow([*([number] if several else []), *row, *layer])
     return file.getvalue()
-
-
-def _label(label: Tensor, names: Names) -> str:
-    if label.dim() == 0:
-        return names.label(int(label))
-    return ";".join(names.label(c) for c in label.nonzero().view(-1).tolist())
 
 
 def _held_out(data: NodeDataset, found: list[Predictions]) -> tuple[Tensor, Tensor, Tensor]:

@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from deepgat.analysis import micro_f1
-from deepgat.cli.parsing import parse_seeds, parse_settings, parse_training
+from deepgat.analysis import confidence_interval, micro_f1
+from deepgat.cli import options as opt
+from deepgat.cli.parsing import parse_numbers, parse_settings, parse_training
 from deepgat.cli.reading import ReadOption, load_data
-from deepgat.cli.show import ERR, OUT, epoch_progress, run_table, score_table
+from deepgat.cli.show import (
+    ERR,
+    OUT,
+    PARTS,
+    echo_json,
+    percent,
+    plain_table,
+    progress_bar,
+    score_table,
+)
 from deepgat.data import NodeDataset
 from deepgat.distributed import PartDataset, Team, launch, whole_labels
 from deepgat.distributed.partition_folder import is_partition, read_description, read_part
 from deepgat.errors import UserError
-from deepgat.model_folder import check_can_write, is_model_folder, save_run, saved_record, to_json
+from deepgat.files import check_can_write
+from deepgat.model_folder import MODEL_FOLDER, is_model_folder, save_run, saved_record
 from deepgat.models import LabelPropagation
 from deepgat.models.registry import LABEL_PROPAGATION
-from deepgat.training.config_file import ConfigFile, read_config
-from deepgat.training.loop import MONITORS, choose_device
+from deepgat.training.config_file import read_config
+from deepgat.training.loop import MONITORS, Epoch, choose_device
 from deepgat.training.recipes import Recipe, recipe, suited
 from deepgat.training.resume import Progress
 from deepgat.training.run import ModelCard, train_once
 
-_EVERY = 100
+TEAM_SAVES = 100
 """Epochs between two saves of a team's state, unless --save-every says otherwise."""
+ENDINGS = {"patience": "patience", "epochs": "the limit", "interrupted": "Ctrl-C"}
 
 
 def train(
@@ -47,52 +61,18 @@ def train(
             help="A TOML file of settings, or a shipped one by name; other options win over it.",
         ),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="A name of deepgat models: deep (the default), deepgat, gat, gcnii, …"),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="Of deepgat, gat and oracle: paper, the DeepGAT paper's equations, or authors, "
-            "the choices of their code."
-        ),
-    ] = None,
+    model: opt.ModelName = None,
+    preset: opt.Preset = None,
     score: Annotated[
         str | None, typer.Option(help="deepgat: dp or sd; gat: ad, dp or sd; oracle: sum, softmax.")
     ] = None,
-    layers: Annotated[
-        int | None, typer.Option(help="L, number of layers; left out: 16 in deep.")
-    ] = None,
-    hidden: Annotated[
-        int | None, typer.Option(help="Width of a hidden layer, or of each of its heads.")
-    ] = None,
-    heads: Annotated[int | None, typer.Option(help="H, heads of the hidden layers.")] = None,
-    dropout: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of each layer's input that is dropped; deep: more beyond 16 layers."
-        ),
-    ] = None,
-    choice: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Any setting of the model, e.g. --set norm=layer; repeatable. deepgat models NAME "
-            "lists them.",
-        ),
-    ] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate of Adam.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Weight decay of Adam.")] = None,
-    weight_decay_conv: Annotated[
-        float | None,
-        typer.Option(help="The same for the convolutions alone."),
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="The most epochs.")] = None,
-    patience: Annotated[
-        int | None, typer.Option(help="Epochs without improvement before stopping.")
-    ] = None,
+    layers: opt.Layers = None,
+    hidden: opt.Hidden = None,
+    choice: opt.Settings = None,
+    lr: opt.LearningRate = None,
+    weight_decay: opt.WeightDecay = None,
+    epochs: opt.Epochs = None,
+    patience: opt.Patience = None,
     batch_graphs: Annotated[
         int | None,
         typer.Option(
@@ -111,16 +91,10 @@ def train(
             help="Any training setting, e.g. --train batches=clusters; repeatable.",
         ),
     ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="public, authors, random[:SEED[:TRAIN/VAL]], fractions:TRAIN/VAL[:SEED], stored:K."
-        ),
-    ] = None,
+    split: opt.Split = None,
     read: ReadOption = None,
     seeds: Annotated[str, typer.Option(help="Seeds of the weights, e.g. 0-9 or 0,3.")] = "0",
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
-    precision: Annotated[str | None, typer.Option(help="float32, or bf16 on a GPU.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Save model, scores and predictions here (several seeds: seed-K in it)."),
@@ -140,12 +114,9 @@ def train(
             help="Save the state of the run beside --out every so many epochs.",
         ),
     ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(help="Train by so many processes: same result, less memory in each."),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    processes: opt.Processes = None,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Train a model on a dataset and report micro-F1 per seed, and their mean.
 
@@ -160,34 +131,35 @@ def train(
     """
     if processes is not None and not Team.launched():
         sys.exit(launch.launch(processes, sys.argv[1:]))
-    all_seeds = parse_seeds(seeds)
-    file = None if config is None else read_config(config)
-    if file is not None and dataset in (None, file.dataset):
-        read = [*file.read, *(read or ())]
-    dataset, split = _data_of(file, dataset, split)
+    all_seeds = parse_numbers(seeds, "--seeds")
+    choices: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
+    if config is not None:
+        file = read_config(config)
+        if dataset is None or dataset.lower() == file.dataset.lower():
+            dataset, split = file.dataset, file.split if split is None else split
+            read = [*file.read, *(read or ())]
+        if model is None or model == file.system:  # settings are of one system
+            model, preset = file.system, file.preset if preset is None else preset
+            choices |= file.settings
+        changes |= file.training
+    if dataset is None:
+        raise UserError("say what to train on: deepgat train DATASET, or --config FILE")
     folder = Path(dataset) if is_partition(dataset) else None
     if folder is not None:
         dataset, split = _partitioned(folder, split, read)
-    model, preset, choices = _system_of(file, model, preset)
-    choices |= parse_settings(choice or [], model)
-    given = {"num_layers": layers, "hidden_channels": hidden, "heads": heads, "dropout": dropout}
-    choices |= _given({**given, "score": score})
-    training = {
-        "lr": lr,
-        "weight_decay": weight_decay,
-        "weight_decay_conv": weight_decay_conv,
-        "epochs": epochs,
-        "patience": patience,
-        "monitor": monitor,
-        "batch_graphs": batch_graphs,
-        "device": device,
-        "precision": precision,
-    }
-    changes = {
-        **(file.training if file is not None else {}),
-        **parse_training(training_choice or []),
-        **_given(training),
-    }
+    choices |= parse_settings(choice, model)
+    choices |= opt.given(num_layers=layers, hidden_channels=hidden, score=score)
+    changes |= parse_training(training_choice)
+    changes |= opt.given(
+        lr=lr,
+        weight_decay=weight_decay,
+        epochs=epochs,
+        patience=patience,
+        monitor=monitor,
+        batch_graphs=batch_graphs,
+        device=device,
+    )
     if model == LABEL_PROPAGATION:
         if Team.launched():
             raise UserError("label-propagation trains nothing: run it without --processes")
@@ -198,32 +170,40 @@ def train(
         return
     plan = recipe(model, preset=preset, dataset=dataset.lower(), training=changes, **choices)
     folders = _folders(out, all_seeds)
-    for option, given_to in (("--resume", resume), ("--save-every", save_every)):
-        if out is None and given_to:
+    for option, wanted in (("--resume", resume), ("--save-every", save_every)):
+        if out is None and wanted:
             raise UserError(f"{option} needs --out: it keeps and finds runs there")
     choose_device(plan.training.device)  # a wrong one is refused before loading
     team = Team.join(plan.training.device) if Team.launched() else None
+    first = team is None or team.rank == 0
     data: NodeDataset | PartDataset
     if folder is None:
-        data = load_data(dataset, split, read, team is None or team.rank == 0)
+        data = load_data(dataset, split, read, first)
     else:
         assert team is not None
         data = read_part(folder, team.rank, team.size)
     plan = suited(plan, data, changes)
-    keeping = _Keeping(resume or (out is not None and launch.restarted()), save_every)
+    resume = resume or (out is not None and launch.restarted())
 
     records = []
     try:
-        for record in _run_all(data, plan, all_seeds, folders, keeping, quiet, team):
-            if team is not None and team.rank:
-                continue
-            records.append(record)
-            if json:
-                record = {key: value for key, value in record.items() if key != "curve"}
-                typer.echo(to_json(record), nl=False)
+        for seed, target in zip(all_seeds, folders, strict=True):
+            run_plan = plan._replace(training=replace(plan.training, seed=seed))
+            record = None
+            if resume and target is not None:
+                record = saved_record(target, ModelCard.of(data, run_plan))
+            if record is None:
+                progress = _progress(target, save_every, resume, team is not None)
+                record = _run(data, run_plan, target, progress, quiet or not first, team)
+            if first:
+                records.append(record)
+            if first and json:
+                echo_json({key: value for key, value in record.items() if key != "curve"})
+            if record["stopped"] == "interrupted":
+                break
     finally:  # show the finished runs even if a later one fails
         if records and not json:
-            OUT.print(run_table(_title(data, plan), records))
+            OUT.print(_run_table(_title(data, plan), records))
             if out is not None:
                 OUT.print(f"saved to {out}", soft_wrap=True)
     if team is not None:
@@ -234,47 +214,6 @@ def train(
         sys.exit(130)
 
 
-def _system_of(
-    file: ConfigFile | None, model: str | None, preset: str | None
-) -> tuple[str | None, str | None, dict[str, Any]]:
-    """The system, its preset and its settings: the command line's, else the file's."""
-    if file is None:
-        return model, preset, {}
-    if model is not None and model != file.system:
-        return model, preset, {}  # the file's settings are of another system
-    return file.system, file.preset if preset is None else preset, dict(file.settings)
-
-
-def _data_of(
-    file: ConfigFile | None, dataset: str | None, split: str | None
-) -> tuple[str, str | None]:
-    """The dataset and the split: the command line's, else the file's."""
-    if file is None:
-        if dataset is None:
-            raise UserError("say what to train on: deepgat train DATASET, or --config FILE")
-        return dataset, split
-    if dataset is not None and dataset.lower() != file.dataset.lower():
-        return dataset, split  # the file's split is of another dataset
-    return file.dataset, file.split if split is None else split
-
-
-class _Keeping(NamedTuple):
-    """What to resume from --out, and how often to save beside it."""
-
-    resume: bool
-    every: int | None
-
-    def progress(self, folder: Path | None, in_team: bool) -> Progress | None:
-        """The file of the run's state, beside its folder; a team always has one."""
-        if folder is None or (self.every is None and not in_team):
-            return None
-        path = folder.with_name(f"{folder.name}.progress")
-        if in_team and not self.resume and int(os.environ.get("RANK", 0)) == 0:
-            path.unlink(missing_ok=True)  # or a restarted team would resume from it
-        every = _EVERY if self.every is None else self.every
-        return Progress(path, every, key="", resume=self.resume)
-
-
 def _partitioned(folder: Path, split: str | None, read: list[str] | None) -> tuple[str, str]:
     """The dataset and the split of a partitioned graph; for as many processes as it has parts."""
     found = read_description(folder)
@@ -283,57 +222,63 @@ def _partitioned(folder: Path, split: str | None, read: list[str] | None) -> tup
             f"{folder} is partitioned for {found['parts']} processes: "
             f"add --processes {found['parts']}"
         )
-    if split is not None and split != found["split"]:
+    if read or split not in (None, found["split"]):
         raise UserError(
-            f"{folder} was written with the split {found['split']}, not {split}: leave --split "
-            "away, or partition the graph again"
-        )
-    if read:
-        raise UserError(
-            f"{folder} is read as it was written: leave --read away, or give it to "
-            "deepgat partition"
+            f"{folder} is read as it was written, with the split {found['split']}: "
+            "leave --read away and --split too, or give them to deepgat partition"
         )
     return found["name"], found["split"]
 
 
-def _run_all(
+def _progress(
+    folder: Path | None, every: int | None, resume: bool, in_team: bool
+) -> Progress | None:
+    """The file of the run's state, beside its folder; a team always has one."""
+    if folder is None or (every is None and not in_team):
+        return None
+    path = folder.with_name(f"{folder.name}.progress")
+    if in_team and not resume and int(os.environ.get("RANK", 0)) == 0:
+        path.unlink(missing_ok=True)  # or a restarted team would resume from it
+    return Progress(path, TEAM_SAVES if every is None else every, key="", resume=resume)
+
+
+def _run(
     data: NodeDataset | PartDataset,
     plan: Recipe,
-    seeds: list[int],
-    folders: list[Path | None],
-    keeping: _Keeping,
+    folder: Path | None,
+    progress: Progress | None,
     quiet: bool,
     team: Team | None,
-) -> Iterator[dict[str, Any]]:
-    first = team is None or team.rank == 0
-    for number, (seed, folder) in enumerate(zip(seeds, folders, strict=True), start=1):
-        if keeping.resume and folder is not None:
-            training = replace(plan.training, seed=seed)
-            card = ModelCard.of(data, plan._replace(training=training))
-            record = saved_record(folder, card)
-            if record is not None:
-                yield record
-                continue
-        what = f"seed {seed} ({number} of {len(seeds)})"
-        progress = keeping.progress(folder, team is not None)
-        with epoch_progress(what, plan.training, quiet or not first) as on_epoch:
-            run = train_once(data, plan, seed, on_epoch, team, progress)
-        if folder is not None:
-            whole: NodeDataset | None
-            if isinstance(data, PartDataset):
-                assert team is not None
-                whole = whole_labels(data, team)
-            else:
-                whole = data if first else None
-            if whole is not None:
-                save_run(folder, run, whole)
-                if progress is not None:
-                    progress.remove()
-            if team is not None:
-                team.wait()  # until every process can see the folder
-        yield run.record()
-        if run.fitted.stopped == "interrupted":
-            return
+) -> dict[str, Any]:
+    """Train with one seed, save, and return the record."""
+    training = plan.training
+    with progress_bar(quiet) as show:
+
+        def on_epoch(epoch: Epoch) -> None:
+            """The bar ends where training would at the earliest, as far as the best epoch tells."""
+            end = min(training.epochs, epoch.best_number + training.patience)
+            end = max(end, epoch.number)  # a second stage, or another monitor, goes on beyond it
+            remark = (
+                f"epoch {epoch.number}/{end}  loss {epoch.loss:.3f}  "
+                f"val F1 {percent(epoch.val_f1)}  best epoch {epoch.best_number}"
+            )
+            show(f"seed {training.seed}", epoch.number / end, remark)
+
+        run = train_once(data, plan, training.seed, on_epoch, team, progress)
+    if folder is not None:
+        whole: NodeDataset | None
+        if isinstance(data, PartDataset):
+            assert team is not None
+            whole = whole_labels(data, team)
+        else:
+            whole = data if team is None or team.rank == 0 else None
+        if whole is not None:
+            save_run(folder, run, whole)
+            if progress is not None:
+                progress.remove()
+        if team is not None:
+            team.wait()  # until every process can see the folder
+    return run.record()
 
 
 def _propagate_labels(data: NodeDataset, hops: int, out: Path | None, json: bool) -> None:
@@ -353,7 +298,7 @@ def _propagate_labels(data: NodeDataset, hops: int, out: Path | None, json: bool
     if json:
         record = {"dataset": data.name, "split": data.split, "system": LABEL_PROPAGATION,
                   "settings": {"num_layers": hops}, "micro_f1": found}  # fmt: skip
-        typer.echo(to_json(record), nl=False)
+        echo_json(record)
         return
     title = f"micro-F1 (%) on {data.title}, split {data.split}"
     OUT.print(score_table(title, [(f"label propagation, {hops} hops", found)]))
@@ -372,7 +317,7 @@ def _folders(out: Path | None, seeds: list[int]) -> list[Path | None]:
             raise UserError(f"{out} holds the model of one seed: choose another --out for several")
         folders = [out / f"seed-{seed}" for seed in seeds]
     for folder in folders:
-        check_can_write(folder)
+        check_can_write(folder, MODEL_FOLDER)
     return list(folders)
 
 
@@ -386,6 +331,30 @@ def _title(data: NodeDataset | PartDataset, plan: Recipe) -> str:
     )
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given on the command line."""
-    return {name: value for name, value in options.items() if value is not None}
+def _run_table(title: str, records: Sequence[Mapping[str, Any]]) -> Table:
+    """A row per seed, and the mean with its 95% interval."""
+    columns = ["seed", *PARTS, "best", "epochs", "time"]
+    rows = [
+        [
+            str(record["seed"]),
+            *(percent(record["micro_f1"].get(part)) for part in PARTS),
+            str(record["best_epoch"]),
+            str(record["epochs"]),
+            f"{record['seconds']:.0f} s",
+        ]
+        for record in records
+    ]
+    if any(record["stopped"] != "patience" for record in records):
+        columns.append("ended by")
+        for row, record in zip(rows, records, strict=True):
+            row.append(ENDINGS[record["stopped"]])
+    footer = ["mean", *(_mean(records, part) for part in PARTS), *[""] * (len(columns) - 4)]
+    return plain_table(title, columns, rows, footer if len(records) > 1 else ())
+
+
+def _mean(records: Sequence[Mapping[str, Any]], part: str) -> str:
+    values = [record["micro_f1"][part] for record in records if part in record["micro_f1"]]
+    if not values:
+        return "–"
+    mean, half_width = confidence_interval(values)
+    return percent(mean) + ("" if math.isnan(half_width) else f" ±{100 * half_width:.1f}")

@@ -9,35 +9,33 @@ from typing import Annotated
 
 import typer
 
-from deepgat.cli.parsing import parse_seeds, parse_settings
+from deepgat.cli import options as opt
+from deepgat.cli.parsing import parse_numbers, parse_settings
 from deepgat.cli.reading import ReadOption, load_data
-from deepgat.cli.show import ERR, OUT, BatchProgress, percent, plain_table
+from deepgat.cli.show import ERR, OUT, echo_json, percent, plain_table, progress_bar
 from deepgat.errors import UserError
-from deepgat.model_folder import to_json, write_whole
+from deepgat.files import write_whole
 from deepgat.training.loop import Epoch, choose_device
 from deepgat.training.recipes import recipe, suited
 from deepgat.training.tuning import Found, Search, Trial, as_config, search
 
 
 def tune(
-    dataset: Annotated[str, typer.Argument(help="A name of deepgat datasets, or your own graph.")],
-    model: Annotated[str | None, typer.Option(help="A name of deepgat models.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Where the search starts.")] = None,
-    layers: Annotated[int | None, typer.Option(help="L, number of layers; kept.")] = None,
+    dataset: opt.Dataset,
+    model: opt.ModelName = None,
+    preset: opt.Preset = None,
+    layers: opt.Layers = None,
     depths: Annotated[
         str | None, typer.Option(metavar="A-B", help="Choose the number of layers too, as in 2-16.")
     ] = None,
-    choice: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any other model setting; repeatable."),
-    ] = None,
+    choice: opt.Settings = None,
     trials: Annotated[
         int, typer.Option(help="Trials in all, those already in --storage included.")
     ] = 50,
     seeds: Annotated[str, typer.Option(help="Each trial is the mean of these, e.g. 0-2.")] = "0",
-    epochs: Annotated[int | None, typer.Option(help="The most epochs of a training run.")] = None,
-    patience: Annotated[int | None, typer.Option(help="As in train.")] = None,
-    split: Annotated[str | None, typer.Option(help="As in train.")] = None,
+    epochs: opt.Epochs = None,
+    patience: opt.Patience = None,
+    split: opt.Split = None,
     read: ReadOption = None,
     storage: Annotated[
         Path, typer.Option(help="The file that keeps the trials; a later search goes on from it.")
@@ -45,9 +43,9 @@ def tune(
     out: Annotated[
         Path | None, typer.Option(help="Write the best settings here, for deepgat train --config.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
+    device: opt.Device = "auto",
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Search good settings with Optuna, judged by validation nodes alone.
 
@@ -61,43 +59,41 @@ def tune(
         model,
         preset=preset,
         dataset=dataset.lower(),
-        training={
-            "device": device,
-            **{k: v for k, v in (("epochs", epochs), ("patience", patience)) if v is not None},
-        },
-        **parse_settings(choice or [], model),
-        **({} if layers is None else {"num_layers": layers}),
+        training={"device": device, **opt.given(epochs=epochs, patience=patience)},
+        **parse_settings(choice, model),
+        **opt.given(num_layers=layers),
     )
-    all_seeds, range_of_depths = tuple(parse_seeds(seeds)), _depths(depths, layers)
+    all_seeds, range_of_depths = tuple(parse_numbers(seeds, "--seeds")), _depths(depths, layers)
     choose_device(device)
     data = load_data(dataset, split, read)
     what = Search(suited(plan, data), all_seeds, range_of_depths)
-    with BatchProgress(trials, quiet) as bar:
 
-        def on_epoch(trial: int, seed: int, epoch: Epoch) -> None:
-            limit = plan.training.epochs
-            bar.follow(f"trial {trial + 1}, seed {seed}", trial + 1, limit)(epoch)
+    def on_trial(trial: Trial) -> None:
+        if not quiet and not ERR.is_terminal:
+            told = "given up" if trial.val_f1 is None else f"val {percent(trial.val_f1)}"
+            ERR.print(f"trial {trial.number + 1} of {trials}: {told}", markup=False)
 
-        def on_trial(trial: Trial) -> None:
-            if not quiet and not ERR.is_terminal:
-                told = "given up" if trial.val_f1 is None else f"val {percent(trial.val_f1)}"
-                ERR.print(f"trial {trial.number + 1} of {trials}: {told}", markup=False)
+    try:
+        with progress_bar(quiet) as show:
 
-        try:
+            def on_epoch(trial: int, seed: int, epoch: Epoch) -> None:
+                share = (trial + epoch.number / plan.training.epochs) / trials
+                name = f"trial {trial + 1} of {trials}, seed {seed}"
+                show(name, share, f"val F1 {percent(epoch.val_f1)}")
+
             found = search(data, what, storage, trials, on_epoch, on_trial)
-        except KeyboardInterrupt:
-            bar.bar.stop()
-            ERR.print(
-                f"interrupted: the finished trials are in {storage}, and the same command goes on "
-                "from there",
-                soft_wrap=True,
-                markup=False,
-            )
-            sys.exit(130)
+    except KeyboardInterrupt:
+        ERR.print(
+            f"interrupted: the finished trials are in {storage}, and the same command goes on "
+            "from there",
+            soft_wrap=True,
+            markup=False,
+        )
+        sys.exit(130)
     if out is not None:
         write_whole(out, as_config(found, data))
     if json:
-        typer.echo(to_json(_record(found)), nl=False)
+        echo_json(_record(found))
     else:
         _print(found, out)
 

@@ -1,0 +1,60 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Dataset = Annotated[
+    str, typer.Argument(help="A name of deepgat datasets (cora, cs, …), or your own graph.")
+]
+ModelFolder = Annotated[
+    Path, typer.Argument(help="A folder written by deepgat train --out.", metavar="MODEL")
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option(help="A name of deepgat models: deep (the default), deepgat, gat, gcnii, …"),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        help="Of deepgat, gat and oracle: paper, the DeepGAT paper's equations, or authors, the "
+        "choices of their code."
+    ),
+]
+Layers = Annotated[int | None, typer.Option(help="L, number of layers; left out: 16 in deep.")]
+Hidden = Annotated[
+    int | None, typer.Option(help="Width of a hidden layer, or of each of its heads.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any setting of the model, e.g. --set norm=layer; repeatable. deepgat models NAME "
+        "lists them.",
+    ),
+]
+LearningRate = Annotated[float | None, typer.Option(help="Learning rate of Adam.")]
+WeightDecay = Annotated[float | None, typer.Option(help="Weight decay of Adam.")]
+Epochs = Annotated[int | None, typer.Option(help="The most epochs of a training run.")]
+Patience = Annotated[int | None, typer.Option(help="Epochs without improvement before stopping.")]
+Split = Annotated[
+    str | None,
+    typer.Option(
+        help="public, authors, random[:SEED[:TRAIN/VAL]], fractions:TRAIN/VAL[:SEED], stored:K."
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Processes = Annotated[
+    int | None, typer.Option(help="Train by so many processes: same result, less memory in each.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar and no summary.")]
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given on the command line."""
+    return {name: value for name, value in options.items() if value is not None}
