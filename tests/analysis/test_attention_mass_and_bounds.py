@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepgat.analysis import (
@@ -29,7 +29,6 @@ def weights(near: Neighbors, heads: int) -> torch.Tensor:
     return attention_weights(near, EdgeScore(torch.randn(near.num_edges, heads).double()))
 
 
-@settings(max_examples=40)
 @given(graphs(), st.integers(1, 3), st.integers(1, 3), st.booleans())
 def test_masses_equal_a_loop(graph, heads, classes, several):
     n, edge_index = graph
@@ -78,7 +77,6 @@ def test_bound_is_approached_by_the_largest_divergence_of_corners(score_range):
     assert bound * 0.999 < best <= bound + 1e-12
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 12), st.floats(0.01, 6), st.integers(0, 10**6))
 def test_no_scores_in_range_go_beyond_the_bound(size, score_range, seed):
     generator = torch.Generator().manual_seed(seed)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
@@ -19,7 +19,6 @@ def weights(near: Neighbors, heads: int) -> torch.Tensor:
     return attention_weights(near, EdgeScore(torch.randn(near.num_edges, heads).double()))
 
 
-@settings(max_examples=40)
 @given(graphs(), st.integers(1, 3), st.integers(1, 3))
 def test_divergence_equals_scipy_node_by_node(graph, heads, other_heads):
     n, edge_index = graph
@@ -83,7 +82,6 @@ def test_nearest_neighbour_error_refuses_nonsense():
         nearest_neighbor_error(h * torch.nan, y, some, ~some)
 
 
-@settings(max_examples=40)
 @given(st.integers(2, 20), st.floats(0, 1))
 def test_bayes_bounds_hold_the_bayes_error(classes, share):
     """For a Bayes error e_B the nearest-neighbour error is at most e_B (2 − π e_B)."""

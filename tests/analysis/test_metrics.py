@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import f1_score
@@ -25,7 +25,6 @@ def scored(draw: st.DrawFn, multi_label: bool):
     return logits, torch.randint(classes, (n,), generator=generator)
 
 
-@settings(max_examples=40)
 @given(scored(multi_label=False))
 def test_micro_f1_of_classes_equals_sklearn(case):
     logits, y = case
@@ -33,7 +32,6 @@ def test_micro_f1_of_classes_equals_sklearn(case):
     assert micro_f1(logits, y).item() == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=40)
 @given(scored(multi_label=True))
 @example((torch.tensor([[-1.0, -1.0]]), torch.zeros(1, 2)))
 @example((torch.tensor([[1.0, 0.0]]), torch.ones(1, 2)))
@@ -53,7 +51,6 @@ def test_predicted_labels():
     ]
 
 
-@settings(max_examples=40)
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=12), st.sampled_from([0.5, 0.95, 0.99]))
 def test_interval_equals_scipy(values, level):
     mean, half_width = confidence_interval(values, level)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -52,7 +52,6 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-@settings(max_examples=40)
 @given(measured(), st.sampled_from([1, 10**6]))
 def test_energies_equal_a_loop(case, block):
     h, edge_index, others = case
@@ -70,7 +69,6 @@ def test_energies_equal_a_loop(case, block):
     assert dirichlet_energy(h, near) == dirichlet_energy(h, edge_index)
 
 
-@settings(max_examples=40)
 @given(measured())
 def test_normalised_energy_is_the_laplacian_form(case):
     """tr(hᵀ (I − D^-½ A D^-½) h) on undirected graphs."""
@@ -90,7 +88,6 @@ def test_normalised_energy_is_the_laplacian_form(case):
         assert math.isnan(rayleigh_quotient(h, near))
 
 
-@settings(max_examples=40)
 @given(measured())
 def test_distances_equal_a_loop(case):
     h, edge_index, others = case
@@ -102,7 +99,6 @@ def test_distances_equal_a_loop(case):
     assert global_distance(h) == pytest.approx(mean(pairs), abs=1e-9, nan_ok=True)
 
 
-@settings(max_examples=40)
 @given(measured())
 def test_ranks_equal_their_definitions(case):
     h, _, _ = case
@@ -140,7 +136,6 @@ def test_closed_forms_on_the_complete_graph_and_the_ring():
     assert numerical_rank(circle) == pytest.approx(2)
 
 
-@settings(max_examples=40)
 @given(graphs())
 def test_what_over_smoothing_leaves_is_zero(graph):
     n, edge_index = graph

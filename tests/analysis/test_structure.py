@@ -4,7 +4,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 from deepgat.analysis.graph_shape import diameter, graph_statistics, local_clustering
 from deepgat.data import csbm_graph, load_graph, undirected_matrix
@@ -46,7 +46,6 @@ def test_awkward_graphs(name):
     assert_as_networkx(*AWKWARD[name])
 
 
-@settings(max_examples=40)
 @given(graphs(max_nodes=14, max_edges=40))
 def test_any_graph(drawn):
     assert_as_networkx(*drawn)
