@@ -1,10 +1,10 @@
 """Graphs that need no files: digits, a contextual stochastic block model, regular graphs."""
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.utils import remove_self_loops, to_undirected
 
 from deepgat.errors import UserError
 
@@ -149,13 +149,8 @@ def _draw_ends(
 
 def _both_ways(a: np.ndarray, b: np.ndarray, num_nodes: int) -> Tensor:
     """Edge index [2, e] with every pair once in each direction, no self-loops, sorted."""
-    pairs = sp.coo_matrix((np.ones(len(a), dtype=bool), (a, b)), shape=(num_nodes, num_nodes))
-    joined = sp.csr_matrix(pairs + pairs.T)
-    joined.setdiag(False)
-    joined.eliminate_zeros()
-    joined.sort_indices()
-    both = joined.tocoo()
-    return torch.from_numpy(np.stack([both.row, both.col]).astype(np.int64))
+    pairs, _ = remove_self_loops(torch.from_numpy(np.stack([a, b]).astype(np.int64)))
+    return to_undirected(pairs, num_nodes=num_nodes)
 
 
 def _require(fine: bool, name: str, value: float, wanted: str) -> None:
