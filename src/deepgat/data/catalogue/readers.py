@@ -49,7 +49,8 @@ class PygLoader:
 
     def read(self, root: Path) -> list[Data]:
         """Parse the raw files with PyG; what it writes goes to a temporary folder."""
-        with tempfile.TemporaryDirectory() as folder:
+        quiet = contextlib.redirect_stderr(io.StringIO())  # "Processing...", "Done!"
+        with tempfile.TemporaryDirectory() as folder, quiet:
             return list(self._open(root, processed_dir=folder))
 
     def _open(self, root: Path, **overrides: Any) -> Any:
@@ -61,8 +62,7 @@ class PygLoader:
         before = socket.getdefaulttimeout()
         socket.setdefaulttimeout(DOWNLOAD_TIMEOUT)
         try:
-            with contextlib.redirect_stderr(io.StringIO()):  # "Processing...", "Done!"
-                return kind(str(root / self.root), *self.arguments)
+            return kind(str(root / self.root), *self.arguments)
         finally:
             socket.setdefaulttimeout(before)
 
