@@ -36,9 +36,7 @@ class Options(NamedTuple):
 
     device: torch.device
     quick: bool = False
-    """Small graphs and few rounds, to test the benchmark itself."""
-    compiled: bool = True
-    """Also measure torch.compile of the other implementations, which takes minutes."""
+    """Small graphs and few rounds, nothing compiled: to test the benchmark itself."""
 
     @property
     def rounds(self) -> int:
@@ -59,7 +57,7 @@ def layer(options: Options) -> Iterator[Row]:
             "plain": plain,
             "authors' style": PlainClassAttention(*shape, classes, True).to(device),
         }
-        if options.compiled and not options.quick:
+        if not options.quick:  # torch.compile takes minutes
             theirs["PyG GATConv, compiled"] = torch.compile(gat, dynamic=False)
             theirs["plain, compiled"] = torch.compile(plain, dynamic=False)
         ways = {way: _both_ways(module, near.edge_index, near) for way, module in theirs.items()}
@@ -145,8 +143,8 @@ def words(options: Options) -> Iterator[Row]:
         sparse = SparseMatrix.from_torch(data.graph.x).to(options.device)
         weight = nn.Parameter(torch.randn(WIDTH, sparse.size(1), device=options.device))
         ways: dict[str, Step] = {
-            "dense": partial(_product, torch.mm, x.to_dense(), weight),
-            "torch.sparse": partial(_product, torch.mm, x, weight),
+            "dense": partial(_product, _torch_linear, x.to_dense(), weight),
+            "torch.sparse": partial(_product, _torch_linear, x, weight),
             "deepgat": partial(_product, linear, sparse, weight),
             "deepgat, dropout .6": partial(_product, linear, sparse, weight, drop=0.6),
         }
@@ -261,10 +259,14 @@ def _graphed(layer: nn.Module, near: Neighbors) -> Callable[..., Tensor]:
     return lambda x, _: recorded(x)
 
 
+def _torch_linear(x: Tensor, weight: Tensor) -> Tensor:
+    return torch.mm(x, weight.t())
+
+
 def _product(
     multiply: Callable[..., Tensor], x: Any, weight: nn.Parameter, drop: float = 0.0
 ) -> None:
-    out = multiply(dropout(x, drop, training=True) if drop else x, weight.t())
+    out = multiply(dropout(x, drop, training=True) if drop else x, weight)
     out.backward(torch.ones_like(out))
     weight.grad = None
 

@@ -25,9 +25,6 @@ def bench(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Write the rows to this JSON file.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small graphs, few rounds.")] = False,
-    compiled: Annotated[
-        bool, typer.Option(help="Measure torch.compile of the peers too (minutes to compile).")
-    ] = True,
 ) -> None:
     """Measure speed and memory against PyTorch Geometric and a plain PyTorch implementation.
 
@@ -46,7 +43,7 @@ def bench(
     record |= {"machine": machine(where), "rows": rows}
     for name in names:
         measured = []
-        for row in SUITES[name](Options(where, quick, compiled)):
+        for row in SUITES[name](Options(where, quick)):
             ERR.print(f"{name}: {row['graph']}, {row['way']}: {row['milliseconds']:.2f} ms")
             measured.append(row)
             rows.append(row)
