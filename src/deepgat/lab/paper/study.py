@@ -43,7 +43,7 @@ CHANGES: Mapping[str, Change] = {
 def study_specs(**grid: Any) -> dict[str, list[RunSpec]]:
     """Row → its runs; ``grid`` as in :func:`~deepgat.lab.paper.depths.depth_specs`."""
     base = read_config(SETTING)
-    return depth_specs({name: change.of(base) for name, change in CHANGES.items()}, **grid)
+    return depth_specs({name: (base, [change]) for name, change in CHANGES.items()}, **grid)
 
 
 def with_frozen_rows(
