@@ -25,19 +25,11 @@ class DamagedFile(Exception):  # noqa: N818 - a state of the file, handled by bu
     """The file exists but is not what :func:`write_graphs` wrote."""
 
 
-def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """The folder given, else DEEPGAT_CACHE, else ``deepgat`` in the user's cache folder."""
-    if given is not None:
-        return Path(given)
-    if own := os.environ.get("DEEPGAT_CACHE"):
-        return Path(own)
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache") / "deepgat"
-
-
-def graph_file(folder: Path, key: str) -> Path:
-    """The path of the parsed dataset ``key``."""
-    return folder / "graphs" / f"{key}-v{VERSION}.safetensors"
+def graph_file(key: str) -> Path:
+    """The parsed dataset ``key``, in DEEPGAT_CACHE or ``deepgat`` in the user's cache folder."""
+    shared = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = os.environ.get("DEEPGAT_CACHE") or Path(shared) / "deepgat"
+    return Path(folder) / "graphs" / f"{key}-v{VERSION}.safetensors"
 
 
 def write_graphs(path: Path, graphs: Sequence[Data]) -> None:

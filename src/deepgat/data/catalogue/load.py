@@ -16,13 +16,7 @@ from typing import Any
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
-from deepgat.data.catalogue.cache import (
-    DamagedFile,
-    cache_folder,
-    graph_file,
-    read_graphs,
-    write_graphs,
-)
+from deepgat.data.catalogue.cache import DamagedFile, graph_file, read_graphs, write_graphs
 from deepgat.data.catalogue.entries import ENTRIES, Entry, find_entry
 from deepgat.data.dataset import NodeDataset
 from deepgat.data.feature_matrix import normalize_rows
@@ -38,8 +32,6 @@ def load_graph(
     name: PathLike,
     split: str | Split | None = None,
     *,
-    data_root: PathLike | None = None,
-    cache_dir: PathLike | None = None,
     undirected: bool = True,
     download: bool = True,
     **options: Any,
@@ -56,8 +48,6 @@ def load_graph(
     Args:
         name: a name from :func:`list_datasets`, ignoring case ("cora", "ppi-rebuilt"), or a path.
         split: a text for :func:`parse_split` or a :class:`Split`; None: the dataset's default.
-        data_root: the folder of raw files, instead of ``DEEPGAT_DATA``.
-        cache_dir: the folder for parsed graphs, instead of ``DEEPGAT_CACHE``.
         undirected: make directed graphs (WebKB, Wikipedia, Actor, your graph) undirected.
         download: whether to download a dataset that is not available locally.
         options: fields of :class:`~deepgat.data.ReadOptions`, for your graph.
@@ -77,10 +67,7 @@ def load_graph(
         )
     wanted = entry.default_split if split is None else split
     wanted = parse_split(wanted) if isinstance(wanted, str) else wanted
-    if entry.built_in:
-        graphs = tuple(entry.read(Path()))
-    else:
-        graphs = _stored_graphs(entry, _data_folder(data_root), cache_folder(cache_dir), download)
+    graphs = tuple(entry.read(Path())) if entry.built_in else _stored_graphs(entry, download)
     for graph in graphs:
         if entry.directed and undirected:
             graph.edge_index = to_undirected(graph.edge_index, num_nodes=graph.num_nodes)
@@ -133,19 +120,17 @@ class Listing:
         return bool(self.source)
 
 
-def list_datasets(
-    *, data_root: PathLike | None = None, cache_dir: PathLike | None = None
-) -> list[Listing]:
+def list_datasets() -> list[Listing]:
     """All datasets, and the source of each that is available without the network."""
-    folder, cache = _data_folder(data_root), cache_folder(cache_dir)
+    folder = _data_folder()
     shared = [field.name for field in fields(Listing) if field.name not in ("source", "path")]
     listings = []
     for entry in ENTRIES.values():
         source, path = "", None
         if entry.built_in:
             source = "built in"
-        elif graph_file(cache, entry.key).is_file():
-            source, path = "cache", graph_file(cache, entry.key)
+        elif graph_file(entry.key).is_file():
+            source, path = "cache", graph_file(entry.key)
         elif folder and not _missing(entry, folder):
             source, path = "data folder", folder / entry.folder
         described = {name: getattr(entry, name) for name in shared}
@@ -153,13 +138,12 @@ def list_datasets(
     return listings
 
 
-def _data_folder(given: PathLike | None) -> Path | None:
-    name = given if given is not None else os.environ.get("DEEPGAT_DATA")
+def _data_folder() -> Path | None:
+    name = os.environ.get("DEEPGAT_DATA")
     if not name:
         return None
     if not Path(name).is_dir():
-        origin = "data_root" if given is not None else "DEEPGAT_DATA"
-        raise UserError(f"{origin} names {os.fspath(name)!r}, which is not a folder")
+        raise UserError(f"DEEPGAT_DATA names {name!r}, which is not a folder")
     return Path(name)
 
 
@@ -167,11 +151,9 @@ def _missing(entry: Entry, folder: Path) -> list[str]:
     return [file for file in entry.files if not (folder / entry.folder / file).is_file()]
 
 
-def _stored_graphs(
-    entry: Entry, folder: Path | None, cache: Path, download: bool
-) -> tuple[Data, ...]:
+def _stored_graphs(entry: Entry, download: bool) -> tuple[Data, ...]:
     """Read the cached file, or parse the raw files and cache the result."""
-    stored = graph_file(cache, entry.key)
+    folder, stored = _data_folder(), graph_file(entry.key)
     if stored.is_file():
         try:
             return read_graphs(stored)
@@ -199,7 +181,7 @@ def _stored_graphs(
         write_graphs(stored, graphs)
     except OSError as error:
         raise UserError(
-            f"cannot write to the cache folder {cache} ({error.strerror or error}): set "
+            f"cannot write to the cache folder {stored.parent} ({error.strerror or error}): set "
             "DEEPGAT_CACHE to a writable folder"
         ) from error
     return read_graphs(stored)
