@@ -34,7 +34,7 @@ def graph_file(key: str) -> Path:
 
 def write_graphs(path: Path, graphs: Sequence[Data]) -> None:
     """Write under a temporary name, then rename: readers never see part of the file."""
-    tensors = {}
+    tensors: dict[str, Tensor] = {}
     for i, graph in enumerate(graphs):
         parts = graph.to_dict()
         if graph.x.layout is torch.sparse_csr:

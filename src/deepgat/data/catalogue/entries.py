@@ -19,6 +19,8 @@ from deepgat.data.synthetic import csbm_graph, digits_graph
 from deepgat.errors import unknown_name
 
 STORED_SPLITS = 10
+Size = tuple[int, int, int, int]
+"""Nodes, edges, features, classes."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def find_entry(name: str) -> Entry:
         raise unknown_name("dataset", name, ENTRIES) from None
 
 
-def _planetoid(title: str, *size: int, normalize: bool) -> Entry:
+def _planetoid(title: str, size: Size, *, normalize: bool) -> Entry:
     key, folder = title.lower(), f"{title}/raw"
     parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
     files = tuple(f"ind.{key}.{part}" for part in parts)
@@ -72,7 +74,7 @@ def _planetoid(title: str, *size: int, normalize: bool) -> Entry:
     )
 
 
-def _coauthor(name: str, *size: int) -> Entry:
+def _coauthor(name: str, size: Size) -> Entry:
     folder, file = f"{name}/raw", f"ms_academic_{name[:3].lower()}.npz"
     title, note = f"Coauthor {name}", "co-authors, keywords of their papers (Shchur et al.)"
     fetch = PygLoader(pyg.Coauthor, arguments=(name,)).fetch
@@ -81,23 +83,24 @@ def _coauthor(name: str, *size: int) -> Entry:
 
 
 def _geom_gcn(
-    key: str, note: str, size: tuple[int, int, int], loader: PygLoader, folder: str, stem: str = ""
+    key: str, note: str, size: Size, loader: PygLoader, folder: str, stem: str = ""
 ) -> Entry:
     splits = (f"{stem or key}_split_0.6_0.2_{i}.npz" for i in range(STORED_SPLITS))
     files = ("out1_node_feature_label.txt", "out1_graph_edges.txt", *splits)
     note = f"{note} (geom-gcn, ten splits)"
     read = partial(readers.read_bag_of_words, loader)
     title, fetch = key.capitalize(), loader.fetch
-    return Entry(key, title, note, "stored:0", *size, 5, read, folder, files, fetch, directed=True)
+    return Entry(key, title, note, "stored:0", *size, read, folder, files, fetch, directed=True)
 
 
 def _webkb(key: str, nodes: int, edges: int) -> Entry:
     loader = PygLoader(pyg.WebKB, arguments=(key,))
-    return _geom_gcn(key, "pages of a university", (nodes, edges, 1703), loader, f"{key}/raw")
+    return _geom_gcn(key, "pages of a university", (nodes, edges, 1703, 5), loader, f"{key}/raw")
 
 
-def _wikipedia(key: str, *size: int) -> Entry:
+def _wikipedia(key: str, nodes: int, edges: int, features: int) -> Entry:
     loader = PygLoader(pyg.WikipediaNetwork, arguments=(key,))
+    size = (nodes, edges, features, 5)
     return _geom_gcn(key, "pages of Wikipedia", size, loader, f"{key}/geom_gcn/raw")
 
 
@@ -114,11 +117,11 @@ _FLICKR = PygLoader(pyg.Flickr, root="Flickr")
 _AANE = PygLoader(pyg.AttributedGraphDataset, "AttributedGraph", ("flickr",))
 
 _ALL = (
-    _planetoid("Cora", 2_708, 10_556, 1_433, 7, normalize=True),
-    _planetoid("CiteSeer", 3_327, 9_104, 3_703, 6, normalize=True),
-    _planetoid("PubMed", 19_717, 88_648, 500, 3, normalize=False),
-    _coauthor("CS", 18_333, 163_788, 6_805, 15),
-    _coauthor("Physics", 34_493, 495_924, 8_415, 5),
+    _planetoid("Cora", (2_708, 10_556, 1_433, 7), normalize=True),
+    _planetoid("CiteSeer", (3_327, 9_104, 3_703, 6), normalize=True),
+    _planetoid("PubMed", (19_717, 88_648, 500, 3), normalize=False),
+    _coauthor("CS", (18_333, 163_788, 6_805, 15)),
+    _coauthor("Physics", (34_493, 495_924, 8_415, 5)),
     Entry(
         "flickr",
         "Flickr",
@@ -162,7 +165,7 @@ _ALL = (
     _geom_gcn(
         "actor",
         "actors on the same page of Wikipedia",
-        (7_600, 30_019, 932),
+        (7_600, 30_019, 932, 5),
         PygLoader(pyg.Actor, root="Actor"),
         "Actor/raw",
         stem="film",

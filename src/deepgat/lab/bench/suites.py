@@ -51,7 +51,7 @@ def layer(options: Options) -> Iterator[Row]:
         gat = GATConv(*shape, add_self_loops=False).to(device)
         plain = PlainClassAttention(*shape, classes).to(device)
         fused = fused_layer(*shape, classes).to(device)
-        theirs: dict[str, nn.Module] = {
+        theirs: dict[str, Callable[..., Tensor]] = {
             "PyG GATConv": gat,
             "PyG TransformerConv": TransformerConv(*shape, root_weight=False).to(device),
             "plain": plain,
@@ -327,7 +327,7 @@ def _gather_bound(near: Neighbors, classes: int, device: torch.device) -> float 
     return 4 * numbers / copy_bandwidth(device) / 1e6
 
 
-def _growth(by: str, near: Neighbors, step: Step, **more: int) -> Iterator[Row]:
+def _growth(by: str, near: Neighbors, step: Step, **more: Any) -> Iterator[Row]:
     found = measure({"deepgat": step}, near.ptr.device, rounds=3)
     for row in _rows("growth", f"random, by {by}", found, near, **more):
         yield row | {"nanoseconds_per_edge": 1e6 * row["milliseconds"] / near.num_edges}

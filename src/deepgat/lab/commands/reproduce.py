@@ -175,7 +175,13 @@ def reproduce(
     there = {*outcome.records, *outcome.diverged}
     missing = [spec for spec in specs if spec.signature not in there]
     if records is not None:
-        _tell_missing(missing, specs, outcome, records)
+        if specs and not outcome.records:
+            raise UserError(
+                f"{records} has no run of this plan: name the --datasets, --layers, --seeds and "
+                "--epochs that its runs were made with"
+            )
+        if missing:
+            ERR.print(f"{len(missing)} of {len(specs)} runs are not in {records}", markup=False)
     elif specs:
         made = run_with_view(missing, Store(store), workers, device, retry_failed, quiet, ray)
         diverged = read_diverged(store)
@@ -261,19 +267,6 @@ def _lost(specs: Iterable[RunSpec], outcome: Outcome) -> set[tuple[str, int]]:
     for spec in specs:
         groups.setdefault((spec.data.dataset, spec.layers), []).append(spec.signature)
     return {place for place, names in groups.items() if outcome.diverged.keys() >= set(names)}
-
-
-def _tell_missing(
-    missing: list[RunSpec], specs: list[RunSpec], found: Outcome, source: Path
-) -> None:
-    """Say how many planned runs a file of records lacks; an error if it has none."""
-    if specs and not found.records:
-        raise UserError(
-            f"{source} has no run of this plan: name the --datasets, --layers, --seeds and "
-            "--epochs that its runs were made with"
-        )
-    if missing:
-        ERR.print(f"{len(missing)} of {len(specs)} runs are not in {source}", markup=False)
 
 
 def _among(specs: list[RunSpec], source: Path) -> Outcome:

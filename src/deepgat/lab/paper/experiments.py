@@ -170,7 +170,7 @@ def _specs(target: str, plan: Plan, dataset: str, system: System) -> Iterator[Ru
     if target == "attention-kl":
         if REFERENCE_DEPTH not in depths:
             raise UserError(
-                f"attention-kl compares with {REFERENCE_DEPTH} layers: --layers must have "
+                f"attention-kl compares with {REFERENCE_DEPTH} layers: layers must include "
                 f"{REFERENCE_DEPTH}"
             )
         depths, repeats = tuple(dict.fromkeys(compared)), keeping
