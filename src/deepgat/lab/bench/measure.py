@@ -35,7 +35,7 @@ def measure(
     for name, step in ways.items():
         try:
             step()  # compiles and warms up
-            first[name] = _time_and_peak(step, device)
+            first[name] = measure_once(step, device)
         except torch.OutOfMemoryError:
             _empty(device)
     times: dict[str, list[float]] = {name: [] for name in first}
@@ -46,9 +46,22 @@ def measure(
     return {name: Measurement(min(times[name]), first[name].peak_megabytes) for name in first}
 
 
-def measure_once(step: Step) -> Measurement:
-    """Time and memory of a single run on the CPU, for long steps."""
-    return _time_and_peak(step, torch.device("cpu"))
+def measure_once(step: Step, device: torch.device | None = None) -> Measurement:
+    """A single run, by default on the CPU, whose memory is what Linux reports as resident."""
+    device = device or torch.device("cpu")
+    _empty(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = float(torch.cuda.memory_allocated())
+        milliseconds = _milliseconds(step, device)
+        peak = float(torch.cuda.max_memory_allocated())
+    else:
+        before = _resident("VmRSS")
+        if before:
+            Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+        milliseconds = _milliseconds(step, device)
+        peak = _resident("VmHWM")
+    return Measurement(milliseconds, max(0.0, (peak - before) / 1e6))
 
 
 def replayed(step: Step) -> Step:
@@ -105,23 +118,6 @@ def _milliseconds(step: Step, device: torch.device, repeats: int = 1) -> float:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize()
-
-
-def _time_and_peak(step: Step, device: torch.device) -> Measurement:
-    """A single run. On the CPU, memory is the resident memory that Linux reports."""
-    _empty(device)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = float(torch.cuda.memory_allocated())
-        milliseconds = _milliseconds(step, device)
-        peak = float(torch.cuda.max_memory_allocated())
-    else:
-        before = _resident("VmRSS")
-        if before:
-            Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-        milliseconds = _milliseconds(step, device)
-        peak = _resident("VmHWM")
-    return Measurement(milliseconds, max(0.0, (peak - before) / 1e6))
 
 
 def _empty(device: torch.device) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from deepgat.data.catalogue.entries import STORED_SPLITS, find_entry
 from deepgat.errors import UserError, unknown_name
 from deepgat.lab.experiments.spec import DataSpec, RunSpec
-from deepgat.training.config_file import ConfigFile
+from deepgat.training.config_file import read_config
 
 DATASETS = ("cora", "citeseer", "pubmed", "cs", "physics")
 DEPTHS = (2, 4, 8, 16, 32, 64, 128)
@@ -38,9 +38,9 @@ FEW = Repeats(public=3, splits=3, seeds=1)
 
 
 def depth_specs(
-    configs: Mapping[str, tuple[ConfigFile, Sequence[Change]]],
+    settings: Mapping[str, tuple[str, Sequence[Change]]],
     repeats: Repeats = FEW,
-    elsewhere: Mapping[tuple[str, str], ConfigFile] | None = None,
+    elsewhere: Mapping[tuple[str, str], str] | None = None,
     *,
     quick: bool = False,
     datasets: Sequence[str] | None = None,
@@ -56,10 +56,10 @@ def depth_specs(
     splits, or over random splits with 20 and 30 nodes per class, with each seed.
 
     Args:
-        configs: label → configuration and candidates: changes of it. Every repetition has one run
-            for each candidate, among which validation nodes choose.
+        settings: label → a shipped setting and candidates: changes of it. Every repetition has one
+            run for each candidate, among which validation nodes choose.
         repeats: how many seeds and splits, where ``seeds`` and ``splits`` do not say.
-        elsewhere: (system, dataset) → a configuration that replaces the system's usual one and
+        elsewhere: (system, dataset) → a shipped setting that replaces the system's usual one and
             its candidates there.
         quick: only the first candidate, on a small graph, with few epochs and no repetitions.
         datasets: names; if None, :data:`DATASETS`.
@@ -76,18 +76,19 @@ def depth_specs(
     short = {} if epochs is None else {"epochs": epochs}
     names = [find_entry(n).key for n in datasets or (QUICK_DATASETS if quick else DATASETS)]
     depths = sorted(set(layers or (QUICK_DEPTHS if quick else DEPTHS)))
-    wanted = set(configs) if systems is None else {_label(name, configs) for name in systems}
-    labelled: dict[str, list[RunSpec]] = {label: [] for label in configs if label in wanted}
+    wanted = set(settings) if systems is None else {_label(name, settings) for name in systems}
+    labelled: dict[str, list[RunSpec]] = {label: [] for label in settings if label in wanted}
     for label, specs in labelled.items():
-        config, candidates = configs[label]
         for dataset in dict.fromkeys(names):
-            own = (elsewhere or {}).get((label, dataset))
+            name, candidates = settings[label]
+            if elsewhere and (label, dataset) in elsewhere:
+                name, candidates = elsewhere[label, dataset], [Change()]
+            config = replace(read_config(name), dataset=dataset)
             choices = [config.changed(*change) for change in candidates[: 1 if quick else None]]
             for depth in depths:
                 for split, seed in _repeats(dataset, seeds, splits, repeats, quick):
-                    for choice in choices if own is None else [own]:
-                        there = replace(choice, dataset=dataset)
-                        there = there.changed({"num_layers": depth}, {**short, "seed": seed})
+                    for choice in choices:
+                        there = choice.changed({"num_layers": depth}, {**short, "seed": seed})
                         specs.append(RunSpec.of(DataSpec(dataset, split), there.recipe()))
     return labelled
 

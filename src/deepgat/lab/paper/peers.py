@@ -99,17 +99,11 @@ def publications(datasets: Sequence[str] | None = None) -> list[Publication]:
 
 def peer_specs(**grid: Any) -> dict[str, list[RunSpec]]:
     """System → its runs; ``grid`` as in :func:`~deepgat.lab.paper.depths.depth_specs`."""
-    own = {(G2, dataset): read_config(f"g2-{dataset}") for dataset in HETEROPHILOUS}
-    return depth_specs(_with_configs(ALL), elsewhere=own, **grid)
+    own = {(G2, dataset): f"g2-{dataset}" for dataset in HETEROPHILOUS}
+    return depth_specs(ALL, elsewhere=own, **grid)
 
 
 def contender_specs(**grid: Any) -> dict[str, list[RunSpec]]:
     """System → its runs, with the candidates in :data:`CONTENDERS`."""
-    own = {(PUBLISHED_GCNII, dataset): read_config(f"gcnii-{dataset}") for dataset in GCNII_GRAPHS}
-    return depth_specs(_with_configs(CONTENDERS), MANY, own, **grid)
-
-
-def _with_configs(
-    systems: Mapping[str, tuple[str, Sequence[Change]]],
-) -> dict[str, tuple[ConfigFile, Sequence[Change]]]:
-    return {label: (read_config(name), changes) for label, (name, changes) in systems.items()}
+    own = {(PUBLISHED_GCNII, dataset): f"gcnii-{dataset}" for dataset in GCNII_GRAPHS}
+    return depth_specs(CONTENDERS, MANY, own, **grid)
