@@ -54,22 +54,22 @@ PARTS = {
 
 
 class Loader:
-    def __init__(self, root: Path, cache: Path) -> None:
-        self.root, self.cache = root, cache
+    def __init__(self, root: Path) -> None:
+        self.root = root
 
     def __call__(self, key: str, split: str | None = None, **options: bool) -> NodeDataset:
         folder = ENTRIES[key].folder
         if not (self.root / folder).is_dir():
             pytest.skip(f"DEEPGAT_DATA has no {folder}")
-        return load_graph(
-            key, split, data_root=self.root, cache_dir=self.cache, download=False, **options
-        )
+        return load_graph(key, split, download=False, **options)
 
 
 @pytest.fixture
-def load(real_data: Path, deepgat_cache: Path) -> Loader:
+def load(real_data: Path, deepgat_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Loader:
     """Through the cache of the whole run, so that each dataset is parsed once."""
-    return Loader(real_data, deepgat_cache)
+    monkeypatch.setenv("DEEPGAT_DATA", str(real_data))
+    monkeypatch.setenv("DEEPGAT_CACHE", str(deepgat_cache))
+    return Loader(real_data)
 
 
 def test_every_dataset_of_files_is_counted() -> None:
@@ -165,8 +165,10 @@ def test_label_features_of_cs(load: Loader) -> None:
     assert accuracy > 0.6
 
 
-def test_catalogue_finds_the_files(load: Loader, tmp_path: Path) -> None:
-    lines = list_datasets(data_root=load.root, cache_dir=tmp_path)
-    for line in lines:
+def test_catalogue_finds_the_files(
+    load: Loader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEEPGAT_CACHE", str(tmp_path))
+    for line in list_datasets():
         here = line.key in COUNTS and (load.root / ENTRIES[line.key].folder).is_dir()
         assert (line.source == "data folder") == here

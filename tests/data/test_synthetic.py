@@ -6,7 +6,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, degree
 
-from deepgat.data import class_regular_graph, csbm_graph, digits_graph
+from deepgat.data import csbm_graph, digits_graph
 from deepgat.errors import UserError
 
 
@@ -109,26 +109,3 @@ def test_csbm_mistakes_are_told(wrong: dict[str, int], says: str) -> None:
 def test_digits_mistakes_are_told() -> None:
     with pytest.raises(UserError, match="neighbors is 0, but must be 1 to 1796"):
         digits_graph(0)
-
-
-@pytest.mark.parametrize(
-    ("size", "classes", "same", "other"),
-    [(1, 1, 0, 0), (10, 2, 4, 2), (10, 2, 3, 10), (7, 3, 6, 1), (2, 2, 1, 0)],
-)
-def test_class_regular_graph(size: int, classes: int, same: int, other: int) -> None:
-    graph = class_regular_graph(size, classes, same=same, other=other)
-    assert_simple(graph)
-    assert graph.y.bincount().tolist() == [size] * classes
-    source, target = graph.edge_index
-    for c in range(classes):
-        heard = degree(target[graph.y[source] == c], graph.num_nodes)
-        assert (heard == torch.where(graph.y == c, same, other)).all()
-
-
-def test_class_regular_graphs_differ_by_seed_and_refuse_nonsense() -> None:
-    first, again, second = (class_regular_graph(10, seed=seed) for seed in (0, 0, 1))
-    assert torch.equal(first.edge_index, again.edge_index)
-    assert not torch.equal(first.edge_index, second.edge_index)
-    for wrong in ({"same": 10}, {"same": 3, "class_size": 9}, {"other": 11}, {"classes": 0}):
-        with pytest.raises(UserError):
-            class_regular_graph(**{"class_size": 10, **wrong})

@@ -246,7 +246,7 @@ def test_reproduce_prints_and_writes_tables_with_the_published_numbers(run):
     assert "91.5 (2)" in result.out
     out = Path("reproduction")
     assert {path.name for path in out.iterdir()} == {
-        "plan.json", "records.jsonl", "table2.csv", "table2.md"
+        "records.jsonl", "table2.csv", "table2.md"
     }  # fmt: skip
     assert "16 runs, 16 of them already in the store" in run(*arguments).err
     Path("deepgat-runs").rename("elsewhere")

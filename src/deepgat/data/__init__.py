@@ -4,7 +4,7 @@ from deepgat.data.catalogue.load import Listing, is_path, list_datasets, load_gr
 from deepgat.data.dataset import NodeDataset
 from deepgat.data.label_features import propagate_labels
 from deepgat.data.splits import Split, parse_split
-from deepgat.data.synthetic import class_regular_graph, csbm_graph, digits_graph
+from deepgat.data.synthetic import csbm_graph, digits_graph
 from deepgat.data.tables import (
     FeaturePlan,
     OwnGraph,
@@ -27,7 +27,6 @@ __all__ = [
     "ReadOptions",
     "Split",
     "SplitNodes",
-    "class_regular_graph",
     "csbm_graph",
     "digits_graph",
     "fingerprint",

@@ -31,7 +31,6 @@ class Neighborhoods(NamedTuple):
     """[n, n] with the full diagonal."""
     size: np.ndarray
     """|N_v| [n, 1], at least 1."""
-    symmetric: bool
 
 
 def neighborhoods(edge_index: Tensor, num_nodes: int) -> Neighborhoods:
@@ -45,13 +44,8 @@ def neighborhoods(edge_index: Tensor, num_nodes: int) -> Neighborhoods:
     others.data[:] = 1
     closed = sp.csr_matrix(others + sp.identity(num_nodes, format="csr"))
     closed.sort_indices()
-    flipped = closed.T.tocsr()
-    flipped.sort_indices()
-    symmetric = np.array_equal(closed.indptr, flipped.indptr) and np.array_equal(
-        closed.indices, flipped.indices
-    )
     size = np.diff(closed.indptr).astype(np.float64)[:, None]
-    return Neighborhoods(others, closed, size, symmetric)
+    return Neighborhoods(others, closed, size)
 
 
 def power_without_diagonal(near: Neighborhoods, Y: np.ndarray, k: int) -> np.ndarray:
@@ -83,20 +77,12 @@ def _two_hop_rows(near: Neighborhoods, Y: np.ndarray, rows: np.ndarray) -> np.nd
     per_block = max(1, BLOCK_BYTES // (8 * 3 * max(1, Y.shape[1])))
     result = np.empty((len(rows), Y.shape[1]))
     block_of = np.cumsum(degree) // per_block
-    flipped = near.closed if near.symmetric else near.closed.T.tocsr()
-    n = np.int64(near.closed.shape[0])
+    # Entry (v, u) is 2 where v ∈ N_u, too, else 1.
+    flags = sp.csr_matrix(near.closed + near.closed.multiply(near.closed.T))
     for start, stop in runs(block_of):
         block = rows[start:stop]
-        part = near.closed[block]
-        u = part.indices
-        mutual = np.ones(len(u), dtype=bool)
-        if not near.symmetric:
-            back = flipped[block]
-            keys = [
-                np.repeat(np.arange(len(block)), np.diff(lists.indptr)) * n + lists.indices
-                for lists in (part, back)
-            ]
-            mutual = np.isin(keys[0], keys[1], assume_unique=True)
+        part = flags[block]
+        u, mutual = part.indices, part.data == 2
         result[start:stop] = two_hop_rows(part.indptr, count[u], near.size[u], Y[block], mutual)
     return result
 

@@ -23,13 +23,21 @@ from torch import Tensor
 
 from deepgat.errors import UserError, unknown_name
 
+_SHARE = r"\d*\.?\d+(?:e-?\d+)?"
 GRAMMAR = {
-    "public": "public",
-    "authors": "authors",
-    "random": "random[:SEED[:TRAIN/VAL]], as in random:0:20/30",
-    "fractions": "fractions:TRAIN/VAL[:SEED], as in fractions:0.6/0.2:0",
-    "stored": "stored:K, as in stored:0",
+    "public": ("public", "public"),
+    "authors": ("authors", "authors"),
+    "random": (
+        r"random(?::(?P<seed>\d{1,18})(?::(?P<train>\d{1,18})/(?P<val>\d{1,18}))?)?",
+        "random[:SEED[:TRAIN/VAL]] with whole numbers, as in random:0:20/30",
+    ),
+    "fractions": (
+        rf"fractions:(?P<train>{_SHARE})/(?P<val>{_SHARE})(?::(?P<seed>\d{{1,18}}))?",
+        "fractions:TRAIN/VAL[:SEED] with shares from 0 to 1, as in fractions:0.6/0.2:0",
+    ),
+    "stored": (r"stored:(?P<index>\d{1,18})", "stored:K with a whole number, as in stored:0"),
 }
+"""Kind → the pattern of its text, and how a message explains it."""
 AUTHORS_SEED = 42
 PER_CLASS = (20, 30)
 
@@ -61,59 +69,30 @@ class Split:
 
 def parse_split(text: str) -> Split:
     """Parse the text of a split; a :class:`UserError` shows the grammar."""
-    kind, *parts = text.strip().lower().split(":")
+    plain = text.strip().lower()
+    kind = plain.split(":")[0]
     if kind not in GRAMMAR:
         raise unknown_name("split", kind, GRAMMAR)
-    try:
-        return _from_parts(kind, parts)
-    except ValueError as error:
-        raise UserError(
-            f"cannot read the split {text!r} ({error}): write {GRAMMAR[kind]}"
-        ) from None
-
-
-def _from_parts(kind: str, parts: list[str]) -> Split:
-    most = {"public": 0, "authors": 0, "random": 2, "fractions": 2, "stored": 1}[kind]
-    if len(parts) > most:
-        raise ValueError(f"{':'.join(parts[most:])!r} is unexpected")
+    pattern, written = GRAMMAR[kind]
+    found = re.fullmatch(pattern, plain, re.ASCII)
+    if found is None:
+        raise UserError(f"cannot read the split {text!r}: write {written}")
+    parts = found.groupdict()
+    seed = int(parts.get("seed") or 0)
     match kind:
         case "authors":
-            return Split(kind, AUTHORS_SEED, PER_CLASS[0], PER_CLASS[1])
+            return Split(kind, AUTHORS_SEED, *PER_CLASS)
         case "random":
-            counts = _pair(parts[1]) if len(parts) == 2 else None
-            train, val = map(_whole, counts) if counts else PER_CLASS
-            return Split(kind, _whole(parts[0]) if parts else 0, train, val)
+            counts = (parts["train"], parts["val"]) if parts["train"] else PER_CLASS
+            return Split(kind, seed, *map(int, counts))
         case "fractions":
-            if not parts:
-                raise ValueError("the two shares are missing")
-            first, second = map(_share, _pair(parts[0]))
-            if first + second > 1 + 1e-9:
-                raise ValueError("the shares add up to more than 1")
-            return Split(kind, _whole(parts[1]) if len(parts) == 2 else 0, first, second)
+            train, val = float(parts["train"]), float(parts["val"])
+            if train + val > 1 + 1e-9:
+                raise UserError(f"the shares of the split {text!r} add up to more than 1")
+            return Split(kind, seed, train, val)
         case "stored":
-            if not parts:
-                raise ValueError("the number is missing")
-            return Split(kind, index=_whole(parts[0]))
+            return Split(kind, index=int(parts["index"]))
     return Split(kind)
-
-
-def _pair(text: str) -> list[str]:
-    pair = text.split("/")
-    if len(pair) != 2:
-        raise ValueError(f"{text!r} is not TRAIN/VAL")
-    return pair
-
-
-def _whole(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise ValueError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
-
-
-def _share(text: str) -> float:
-    if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-?[0-9]+)?", text) or not 0 <= float(text) <= 1:
-        raise ValueError(f"{text!r} is not a share between 0 and 1")
-    return float(text)
 
 
 def draw_masks(split: Split, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,10 +1,10 @@
-"""Graphs that need no files: digits, a contextual stochastic block model, regular graphs."""
+"""Graphs that need no files: digits, a contextual stochastic block model."""
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.utils import remove_self_loops, to_undirected
 
 from deepgat.errors import UserError
 
@@ -86,52 +86,6 @@ def csbm_graph(
     )
 
 
-def class_regular_graph(
-    class_size: int = 50, classes: int = 2, *, same: int = 4, other: int = 2, seed: int = 0
-) -> Data:
-    """A random graph that is regular, and regular inside and between classes.
-
-    Every node has ``same`` neighbours in its own class and ``other`` in each other class, so
-    |N_v| = 1 + same + (classes − 1)·other for all v. Each class is a ring in random order whose
-    nodes are joined to the nearest ones, and pairs of rings are joined alike. The graph is
-    undirected, its labels are in random order, and it has no features.
-
-    Args:
-        class_size: nodes in each class.
-        classes: C.
-        same: below ``class_size``; odd only where ``class_size`` is even.
-        other: at most ``class_size``.
-        seed: the same arguments and seed give the same graph.
-    """
-    _require(class_size >= 1, "class_size", class_size, "1 or more")
-    _require(classes >= 1, "classes", classes, "1 or more")
-    _require(0 <= same < class_size, "same", same, f"0 to {class_size - 1}")
-    _require(same % 2 == 0 or class_size % 2 == 0, "same", same, "even, as class_size is odd")
-    _require(0 <= other <= class_size, "other", other, f"0 to {class_size}")
-    random = np.random.default_rng(seed)
-    members = random.permutation(class_size * classes).reshape(classes, class_size)
-    starts, ends = [], []
-
-    def join(first: np.ndarray, second: np.ndarray, step: int) -> None:
-        starts.append(first)
-        ends.append(np.roll(second, -step))
-
-    for c in range(classes):
-        for step in range(1, same // 2 + 1):
-            join(members[c], members[c], step)
-        if same % 2:
-            join(members[c], members[c], class_size // 2)
-        for later in range(c + 1, classes):
-            drawn = random.permutation(members[later])
-            for step in range(other):
-                join(members[c], drawn, step)
-    y = np.empty(class_size * classes, dtype=np.int64)
-    y[members] = np.arange(classes)[:, None]
-    nothing = np.empty(0, dtype=np.int64)
-    edges = _both_ways(np.concatenate([nothing, *starts]), np.concatenate([nothing, *ends]), len(y))
-    return Data(edge_index=edges, y=torch.from_numpy(y), num_nodes=len(y))
-
-
 def _draw_ends(
     random: np.random.Generator, y: np.ndarray, starts: np.ndarray, homophily: float
 ) -> np.ndarray:
@@ -149,13 +103,8 @@ def _draw_ends(
 
 def _both_ways(a: np.ndarray, b: np.ndarray, num_nodes: int) -> Tensor:
     """Edge index [2, e] with every pair once in each direction, no self-loops, sorted."""
-    pairs = sp.coo_matrix((np.ones(len(a), dtype=bool), (a, b)), shape=(num_nodes, num_nodes))
-    joined = sp.csr_matrix(pairs + pairs.T)
-    joined.setdiag(False)
-    joined.eliminate_zeros()
-    joined.sort_indices()
-    both = joined.tocoo()
-    return torch.from_numpy(np.stack([both.row, both.col]).astype(np.int64))
+    pairs, _ = remove_self_loops(torch.from_numpy(np.stack([a, b]).astype(np.int64)))
+    return to_undirected(pairs, num_nodes=num_nodes)
 
 
 def _require(fine: bool, name: str, value: float, wanted: str) -> None:

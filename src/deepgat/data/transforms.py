@@ -7,7 +7,6 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from deepgat.data.feature_matrix import normalize_rows
 from deepgat.data.label_features import one_hot_labels, propagate_labels
 from deepgat.data.splits import Split, draw_masks, parse_split
 from deepgat.errors import UserError
@@ -70,17 +69,6 @@ def require_nodes(graphs: list[Data], split: Split, name: str) -> None:
                 f"the split {str(split)!r} of {name} has no {what} nodes: {why}; ask for more, "
                 "as in random:0:20/30 or fractions:0.6/0.2"
             )
-
-
-class NormalizeRows(BaseTransform):
-    """Divides every row of ``x`` by its sum; rows with sum 0 do not change.
-
-    For non-negative features this is PyG's ``NormalizeFeatures``, which does not support sparse x.
-    """
-
-    def forward(self, data: Any) -> Any:
-        data.x = normalize_rows(data.x)
-        return data
 
 
 class PropagateLabels(BaseTransform):

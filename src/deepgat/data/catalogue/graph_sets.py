@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from torch_geometric.data import Data
+from torch_geometric.data.separate import separate
 from torch_geometric.io import read_tu_data
 from torch_geometric.utils import degree, one_hot
 
@@ -52,24 +53,12 @@ def load_graphs(source: str | os.PathLike[str], attributes: bool = False) -> Gra
         ) from error
     if whole.y is None or whole.y.is_floating_point():
         raise UserError(f"{name} in {folder} has no classes: expected {name}_graph_labels.txt")
-    count = len(slices["y"]) - 1
+    first = 0 if attributes or not sizes["num_node_labels"] else sizes["num_node_attributes"]
     graphs = []
-    for number in range(count):
-        first, last = slices["x"][number : number + 2].tolist() if whole.x is not None else (0, 0)
-        begin, end = slices["edge_index"][number : number + 2].tolist()
-        edges = whole.edge_index[:, begin:end]
-        if whole.x is None:
-            x, nodes = None, int(edges.max()) + 1 if edges.numel() else 1
-        else:
-            numeric = 0 if attributes else sizes["num_node_attributes"]
-            x, nodes = (
-                whole.x[first:last, numeric if sizes["num_node_labels"] else 0 :],
-                last - first,
-            )
-        graphs.append(Data(x=x, edge_index=edges, y=whole.y[number : number + 1], num_nodes=nodes))
-    if graphs[0].x is None:
-        for graph in graphs:
-            graph.x = _degrees(graph)
+    for number in range(len(slices["y"]) - 1):
+        one = separate(Data, whole, number, slices, decrement=False)
+        x = _degrees(one) if one.x is None else one.x[:, first:]
+        graphs.append(Data(x=x, edge_index=one.edge_index, y=one.y))
     return GraphDataset(name.lower(), tuple(graphs), graphs[0].num_features, int(whole.y.max()) + 1)
 
 

@@ -1,7 +1,6 @@
 """Readers of raw files: PyG's loaders, or our own where PyG's are slow or densify features.
 
-A *work folder* is a temporary folder with the layout of the data folder and links to the raw
-files, in which PyG may write. ``fetch`` downloads raw files into it, ``read`` parses them.
+``fetch`` downloads raw files into a data folder, ``read`` parses those of a data folder.
 """
 
 import contextlib
@@ -9,7 +8,7 @@ import io
 import json
 import pickletools
 import socket
-from collections.abc import Iterator
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
+from torch_geometric.utils import coalesce, remove_self_loops, subgraph, to_undirected
 
 from deepgat.data.feature_matrix import csr_from_scipy
 from deepgat.errors import UserError
@@ -38,38 +37,49 @@ PLAIN_ARRAYS = {
 
 @dataclass(frozen=True)
 class PygLoader:
-    """A dataset class of PyG and its arguments: ``kind(work / root, *arguments)``."""
+    """A dataset class of PyG and its arguments: ``kind(root / self.root, *arguments)``."""
 
     kind: type
     root: str = ""
     arguments: tuple[str, ...] = ()
 
-    def fetch(self, work: Path) -> None:
+    def fetch(self, root: Path) -> None:
         """Download the raw files without parsing them."""
-        nothing = {"process": lambda self: None, "load": lambda self, path: None}
-        only_download = type(self.kind.__name__, (self.kind,), nothing)
-        with _timeout(DOWNLOAD_TIMEOUT):
-            only_download(str(work / self.root), *self.arguments)
+        self._open(root, process=lambda self: None, load=lambda self, path: None)
 
-    def read(self, work: Path) -> list[Data]:
-        """Parse the raw files with PyG."""
-        with contextlib.redirect_stderr(io.StringIO()):  # "Processing...", "Done!"
-            return list(self.kind(str(work / self.root), *self.arguments))
+    def read(self, root: Path) -> list[Data]:
+        """Parse the raw files with PyG; what it writes goes to a temporary folder."""
+        quiet = contextlib.redirect_stderr(io.StringIO())  # "Processing...", "Done!"
+        with tempfile.TemporaryDirectory() as folder, quiet:
+            return list(self._open(root, processed_dir=folder))
+
+    def _open(self, root: Path, **overrides: Any) -> Any:
+        """The dataset, with some members of its class replaced.
+
+        Without a timeout, PyG's download waits for ever behind a silent firewall.
+        """
+        kind = type(self.kind.__name__, (self.kind,), overrides)
+        before = socket.getdefaulttimeout()
+        socket.setdefaulttimeout(DOWNLOAD_TIMEOUT)
+        try:
+            return kind(str(root / self.root), *self.arguments)
+        finally:
+            socket.setdefaulttimeout(before)
 
 
-def read_bag_of_words(loader: PygLoader, work: Path) -> list[Data]:
+def read_bag_of_words(loader: PygLoader, root: Path) -> list[Data]:
     """Graphs from PyG, with features in CSR form."""
-    graphs = loader.read(work)
+    graphs = loader.read(root)
     for graph in graphs:
         graph.x = csr_from_scipy(sp.csr_matrix(graph.x.numpy()))
     return graphs
 
 
-def read_planetoid(loader: PygLoader, pickles: tuple[str, ...], work: Path) -> list[Data]:
+def read_planetoid(loader: PygLoader, pickles: tuple[str, ...], root: Path) -> list[Data]:
     """Graphs from PyG, which unpickles these files; first check that they hold only arrays."""
     for pickle in pickles:
-        refuse_code(work / pickle)
-    return read_bag_of_words(loader, work)
+        refuse_code(root / pickle)
+    return read_bag_of_words(loader, root)
 
 
 def refuse_code(path: Path) -> None:
@@ -83,20 +93,20 @@ def refuse_code(path: Path) -> None:
             )
 
 
-def read_coauthor(path: Path) -> list[Data]:
+def read_coauthor(file: str, root: Path) -> list[Data]:
     """Read Shchur's npz directly as CSR (for Physics, PyG allocates 1.2 GB of zeros).
 
     Features become 0/1, self-loops are removed, and the graph is undirected.
     """
-    with np.load(path, allow_pickle=False) as file:
+    with np.load(root / file, allow_pickle=False) as parts:
         x, adjacency = (
             sp.csr_matrix(
-                (file[f"{part}_data"], file[f"{part}_indices"], file[f"{part}_indptr"]),
-                shape=tuple(file[f"{part}_shape"]),
+                (parts[f"{name}_data"], parts[f"{name}_indices"], parts[f"{name}_indptr"]),
+                shape=tuple(parts[f"{name}_shape"]),
             )
-            for part in ("attr", "adj")
+            for name in ("attr", "adj")
         )
-        y = torch.from_numpy(file["labels"]).long()
+        y = torch.from_numpy(parts["labels"]).long()
     x.sum_duplicates()
     x.data[x.data > 0] = 1
     pairs = adjacency.tocoo()
@@ -106,8 +116,9 @@ def read_coauthor(path: Path) -> list[Data]:
     return [Data(x=csr_from_scipy(x), edge_index=edge_index, y=y)]
 
 
-def read_attributed(raw: Path) -> list[Data]:
+def read_attributed(folder: str, root: Path) -> list[Data]:
     """Read an attributed graph: attrs.npz, edgelist.txt, labels.txt (node, class from 1)."""
+    raw = root / folder
     x = sp.load_npz(raw / "attrs.npz")
     edges = np.loadtxt(raw / "edgelist.txt", dtype=np.int64, ndmin=2)
     nodes, classes = np.loadtxt(raw / "labels.txt", dtype=np.int64, ndmin=2).T
@@ -117,49 +128,32 @@ def read_attributed(raw: Path) -> list[Data]:
     return [Data(x=csr_from_scipy(x), edge_index=edge_index, y=y)]
 
 
-def read_ppi(raw: Path) -> list[Data]:
+def read_ppi(folder: str, root: Path) -> list[Data]:
     """Read GraphSAGE's files: each graph is entirely for training, validation or test.
 
     PyG's loader needs networkx, takes ten times as long, and shifts the nodes of a graph whose
     first node has no edge.
     """
-    graphs = []
+    raw, graphs = root / folder, []
     for purpose in ("train", "valid", "test"):
         edge_index = _json_edges(raw / f"{purpose}_graph.json")
         x = torch.from_numpy(np.load(raw / f"{purpose}_feats.npy")).float()
         y = torch.from_numpy(np.load(raw / f"{purpose}_labels.npy")).float()
         member = torch.from_numpy(np.load(raw / f"{purpose}_graph_id.npy")).long()
-        for graph in member.unique().tolist():
+        for graph in member.unique():
             nodes = (member == graph).nonzero().view(-1)
-            place = torch.full((len(member),), -1)
-            place[nodes] = torch.arange(len(nodes))
-            inside = (member[edge_index] == graph).all(dim=0)
+            own, _ = subgraph(nodes, edge_index, relabel_nodes=True, num_nodes=len(member))
             masks = {
                 f"{name}_mask": torch.full((len(nodes),), purpose.startswith(name))
                 for name in ("train", "val", "test")
             }
-            own = coalesce(place[edge_index[:, inside]], num_nodes=len(nodes))
             graphs.append(Data(x=x[nodes], edge_index=own, y=y[nodes], **masks))
     return graphs
 
 
 def _json_edges(path: Path) -> Tensor:
-    """The edges of a node-link JSON file without self-loops; undirected links run both ways."""
+    """The edges of a node-link JSON file, sorted, without self-loops and duplicates."""
     content: dict[str, Any] = json.loads(path.read_text())
     pairs = [(link["source"], link["target"]) for link in content["links"]]
-    edge_index = torch.from_numpy(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
-    edge_index, _ = remove_self_loops(edge_index)
-    if not content["directed"]:
-        edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
-    return edge_index
-
-
-@contextlib.contextmanager
-def _timeout(seconds: float) -> Iterator[None]:
-    """Limit downloads: without a timeout, PyG waits for ever behind a silent firewall."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
+    edge_index, _ = remove_self_loops(torch.tensor(pairs).reshape(-1, 2).t().long())
+    return coalesce(edge_index) if content["directed"] else to_undirected(edge_index)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from deepgat.nn import ClassScore, NeighborAttention
-from deepgat.ops import Neighbors
+from deepgat.nn.attention import ConvOutput
 
 
 class PlainClassAttention(nn.Module):
@@ -31,10 +31,9 @@ class PlainClassAttention(nn.Module):
         self.values = nn.Linear(width, heads * channels, bias=False)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.run(x, edge_index)[0]
+        return self.run(x, edge_index).out
 
-    def run(self, x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
-        """(out [n, H·D], class logits [n, H, C])."""
+    def run(self, x: Tensor, edge_index: Tensor) -> ConvOutput:
         source, target = edge_index
         heads, num_classes, channels = self.shape
         n = x.size(0)
@@ -53,22 +52,11 @@ class PlainClassAttention(nn.Module):
         weight = weight / total[target]
         messages = weight.unsqueeze(-1) * value[source]
         out = messages.new_zeros(n, heads, channels).index_add(0, target, messages)
-        return out.flatten(1), logits
+        return ConvOutput(out.flatten(1), logits)
 
 
-class FusedClassAttention(nn.Module):
+def fused_layer(width: int, channels: int, heads: int, num_classes: int) -> NeighborAttention:
     """The same layer with this library's fused kernels."""
-
-    def __init__(self, width: int, channels: int, heads: int, num_classes: int) -> None:
-        super().__init__()
-        self.conv = NeighborAttention(
-            width, channels, heads, score=ClassScore, num_classes=num_classes, bias=False
-        )
-
-    def forward(self, x: Tensor, neighbors: Neighbors) -> Tensor:
-        return self.run(x, neighbors)[0]
-
-    def run(self, x: Tensor, neighbors: Neighbors) -> tuple[Tensor, Tensor]:
-        result = self.conv.run(x, neighbors)
-        assert result.class_logits is not None
-        return result.out, result.class_logits
+    return NeighborAttention(
+        width, channels, heads, score=ClassScore, num_classes=num_classes, bias=False
+    )

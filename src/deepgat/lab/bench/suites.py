@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch_geometric.nn import GATConv, TransformerConv
 
-from deepgat.data import load_graph
-from deepgat.errors import UserError, unknown_name
+from deepgat.data import NodeDataset, load_graph
+from deepgat.errors import UserError
 from deepgat.lab.bench import random_graphs
-from deepgat.lab.bench.attention_layers import FusedClassAttention, PlainClassAttention
+from deepgat.lab.bench.attention_layers import PlainClassAttention, fused_layer
 from deepgat.lab.bench.csv_reading import reading_rows
 from deepgat.lab.bench.measure import Measurement, Step, copy_bandwidth, measure, replayed
 from deepgat.models import DeepGAT
 from deepgat.nn.checkpoint import chosen, free_memory, recomputed, segment_length
 from deepgat.ops import Neighbors, SparseMatrix, dropout, linear, use_backend
-from deepgat.training.loop import Epoch, fit
-from deepgat.training.recipes import recipe
+from deepgat.training.loop import fit
+from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.run import ModelCard
 
 Row = dict[str, Any]
@@ -31,15 +31,12 @@ WIDTH, CHANNELS, HEADS = 64, 8, 8
 DEEP = 15
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """What every benchmark needs to know."""
 
     device: torch.device
     quick: bool = False
-    """Small graphs and few rounds, to test the benchmark itself."""
-    compiled: bool = True
-    """Also measure torch.compile of the other implementations, which takes minutes."""
+    """Small graphs and few rounds, nothing compiled: to test the benchmark itself."""
 
     @property
     def rounds(self) -> int:
@@ -48,147 +45,141 @@ class Options:
 
 def layer(options: Options) -> Iterator[Row]:
     """Forward and backward of one attention layer, 64 → 8 heads of 8, against PyG and plain."""
-    for name, near, classes in _layer_graphs(options):
-        ways = _layer_ways(near.to(options.device), classes, options)
-        found = measure(ways, options.device, options.rounds)
-        bound = _gather_bound(near, classes, options.device)
-        for way, result in found.items():
-            yield _row("layer", name, near, way, result) | {
-                "times_gatconv": found["PyG GATConv"].milliseconds / result.milliseconds,
-                "times_plain": found["plain"].milliseconds / result.milliseconds,
-                "gather_bound_milliseconds": bound,
-            }
+    device, shape = options.device, (WIDTH, CHANNELS, HEADS)
+    for name, near, classes in _graphs(options):
+        near = near.to(device)
+        gat = GATConv(*shape, add_self_loops=False).to(device)
+        plain = PlainClassAttention(*shape, classes).to(device)
+        fused = fused_layer(*shape, classes).to(device)
+        theirs: dict[str, Callable[..., Tensor]] = {
+            "PyG GATConv": gat,
+            "PyG TransformerConv": TransformerConv(*shape, root_weight=False).to(device),
+            "plain": plain,
+            "authors' style": PlainClassAttention(*shape, classes, True).to(device),
+        }
+        if not options.quick:  # torch.compile takes minutes
+            theirs["PyG GATConv, compiled"] = torch.compile(gat, dynamic=False)
+            theirs["plain, compiled"] = torch.compile(plain, dynamic=False)
+        ways = {way: _both_ways(module, near.edge_index, near) for way, module in theirs.items()}
+        ways["deepgat"] = _both_ways(fused, near, near)
+        if device.type == "cuda":
+            ways["deepgat, graphed"] = _both_ways(_graphed(fused, near), near, near)
+            ways["deepgat, replayed"] = replayed(ways["deepgat"])
+            ways["PyG GATConv, replayed"] = replayed(ways["PyG GATConv"])
+        found = measure(ways, device, options.rounds)
+        bound = _gather_bound(near, classes, device)
+        against = {"times_gatconv": "PyG GATConv", "times_plain": "plain"}
+        yield from _rows("layer", name, found, near, against, gather_bound_milliseconds=bound)
 
 
 def step(options: Options) -> Iterator[Row]:
     """A training step of 15 DeepGAT layers, each with its class loss, against plain PyTorch."""
-    for name, near, classes in _layer_graphs(options):
-        device = options.device
+    device = options.device
+    for name, near, classes in _graphs(options):
         near = near.to(device)
-        x = torch.randn(near.num_nodes, WIDTH, device=device)
-        y = torch.randint(classes, (near.num_nodes,), device=device)
         shape = (WIDTH, CHANNELS, HEADS, classes)
-        edge_index = near.edge_index
-        fused = [FusedClassAttention(*shape).to(device) for _ in range(DEEP)]
-        forgetful = [FusedClassAttention(*shape).to(device) for _ in range(DEEP)]
+        fused = [fused_layer(*shape).to(device) for _ in range(DEEP)]
+        forgetful = [fused_layer(*shape).to(device) for _ in range(DEEP)]
         for module in forgetful:
-            module.conv.forget_projections = True
+            module.forget_projections = True
         plain = [PlainClassAttention(*shape).to(device) for _ in range(DEEP)]
         per_edge = [PlainClassAttention(*shape, True).to(device) for _ in range(DEEP)]
         ways: dict[str, Step] = {
-            "plain": partial(_deep_step, plain, x, edge_index, y),
-            "authors' style": partial(_deep_step, per_edge, x, edge_index, y),
-            "deepgat": partial(_deep_step, fused, x, near, y),
-            "deepgat, projections again": partial(_deep_step, forgetful, x, near, y),
-            "deepgat, layers again": partial(_deep_step, fused, x, near, y, forget_layers=True),
+            "plain": _deep_step(plain, near.edge_index, near, classes),
+            "authors' style": _deep_step(per_edge, near.edge_index, near, classes),
+            "deepgat": _deep_step(fused, near, near, classes),
+            "deepgat, projections again": _deep_step(forgetful, near, near, classes),
+            "deepgat, layers again": _deep_step(fused, near, near, classes, forget_layers=True),
         }
         if device.type == "cuda":
             ways["deepgat, replayed"] = replayed(ways["deepgat"])
         found = measure(ways, device, max(2, options.rounds // 2))
-        for way, result in found.items():
-            yield _row("step", name, near, way, result) | {
-                "layers": DEEP,
-                "times_plain": found["plain"].milliseconds / result.milliseconds,
-                "memory_times_plain": found["plain"].peak_megabytes / result.peak_megabytes
-                if result.peak_megabytes
-                else None,
-            }
+        for row in _rows("step", name, found, near, {"times_plain": "plain"}, layers=DEEP):
+            if row["peak_megabytes"] and "plain" in found:
+                most = found["plain"].peak_megabytes
+                row["memory_times_plain"] = most / row["peak_megabytes"]
+            yield row
 
 
 def epoch(options: Options) -> Iterator[Row]:
     """An epoch of ``deepgat train`` at 15 layers with validation, against plain PyTorch."""
-    try:
-        data = load_graph("csbm" if options.quick else "cs")
-    except UserError:  # not installed
-        data = load_graph("csbm")
+    data = next(_installed("csbm") if options.quick else _installed("cs", "csbm"))
     on_gpu = options.device.type == "cuda"
     ways = {"plain": ("reference", False), "deepgat": ("auto", False)}
     if on_gpu:
         ways["deepgat, replayed"] = ("auto", True)
-    count = 40 if on_gpu and not options.quick else 5
-    training = {"epochs": count, "device": options.device.type}
+    epochs = 40 if on_gpu and not options.quick else 5
+    training = {"epochs": epochs, "device": options.device.type}
     made = recipe(
         "deepgat", preset="authors", dataset=data.name, training=training, num_layers=DEEP
     )
-    seconds: dict[str, float] = {}
-    for way, (backend, recorded) in ways.items():
-        times: list[float] = []
-        model = ModelCard.of(data, made).build()
-        with use_backend(backend):
-            tick = partial(_tick, times)
-            fit(model, data, made.training, on_epoch=tick, cuda_graphs=recorded)
-        seconds[way] = min(b - a for a, b in pairwise(times))
-    for way, found in seconds.items():
+    fastest = {way: _fastest_epoch(data, made, *how) for way, how in ways.items()}
+    for way, milliseconds in fastest.items():
         yield {
             "suite": "epoch", "graph": data.name, "layers": DEEP, "way": way,
-            "milliseconds": 1e3 * found, "times_plain": seconds["plain"] / found,
+            "milliseconds": milliseconds, "times_plain": fastest["plain"] / milliseconds,
         }  # fmt: skip
 
 
-def _tick(times: list[float], _: Epoch) -> None:
-    times.append(time.perf_counter())
+def _fastest_epoch(data: NodeDataset, made: Recipe, backend: str, cuda_graphs: bool) -> float:
+    """Milliseconds."""
+    ends: list[float] = []
+    model = ModelCard.of(data, made).build()
+    with use_backend(backend):
+        fit(
+            model,
+            data,
+            made.training,
+            on_epoch=lambda _: ends.append(time.perf_counter()),
+            cuda_graphs=cuda_graphs,
+        )
+    return 1e3 * min(b - a for a, b in pairwise(ends))
 
 
 def words(options: Options) -> Iterator[Row]:
     """The first projection of a bag of words, X W and the gradient of W, against dense."""
-    for name in ("cs", "physics"):
-        try:
-            graph = load_graph(name).graph
-        except UserError:  # not installed
-            continue
-        sparse = SparseMatrix.from_torch(graph.x).to(options.device)
+    for data in _installed("cs", "physics"):
+        x = data.graph.x.to(options.device)
+        sparse = SparseMatrix.from_torch(data.graph.x).to(options.device)
         weight = nn.Parameter(torch.randn(WIDTH, sparse.size(1), device=options.device))
-        dense, theirs = graph.x.to_dense().to(options.device), graph.x.to(options.device)
         ways: dict[str, Step] = {
-            "dense": partial(_product_step, partial(torch.mm, dense), weight),
-            "torch.sparse": partial(_product_step, partial(torch.mm, theirs), weight),
-            "deepgat": partial(_product_step, partial(_sparse_product, sparse, 0.0), weight),
-            "deepgat, dropout .6": partial(
-                _product_step, partial(_sparse_product, sparse, 0.6), weight
-            ),
+            "dense": partial(_product, _torch_linear, x.to_dense(), weight),
+            "torch.sparse": partial(_product, _torch_linear, x, weight),
+            "deepgat": partial(_product, linear, sparse, weight),
+            "deepgat, dropout .6": partial(_product, linear, sparse, weight, drop=0.6),
         }
         found = measure(ways, options.device, options.rounds)
-        for way, result in found.items():
-            yield {
-                "suite": "words", "graph": name, "way": way,
-                "milliseconds": result.milliseconds, "peak_megabytes": result.peak_megabytes,
-                "times_dense": found["dense"].milliseconds / result.milliseconds,
-            }  # fmt: skip
+        yield from _rows("words", data.name, found, against={"times_dense": "dense"})
 
 
 def growth(options: Options) -> Iterator[Row]:
     """How the time of a layer grows with edges and heads, and that of a step with layers."""
     device = options.device
-    largest = 10**8 if device.type == "cuda" else 10**7
+    largest = 10**6 if options.quick else 10**8 if device.type == "cuda" else 10**7
     for edges in (10**5, 10**6, 10**7, 10**8):
-        if edges > (10**6 if options.quick else largest):
-            break
-        near = random_graphs.hub_rich(max(edges // 20, 10), edges // 2, device=device)
-        yield _growth_row("edges", near, _fused_layer(near, HEADS, CHANNELS, device), device)
+        if edges <= largest:
+            near = random_graphs.hub_rich(max(edges // 20, 10), edges // 2, device=device)
+            conv = fused_layer(WIDTH, CHANNELS, HEADS, 5).to(device)
+            yield from _growth("edges", near, _both_ways(conv, near, near))
     near = random_graphs.like_physics().to(device)
     for heads in (1, 2, 4, 8, 16):
-        ways = _fused_layer(near, heads, WIDTH // heads, device)
-        yield _growth_row("heads", near, ways, device) | {"heads": heads}
+        conv = fused_layer(WIDTH, WIDTH // heads, heads, 5).to(device)
+        yield from _growth("heads", near, _both_ways(conv, near, near), heads=heads)
     for layers in (4, 16) if options.quick else (4, 16, 64):
-        stack = [FusedClassAttention(WIDTH, CHANNELS, HEADS, 5).to(device) for _ in range(layers)]
-        x = torch.randn(near.num_nodes, WIDTH, device=device)
-        y = torch.randint(5, (near.num_nodes,), device=device)
-        ways = {"deepgat": partial(_deep_step, stack, x, near, y)}
-        yield _growth_row("layers", near, ways, device) | {"layers": layers}
+        stack = [fused_layer(WIDTH, CHANNELS, HEADS, 5).to(device) for _ in range(layers)]
+        yield from _growth("layers", near, _deep_step(stack, near, near, 5), layers=layers)
 
 
 def depth(options: Options) -> Iterator[Row]:
     """A training step of up to 1,000 layers, with and without activation checkpointing."""
-    *_, (name, near, classes) = _layer_graphs(options)
+    name, near, classes = _graphs(options)[-1]
     near = near.to(options.device)
     for layers in (10, 20) if options.quick else (15, 1000):
         for choice in ("none", "projections", "layer", "sqrt"):
-            found = _step_of_a_model(near, WIDTH, classes, layers, choice, options.device)
-            if found is not None:
-                yield _row("depth", name, near, choice, found) | {
-                    "layers": layers,
-                    "megabytes_per_layer": found.peak_megabytes / layers,
-                }
+            train = _model_step(near, WIDTH, classes, layers, choice)
+            found = measure({choice: train}, options.device, rounds=1)
+            for row in _rows("depth", name, found, near, layers=layers):
+                yield row | {"megabytes_per_layer": row["peak_megabytes"] / layers}
 
 
 def large(options: Options) -> Iterator[Row]:
@@ -197,34 +188,10 @@ def large(options: Options) -> Iterator[Row]:
         return  # takes minutes and more memory than most machines have
     nodes, pairs = (20_000, 200_000) if options.quick else (2_449_029, 62_500_000)
     near = random_graphs.hub_rich(nodes, pairs, device=options.device)
-    found = _step_of_a_model(near, 100, 47, DEEP, "auto", options.device)
-    if found is not None:
-        yield _row("large", "random, hub-rich", near, "deepgat", found) | {
-            "layers": DEEP,
-            "largest_degree": int(near.degree.max()),
-        }
-
-
-def _step_of_a_model(
-    near: Neighbors, features: int, classes: int, layers: int, checkpoint: str, device: torch.device
-) -> Measurement | None:
-    """Forward, loss, backward and Adam step of a DeepGAT; None if memory runs out."""
-    model = DeepGAT(features, CHANNELS, layers, classes, heads=HEADS).to(device)
-    checkpoint = chosen(checkpoint, layers, *model.layer_bytes(near.num_nodes), free_memory(device))
-    model.forget_projections(checkpoint == "projections")
-    segment = segment_length(checkpoint, layers)
-    x = torch.randn(near.num_nodes, features, device=device)
-    y = torch.randint(classes, (near.num_nodes,), device=device)
-    some = torch.arange(0, near.num_nodes, 10, device=device)
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def run() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        outputs = model.run(x, near, segment=segment)
-        model.loss(outputs.layer_logits, y, some).backward()
-        optimizer.step()
-
-    return measure({"deepgat": run}, device, rounds=1).get("deepgat")
+    train = _model_step(near, 100, 47, DEEP, "auto")
+    found = measure({"deepgat": train}, options.device, rounds=1)
+    most = int(near.degree.max())
+    yield from _rows("large", "random, hub-rich", found, near, layers=DEEP, largest_degree=most)
 
 
 SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
@@ -239,69 +206,37 @@ SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
 }
 
 
-def run_suites(names: list[str], options: Options) -> Iterator[Row]:
-    """The rows of the named benchmarks."""
+def _installed(*names: str) -> Iterator[NodeDataset]:
+    """Those of the named datasets that are available."""
     for name in names:
-        if name not in SUITES:
-            raise unknown_name("benchmark", name, SUITES)
-    for name in names:
-        yield from SUITES[name](options)
-
-
-def _layer_graphs(options: Options) -> Iterator[tuple[str, Neighbors, int]]:
-    """(name, neighbours, classes) of CS and Physics, or of a random graph if neither is there."""
-    found = False
-    for name, classes in (("cs", 15), ("physics", 5)):
-        if options.quick:
-            break
         try:
-            graph = load_graph(name).graph
-            yield name, Neighbors.from_edge_index(graph.edge_index, graph.num_nodes), classes
-            found = True
-        except UserError:  # not installed
+            yield load_graph(name)
+        except UserError:
             continue
+
+
+def _graphs(options: Options) -> list[tuple[str, Neighbors, int]]:
+    """(name, neighbours, classes) of CS and Physics, or of a random graph if neither is there."""
     if options.quick:
-        yield "random", random_graphs.hub_rich(3_000, 20_000), 5
-    elif not found:
-        yield "random, as large as physics", random_graphs.like_physics(), 5
+        return [("random", random_graphs.hub_rich(3_000, 20_000), 5)]
+    found = []
+    for data in _installed("cs", "physics"):
+        near = Neighbors.from_edge_index(data.graph.edge_index, data.num_nodes)
+        found.append((data.name, near, data.num_classes))
+    return found or [("random, as large as physics", random_graphs.like_physics(), 5)]
 
 
-def _layer_ways(near: Neighbors, classes: int, options: Options) -> dict[str, Step]:
-    from torch_geometric.nn import GATConv, TransformerConv
-
-    device, edge_index = options.device, near.edge_index
+def _both_ways(module: Callable[..., Tensor], graph: object, near: Neighbors) -> Step:
+    """Forward and backward of a layer, whose output is as wide as its input."""
+    device = near.ptr.device
     x = torch.randn(near.num_nodes, WIDTH, device=device, requires_grad=True)
-    upstream = torch.randn(near.num_nodes, CHANNELS * HEADS, device=device)
-    shape = (WIDTH, CHANNELS, HEADS)
-    gat = GATConv(*shape, add_self_loops=False).to(device)
-    transformer = TransformerConv(*shape, root_weight=False).to(device)
-    plain = PlainClassAttention(*shape, classes).to(device)
-    per_edge = PlainClassAttention(*shape, classes, per_edge_softmax=True).to(device)
-    fused = FusedClassAttention(*shape, classes).to(device)
+    upstream = torch.randn(near.num_nodes, WIDTH, device=device)
 
-    def both_ways(module: Callable[..., Tensor], graph: object) -> Step:
-        def run() -> None:
-            x.grad = None
-            module(x, graph).backward(upstream)
+    def run() -> None:
+        x.grad = None
+        module(x, graph).backward(upstream)
 
-        return run
-
-    ways = {
-        "PyG GATConv": both_ways(gat, edge_index),
-        "PyG TransformerConv": both_ways(transformer, edge_index),
-        "plain": both_ways(plain, edge_index),
-        "authors' style": both_ways(per_edge, edge_index),
-        "deepgat": both_ways(fused, near),
-    }
-    if options.compiled and not options.quick:
-        compiled = torch.compile(gat, dynamic=False)
-        ways["PyG GATConv, compiled"] = both_ways(compiled, edge_index)
-        ways["plain, compiled"] = both_ways(torch.compile(plain, dynamic=False), edge_index)
-    if device.type == "cuda":
-        ways["deepgat, graphed"] = both_ways(_graphed(fused, near, x), near)
-        ways["deepgat, replayed"] = replayed(ways["deepgat"])
-        ways["PyG GATConv, replayed"] = replayed(ways["PyG GATConv"])
-    return ways
+    return run
 
 
 class _OnGraph(nn.Module):
@@ -317,60 +252,68 @@ class _OnGraph(nn.Module):
         return out
 
 
-def _graphed(layer: nn.Module, near: Neighbors, x: Tensor) -> Callable[..., Tensor]:
+def _graphed(layer: nn.Module, near: Neighbors) -> Callable[..., Tensor]:
     """The layer as a CUDA graph that is called like a module."""
-    sample = x.detach().clone().requires_grad_()
+    sample = torch.randn(near.num_nodes, WIDTH, device=near.ptr.device, requires_grad=True)
     recorded: Any = torch.cuda.make_graphed_callables(_OnGraph(layer, near), (sample,))
     return lambda x, _: recorded(x)
 
 
-def _sparse_product(x: SparseMatrix, share: float, weight: Tensor) -> Tensor:
-    return linear(dropout(x, share, training=True), weight.t())
+def _torch_linear(x: Tensor, weight: Tensor) -> Tensor:
+    return torch.mm(x, weight.t())
 
 
-def _product_step(product: Callable[[Tensor], Tensor], weight: nn.Parameter) -> None:
-    out = product(weight.t())
+def _product(
+    multiply: Callable[..., Tensor], x: Any, weight: nn.Parameter, drop: float = 0.0
+) -> None:
+    out = multiply(dropout(x, drop, training=True) if drop else x, weight)
     out.backward(torch.ones_like(out))
     weight.grad = None
 
 
 def _deep_step(
-    stack: list[Any], x: Tensor, graph: object, y: Tensor, *, forget_layers: bool = False
-) -> None:
+    stack: list[Any], graph: object, near: Neighbors, classes: int, *, forget_layers: bool = False
+) -> Step:
+    """Forward and backward of many layers, each with its class loss."""
+    device = near.ptr.device
+    x = torch.randn(near.num_nodes, WIDTH, device=device)
+    y = torch.randint(classes, (near.num_nodes,), device=device)
+
     def one(module: Any, h: Tensor) -> tuple[Tensor, Tensor]:
-        h, logits = module.run(h, graph)
-        return F.elu(h), F.cross_entropy(logits.mean(1), y)
-
-    h, losses = x, []
-    for module in stack:
-        h, loss = recomputed(one, module, module, h) if forget_layers else one(module, h)
-        losses.append(loss)
-    torch.stack(losses).sum().backward()
-    for module in stack:
-        module.zero_grad(set_to_none=True)
-
-
-def _fused_layer(
-    near: Neighbors, heads: int, channels: int, device: torch.device
-) -> dict[str, Step]:
-    x = torch.randn(near.num_nodes, WIDTH, device=device, requires_grad=True)
-    upstream = torch.randn(near.num_nodes, heads * channels, device=device)
-    module = FusedClassAttention(WIDTH, channels, heads, 5).to(device)
+        result = module.run(h, graph)
+        return F.elu(result.out), F.cross_entropy(result.class_logits.mean(1), y)
 
     def run() -> None:
-        x.grad = None
-        module(x, near).backward(upstream)
+        h, losses = x, []
+        for module in stack:
+            h, loss = recomputed(one, module, module, h) if forget_layers else one(module, h)
+            losses.append(loss)
+        torch.stack(losses).sum().backward()
+        for module in stack:
+            module.zero_grad(set_to_none=True)
 
-    return {"deepgat": run}
+    return run
 
 
-def _growth_row(
-    with_what: str, near: Neighbors, ways: dict[str, Step], device: torch.device
-) -> Row:
-    result = measure(ways, device, rounds=3)["deepgat"]
-    return _row("growth", f"random, by {with_what}", near, "deepgat", result) | {
-        "nanoseconds_per_edge": 1e6 * result.milliseconds / near.num_edges
-    }
+def _model_step(near: Neighbors, features: int, classes: int, layers: int, checkpoint: str) -> Step:
+    """Forward, loss, backward and Adam step of a DeepGAT."""
+    device = near.ptr.device
+    model = DeepGAT(features, CHANNELS, layers, classes, heads=HEADS).to(device)
+    checkpoint = chosen(checkpoint, layers, *model.layer_bytes(near.num_nodes), free_memory(device))
+    model.forget_projections(checkpoint == "projections")
+    segment = segment_length(checkpoint, layers)
+    x = torch.randn(near.num_nodes, features, device=device)
+    y = torch.randint(classes, (near.num_nodes,), device=device)
+    some = torch.arange(0, near.num_nodes, 10, device=device)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def run() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        outputs = model.run(x, near, segment=segment)
+        model.loss(outputs.layer_logits, y, some).backward()
+        optimizer.step()
+
+    return run
 
 
 def _gather_bound(near: Neighbors, classes: int, device: torch.device) -> float | None:
@@ -384,13 +327,26 @@ def _gather_bound(near: Neighbors, classes: int, device: torch.device) -> float 
     return 4 * numbers / copy_bandwidth(device) / 1e6
 
 
-def _row(suite: str, graph: str, near: Neighbors, way: str, result: Measurement) -> Row:
-    return {
-        "suite": suite,
-        "graph": graph,
-        "nodes": near.num_nodes,
-        "edges": near.num_edges,
-        "way": way,
-        "milliseconds": result.milliseconds,
-        "peak_megabytes": result.peak_megabytes,
-    }
+def _growth(by: str, near: Neighbors, step: Step, **more: Any) -> Iterator[Row]:
+    found = measure({"deepgat": step}, near.ptr.device, rounds=3)
+    for row in _rows("growth", f"random, by {by}", found, near, **more):
+        yield row | {"nanoseconds_per_edge": 1e6 * row["milliseconds"] / near.num_edges}
+
+
+def _rows(
+    suite: str,
+    graph: str,
+    found: Mapping[str, Measurement],
+    near: Neighbors | None = None,
+    against: Mapping[str, str] | None = None,
+    **more: float | None,
+) -> Iterator[Row]:
+    """A row per way. ``against`` names columns of speed-ups, and the way each compares with."""
+    if near is not None:
+        more |= {"nodes": near.num_nodes, "edges": near.num_edges}
+    for way, result in found.items():
+        row = {"suite": suite, "graph": graph, "way": way, **result._asdict(), **more}
+        for column, other in (against or {}).items():
+            if other in found:
+                row[column] = found[other].milliseconds / result.milliseconds
+        yield row

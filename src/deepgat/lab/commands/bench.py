@@ -10,8 +10,8 @@ import typer
 
 from deepgat.cli.show import ERR, OUT, plain_table
 from deepgat.errors import UserError, unknown_name
-from deepgat.lab.bench.measure import machine, memory_comes_back
-from deepgat.lab.bench.suites import SUITES, Options, run_suites
+from deepgat.lab.bench.measure import machine
+from deepgat.lab.bench.suites import SUITES, Options
 from deepgat.lab.report.speed import suite_table
 from deepgat.model_folder import to_json, write_whole
 from deepgat.training.loop import choose_device
@@ -25,9 +25,6 @@ def bench(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Write the rows to this JSON file.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small graphs, few rounds.")] = False,
-    compiled: Annotated[
-        bool, typer.Option(help="Measure torch.compile of the peers too (minutes to compile).")
-    ] = True,
 ) -> None:
     """Measure speed and memory against PyTorch Geometric and a plain PyTorch implementation.
 
@@ -41,18 +38,12 @@ def bench(
     if out is not None and out.is_dir():
         raise UserError(f"{out} is a folder: --out expects the name of a JSON file")
     where = choose_device(device)
-    if where.type == "cpu" and not memory_comes_back():
-        ERR.print(
-            "torch's allocator keeps freed memory, so the memory peaks below are too low: set "
-            "MIMALLOC_PURGE_DELAY=0 and start again to measure them (times may then differ)",
-            markup=False,
-        )
     rows: list[dict[str, Any]] = []
     record: dict[str, Any] = {"measured": datetime.now(UTC).isoformat(timespec="seconds")}
     record |= {"machine": machine(where), "rows": rows}
     for name in names:
         measured = []
-        for row in run_suites([name], Options(where, quick, compiled)):
+        for row in SUITES[name](Options(where, quick)):
             ERR.print(f"{name}: {row['graph']}, {row['way']}: {row['milliseconds']:.2f} ms")
             measured.append(row)
             rows.append(row)

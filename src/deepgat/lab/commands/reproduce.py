@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +33,6 @@ from deepgat.lab.paper.experiments import (
     Plan,
     dataset_statistics,
     make_plan,
-    plan_values,
     target_names,
     target_specs,
 )
@@ -48,16 +47,15 @@ from deepgat.lab.report.attention_drift import (
 )
 from deepgat.lab.report.report_folder import check_report_folder, write_target
 from deepgat.lab.report.table import Table
-from deepgat.model_folder import to_json, write_whole
 
 RECORDS, REPORT = "records.jsonl", "report"
 """In the output folder: the records of the runs, and the folder of the report."""
 DEPTH_TARGETS = {
-    peers.PEERS: (peers.peer_specs, peers.OURS),
-    peers.CONTEST: (peers.contender_specs, peers.OURS),
-    study.STUDY: (study.study_specs, study.BASE),
+    peers.PEERS: peers.peer_specs,
+    peers.CONTEST: peers.contender_specs,
+    study.STUDY: study.study_specs,
 }
-"""Target → the function that lists its runs, and the system that the others are compared with."""
+"""Target → the function that lists its runs."""
 QUICK_NOTE = (
     "--quick: small graphs, narrow models, short training; not to be compared with the paper."
 )
@@ -147,39 +145,60 @@ def reproduce(
         raise UserError("--records runs nothing and --known runs what is missing: choose one")
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file: --out expects a folder")
-    if target == ALL:
-        check_report_folder(out / REPORT)  # before training, not after it
-
-    def obtain(specs: list[RunSpec]) -> Outcome:
-        if records is not None:
-            return _known(specs, records)
-        found = Outcome() if known is None else _among(specs, known)
-        there = {*found.records, *found.diverged}
-        missing = [spec for spec in specs if spec.signature not in there]
-        outcome = run_with_view(missing, Store(store), workers, device, retry_failed, quiet, ray)
-        outcome.records |= found.records
-        diverged = read_diverged(store)
-        for name in diverged.keys() & outcome.failed:
-            outcome.diverged[name] = diverged[name]
-            del outcome.failed[name]
-        outcome.diverged |= found.diverged
-        return outcome
-
     if systems is not None and target not in DEPTH_TARGETS:
         raise UserError(
             f"--systems is for the targets peers, contenders and study: leave it out for {target}"
         )
-    if epochs is not None and target == peers.PUBLICATIONS:
-        raise UserError(f"{target} runs the settings as they are: leave --epochs out")
+    if target == ALL:
+        check_report_folder(out / REPORT)  # before training, not after it
+
+    labelled: dict[str, list[RunSpec]]
+    plan = None
     if target == peers.PUBLICATIONS:
-        specs, outcome = _publications(grid["datasets"], obtain, out)
+        if epochs is not None:
+            raise UserError(f"{target} runs the settings as they are: leave --epochs out")
+        labelled = {item.name: item.specs for item in peers.publications(grid["datasets"])}
     elif target in DEPTH_TARGETS:
         grid["systems"] = None if systems is None else systems.split(";")
-        frozen = None if target != study.STUDY else _frozen(records or known)
-        specs, outcome = _systems_by_depth(target, grid, obtain, out, frozen)
+        labelled = DEPTH_TARGETS[target](**grid)
     else:
+        plan = make_plan(protocol, **grid)
+        labelled = {name: target_specs(name, plan) for name in target_names(target)}
+        if not plan.datasets and any(name in TRAINED for name in labelled):
+            raise UserError(
+                "none of the paper's datasets is at hand: see deepgat datasets, name some with "
+                "--datasets, or try --quick"
+            )
+    specs = list(dict.fromkeys(spec for own in labelled.values() for spec in own))
+    given = records or known
+    outcome = Outcome() if given is None else _among(specs, given)
+    there = {*outcome.records, *outcome.diverged}
+    missing = [spec for spec in specs if spec.signature not in there]
+    if records is not None:
+        if specs and not outcome.records:
+            raise UserError(
+                f"{records} has no run of this plan: name the --datasets, --layers, --seeds and "
+                "--epochs that its runs were made with"
+            )
+        if missing:
+            ERR.print(f"{len(missing)} of {len(specs)} runs are not in {records}", markup=False)
+    elif specs:
+        made = run_with_view(missing, Store(store), workers, device, retry_failed, quiet, ray)
+        diverged = read_diverged(store)
+        for name in diverged.keys() & made.failed:
+            outcome.diverged[name] = diverged[name]
+            del made.failed[name]
+        outcome.records = made.records | outcome.records
+        outcome.failed |= made.failed
+
+    if plan is not None:
         sources = [store if records is None else records, *([] if known is None else [known])]
-        specs, outcome = _reproduce_paper(target, make_plan(protocol, **grid), obtain, out, sources)
+        for name in labelled:
+            _show_target(name, plan, outcome, out, sources)
+    elif target == peers.PUBLICATIONS:
+        _show_publications(grid["datasets"], outcome, out)
+    else:
+        _show_systems(target, labelled, outcome, out, grid, given)
     if specs:
         write_records(out / RECORDS, outcome.records.values())
         write_diverged(out / RECORDS, outcome.diverged.values())
@@ -193,64 +212,36 @@ def reproduce(
     tell_failures(specs, outcome)
 
 
-def _reproduce_paper(
-    target: str,
-    plan: Plan,
-    obtain: Callable[[list[RunSpec]], Outcome],
-    out: Path,
-    sources: list[Path],
-) -> tuple[list[RunSpec], Outcome]:
-    names = target_names(target)
-    if not plan.datasets and any(name in TRAINED for name in names):
-        raise UserError(
-            "none of the paper's datasets is at hand: see deepgat datasets, name some with "
-            "--datasets, or try --quick"
+def _show_publications(datasets: list[str] | None, outcome: Outcome, out: Path) -> None:
+    rows = []
+    for name, config, specs in peers.publications(datasets):
+        assert config.published is not None
+        printed = config.published
+        own = _finished(specs, outcome)
+        rows.append(
+            systems_by_depth.Printed(name, printed.score, printed.spread, printed.source, own)
         )
-    specs = target_specs(target, plan)
-    outcome = obtain(specs) if specs else Outcome()
-    for name in names:
-        _show_target(name, plan, outcome, out, sources)
-    write_whole(out / "plan.json", to_json(plan_values(plan), indent=1))
-    return specs, outcome
-
-
-def _publications(
-    datasets: list[str] | None, obtain: Callable[[list[RunSpec]], Outcome], out: Path
-) -> tuple[list[RunSpec], Outcome]:
-    settings = peers.publications(datasets)
-    specs = [spec for setting in settings for spec in setting.specs]
-    outcome = obtain(specs)
-    rows = [
-        systems_by_depth.Printed(
-            setting.name,
-            setting.published.score,
-            setting.published.spread,
-            setting.published.source,
-            _finished(setting.specs, outcome),
-        )
-        for setting in settings
-    ]
     _show(peers.PUBLICATIONS, [systems_by_depth.publication_table(rows)], {}, out)
-    return specs, outcome
 
 
-def _systems_by_depth(
+def _show_systems(
     target: str,
-    grid: dict[str, Any],
-    obtain: Callable[[list[RunSpec]], Outcome],
+    labelled: Mapping[str, list[RunSpec]],
+    outcome: Outcome,
     out: Path,
-    frozen: Path | None,
-) -> tuple[list[RunSpec], Outcome]:
-    """``frozen``: a file of the study's rows that are not run any more."""
-    list_specs, base = DEPTH_TARGETS[target]
-    labelled = list_specs(**grid)
-    specs = list(dict.fromkeys(spec for own in labelled.values() for spec in own))
-    outcome = obtain(specs)
+    grid: Mapping[str, Any],
+    given: Path | None,
+) -> None:
+    """Print and write systems at several depths; ``given`` may have frozen rows beside it."""
     found = {label: _finished(own, outcome) for label, own in labelled.items()}
-    if frozen is not None and grid["systems"] is None:
-        found = study.with_frozen_rows(found, specs, frozen)
-    elif target == study.STUDY:
+    base = peers.OURS
+    if target == study.STUDY:
         base = study.PRESET
+        frozen = None if given is None else beside(given, "frozen").with_suffix(".jsonl.gz")
+        if frozen is not None and frozen.exists() and grid["systems"] is None:
+            base = study.BASE
+            specs = [spec for own in labelled.values() for spec in own]
+            found = study.with_frozen_rows(found, specs, frozen)
     lost = {label: _lost(own, outcome) for label, own in labelled.items()}
     tables = [
         *systems_by_depth.system_tables(found, target, "test", lost),
@@ -264,15 +255,6 @@ def _systems_by_depth(
         **systems_by_depth.overview_figure(found, target),
     }
     _show(target, tables, figures, out, grid["quick"])
-    return specs, outcome
-
-
-def _frozen(records: Path | None) -> Path | None:
-    """The frozen rows that belong to a file of the study's records, if it has any."""
-    if records is None:
-        return None
-    path = beside(records, "frozen").with_suffix(".jsonl.gz")
-    return path if path.exists() else None
 
 
 def _finished(specs: Iterable[RunSpec], outcome: Outcome) -> list[Record]:
@@ -285,20 +267,6 @@ def _lost(specs: Iterable[RunSpec], outcome: Outcome) -> set[tuple[str, int]]:
     for spec in specs:
         groups.setdefault((spec.data.dataset, spec.layers), []).append(spec.signature)
     return {place for place, names in groups.items() if outcome.diverged.keys() >= set(names)}
-
-
-def _known(specs: list[RunSpec], source: Path) -> Outcome:
-    """The records of the planned runs; an error if there are none."""
-    found = _among(specs, source)
-    if specs and not found.records:
-        raise UserError(
-            f"{source} has no run of this plan: name the --datasets, --layers, --seeds and "
-            "--epochs that its runs were made with"
-        )
-    count = len({spec.signature for spec in specs})
-    if missing := count - len(found.records) - len(found.diverged):
-        ERR.print(f"{missing} of {count} runs are not in {source}", markup=False)
-    return found
 
 
 def _among(specs: list[RunSpec], source: Path) -> Outcome:

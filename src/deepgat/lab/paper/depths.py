@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from deepgat.data.catalogue.entries import STORED_SPLITS, find_entry
 from deepgat.errors import UserError, unknown_name
 from deepgat.lab.experiments.spec import DataSpec, RunSpec
-from deepgat.training.config_file import ConfigFile
+from deepgat.training.config_file import read_config
 
 DATASETS = ("cora", "citeseer", "pubmed", "cs", "physics")
 DEPTHS = (2, 4, 8, 16, 32, 64, 128)
@@ -22,9 +22,6 @@ class Change(NamedTuple):
     settings: Mapping[str, Any] = {}
     training: Mapping[str, Any] = {}
 
-    def of(self, config: ConfigFile) -> ConfigFile:
-        return config.changed(self.settings, self.training)
-
 
 class Repeats(NamedTuple):
     """The default number of repetitions of a run."""
@@ -35,19 +32,15 @@ class Repeats(NamedTuple):
     """Random splits, for datasets without public or stored ones."""
     seeds: int
     """Seeds on each random or stored split."""
-    stored: int = STORED_SPLITS
-    """Stored splits, for datasets that have them; the default is all."""
 
 
 FEW = Repeats(public=3, splits=3, seeds=1)
-AS_IT_IS = (Change(),)
 
 
 def depth_specs(
-    configs: Mapping[str, ConfigFile],
-    candidates: Mapping[str, Sequence[Change]] | None = None,
+    settings: Mapping[str, tuple[str, Sequence[Change]]],
     repeats: Repeats = FEW,
-    elsewhere: Mapping[tuple[str, str], ConfigFile] | None = None,
+    elsewhere: Mapping[tuple[str, str], str] | None = None,
     *,
     quick: bool = False,
     datasets: Sequence[str] | None = None,
@@ -59,57 +52,48 @@ def depth_specs(
 ) -> dict[str, list[RunSpec]]:
     """System → its runs on every dataset at every depth, repeated over seeds and splits.
 
-    Every repetition has one run for each of the system's candidates; a system without candidates
-    has one run. A dataset with a public split is repeated over seeds. Others are repeated over
-    their stored splits, or over random splits with 20 and 30 nodes per class, with each seed.
+    A dataset with a public split is repeated over seeds. Others are repeated over their stored
+    splits, or over random splits with 20 and 30 nodes per class, with each seed.
 
     Args:
-        configs: system → its configuration.
-        candidates: system → changes, from which validation nodes choose.
-        repeats: how many seeds and splits.
-        elsewhere: (system, dataset) → a configuration that replaces the system's usual one and
+        settings: label → a shipped setting and candidates: changes of it. Every repetition has one
+            run for each candidate, among which validation nodes choose.
+        repeats: how many seeds and splits, where ``seeds`` and ``splits`` do not say.
+        elsewhere: (system, dataset) → a shipped setting that replaces the system's usual one and
             its candidates there.
         quick: only the first candidate, on a small graph, with few epochs and no repetitions.
         datasets: names; if None, :data:`DATASETS`.
         layers: depths; if None, :data:`DEPTHS`.
-        seeds: if None, as many as ``repeats`` says.
-        splits: if None, as many as ``repeats`` says.
+        seeds: of the weights.
+        splits: how many of the stored or random splits.
         systems: labels, in any case and without superscripts; if None, all.
         epochs: the most epochs of a run; if None, the system's own.
     """
-    if splits is not None and splits < 1:
-        raise UserError(f"splits is {splits}: expected 1 or more")
-    if epochs is not None and epochs < 1:
-        raise UserError(f"epochs is {epochs}: expected 1 or more")
+    for name, value in (("splits", splits), ("epochs", epochs)):
+        if value is not None and value < 1:
+            raise UserError(f"{name} is {value}: expected 1 or more")
+    epochs = epochs or (QUICK_EPOCHS if quick else None)
     short = {} if epochs is None else {"epochs": epochs}
-    if quick:
-        short = {"epochs": QUICK_EPOCHS, **short}
     names = [find_entry(n).key for n in datasets or (QUICK_DATASETS if quick else DATASETS)]
-    depths = layers or (QUICK_DEPTHS if quick else DEPTHS)
-    wanted = set(configs) if systems is None else {_label(name, configs) for name in systems}
-    often = repeats if splits is None else repeats._replace(splits=splits, stored=splits)
-    among = {
-        label: (candidates or {}).get(label, AS_IT_IS)[: 1 if quick else None] for label in configs
-    }
-    choices = {
-        (label, dataset): [candidate.of(config) for candidate in among[label]]
-        for label, config in configs.items()
-        for dataset in names
-    } | {place: [config] for place, config in (elsewhere or {}).items()}
-    return {
-        label: [
-            _spec(choice, dataset, split, depth, {**short, "seed": seed})
-            for dataset in dict.fromkeys(names)
-            for depth in sorted(set(depths))
-            for split, seed in _repeats(dataset, seeds, often, quick)
-            for choice in choices[label, dataset]
-        ]
-        for label in configs
-        if label in wanted
-    }
+    depths = sorted(set(layers or (QUICK_DEPTHS if quick else DEPTHS)))
+    wanted = set(settings) if systems is None else {_label(name, settings) for name in systems}
+    labelled: dict[str, list[RunSpec]] = {label: [] for label in settings if label in wanted}
+    for label, specs in labelled.items():
+        for dataset in dict.fromkeys(names):
+            name, candidates = settings[label]
+            if elsewhere and (label, dataset) in elsewhere:
+                name, candidates = elsewhere[label, dataset], [Change()]
+            config = replace(read_config(name), dataset=dataset)
+            choices = [config.changed(*change) for change in candidates[: 1 if quick else None]]
+            for depth in depths:
+                for split, seed in _repeats(dataset, seeds, splits, repeats, quick):
+                    for choice in choices:
+                        there = choice.changed({"num_layers": depth}, {**short, "seed": seed})
+                        specs.append(RunSpec.of(DataSpec(dataset, split), there.recipe()))
+    return labelled
 
 
-def _label(name: str, labels: Mapping[str, ConfigFile]) -> str:
+def _label(name: str, labels: Mapping[str, Any]) -> str:
     """The system of a name, which may lack capitals and superscripts."""
     known = {label.lower().replace("²", "2"): label for label in labels}
     typed = name.strip().lower().replace("²", "2")
@@ -118,25 +102,17 @@ def _label(name: str, labels: Mapping[str, ConfigFile]) -> str:
     return known[typed]
 
 
-def _spec(
-    config: ConfigFile, dataset: str, split: str, layers: int, training: Mapping[str, Any]
-) -> RunSpec:
-    there = Change({"num_layers": layers}, training).of(replace(config, dataset=dataset))
-    return RunSpec.of(DataSpec(dataset, split), there.recipe())
-
-
 def _repeats(
-    dataset: str, seeds: Sequence[int] | None, often: Repeats, quick: bool
+    dataset: str, seeds: Sequence[int] | None, splits: int | None, usual: Repeats, quick: bool
 ) -> list[tuple[str, int]]:
-    usual = find_entry(dataset).default_split
+    """(split, seed) of every repetition."""
+    default = find_entry(dataset).default_split
     if quick:
-        return [(usual, seed) for seed in seeds or (0,)]
-    if usual == "public":
-        return [(usual, seed) for seed in seeds or range(often.public)]
-    if usual.startswith("stored"):
-        stem, ending, count = "stored", "", often.stored
+        return [(default, seed) for seed in seeds or (0,)]
+    if default == "public":
+        return [(default, seed) for seed in seeds or range(usual.public)]
+    if default.startswith("stored"):
+        drawn = [f"stored:{k}" for k in range(splits or STORED_SPLITS)]
     else:
-        stem, ending, count = "random", ":20/30", often.splits
-    return [
-        (f"{stem}:{k}{ending}", seed) for seed in seeds or range(often.seeds) for k in range(count)
-    ]
+        drawn = [f"random:{k}:20/30" for k in range(splits or usual.splits)]
+    return [(split, seed) for seed in seeds or range(usual.seeds) for split in drawn]

@@ -8,7 +8,7 @@ over-smoothing has runs of its own, because its measures are too large for the w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from deepgat.analysis.graph_shape import graph_statistics
@@ -51,10 +51,11 @@ RATES = (0.05, 0.01, 0.005)
 ATTENTION_REPEATS = 3
 """Repetitions that keep their attention, which is large."""
 MEASURES = ("layer-scores", "nearest-neighbor")
-SMOOTHING_MEASURES = ("layer-scores", "over-smoothing")
+SMOOTHING = AnalysisSpec(("layer-scores", "over-smoothing"), attention="last")
+"""The measure needs attention to be kept; the last layer's is small."""
 SMOOTHING_DEPTHS, QUICK_SMOOTHING_DEPTHS = (2, 4, 8, 15), (2, 8)
 """Depths at which every layer is measured, besides the largest."""
-SMOOTHING_REPEATS, QUICK_SMOOTHING_REPEATS = 3, 1
+SMOOTHING_REPEATS = 3
 QUICK_MODEL = {"heads": 4}
 QUICK_TRAINING = {"epochs": 50, "patience": 20}
 
@@ -118,10 +119,9 @@ def make_plan(
         raise unknown_name("protocol", protocol, PROTOCOLS)
     if layers is not None and (not layers or min(layers) < 1):
         raise UserError(f"layers is {list(layers)}: expected numbers from 1 on")
-    if splits is not None and splits < 1:
-        raise UserError(f"splits is {splits}: expected 1 or more")
-    if epochs is not None and epochs < 1:
-        raise UserError(f"epochs is {epochs}: expected 1 or more")
+    for name, value in (("splits", splits), ("epochs", epochs)):
+        if value is not None and value < 1:
+            raise UserError(f"{name} is {value}: expected 1 or more")
     if datasets is not None:
         named = tuple(dict.fromkeys(find_entry(name).key for name in datasets))
         trained = described = named
@@ -158,36 +158,27 @@ def target_specs(target: str, plan: Plan) -> list[RunSpec]:
             for dataset in plan.datasets:
                 if name == "nearest-neighbor" and find_entry(dataset).multi_label:
                     continue  # multi-label data has no nearest-neighbour error
-                depths = plan.depths(dataset)
-                repeats = plan.repeats(dataset)
-                if name == "attention-kl":
-                    if REFERENCE_DEPTH not in depths:
-                        raise UserError(
-                            f"attention-kl compares with {REFERENCE_DEPTH} layers: --layers must "
-                            f"have {REFERENCE_DEPTH}"
-                        )
-                    depths, repeats = _ends(depths), repeats[:ATTENTION_REPEATS]
-                analysis = None
-                if name == "over-smoothing":
-                    depths, repeats = _measured(plan, depths, repeats)
-                    # the measure needs attention to be kept; the last layer's is small
-                    analysis = AnalysisSpec(SMOOTHING_MEASURES, attention="last")
-                for spec in _specs(plan, dataset, system, depths, repeats, analysis):
-                    found[spec] = None
+                found |= dict.fromkeys(_specs(name, plan, dataset, system))
     return list(found)
 
 
-def _specs(
-    plan: Plan,
-    dataset: str,
-    system: System,
-    depths: Sequence[int],
-    repeats: Sequence[tuple[str, int]],
-    analysis: AnalysisSpec | None = None,
-) -> Iterator[RunSpec]:
-    """The runs of a system; ``analysis``: None for that of the grid."""
+def _specs(target: str, plan: Plan, dataset: str, system: System) -> Iterator[RunSpec]:
+    """A system's runs on a dataset: the whole grid, or the part of it that the target shows."""
+    depths, repeats = plan.depths(dataset), plan.repeats(dataset)
+    compared = (REFERENCE_DEPTH, max(depths))
+    keeping = repeats[:ATTENTION_REPEATS]
+    if target == "attention-kl":
+        if REFERENCE_DEPTH not in depths:
+            raise UserError(
+                f"attention-kl compares with {REFERENCE_DEPTH} layers: layers must include "
+                f"{REFERENCE_DEPTH}"
+            )
+        depths, repeats = tuple(dict.fromkeys(compared)), keeping
+    if target == "over-smoothing":
+        wanted = QUICK_SMOOTHING_DEPTHS if plan.quick else SMOOTHING_DEPTHS
+        depths = tuple(sorted({*set(depths).intersection(wanted), max(depths)}))
+        repeats = repeats[: 1 if plan.quick else SMOOTHING_REPEATS]
     preset = "authors" if plan.protocol == "authors" else "paper"
-    keeping = set(plan.repeats(dataset)[:ATTENTION_REPEATS])
     model, score = system
     for layers in depths:
         for rate in plan.rates:
@@ -200,26 +191,12 @@ def _specs(
                 training["epochs"] = plan.epochs
             usual = recipe(model, preset=preset, dataset=dataset, training=training, **choices)
             for split, seed in repeats:
-                compared = layers in _ends(plan.depths(dataset)) and (split, seed) in keeping
-                of_grid = AnalysisSpec(
-                    MEASURES, attention="all" if compared and system != ORACLE else "none"
-                )
+                kept = layers in compared and (split, seed) in keeping and system != ORACLE
+                measured = AnalysisSpec(MEASURES, attention="all" if kept else "none")
+                if target == "over-smoothing":
+                    measured = SMOOTHING
                 seeded = usual._replace(training=replace(usual.training, seed=seed))
-                yield RunSpec.of(DataSpec(dataset, split), seeded, analysis or of_grid)
-
-
-def _measured(
-    plan: Plan, depths: Sequence[int], repeats: list[tuple[str, int]]
-) -> tuple[tuple[int, ...], list[tuple[str, int]]]:
-    """The depths and repetitions of over-smoothing: some of the plan's."""
-    wanted = QUICK_SMOOTHING_DEPTHS if plan.quick else SMOOTHING_DEPTHS
-    count = QUICK_SMOOTHING_REPEATS if plan.quick else SMOOTHING_REPEATS
-    return tuple(sorted({*set(depths).intersection(wanted), max(depths)})), repeats[:count]
-
-
-def _ends(depths: Sequence[int]) -> tuple[int, ...]:
-    """The depths whose attention is compared: 2, as in the paper, and the largest."""
-    return tuple(dict.fromkeys((REFERENCE_DEPTH, max(depths))))
+                yield RunSpec.of(DataSpec(dataset, split), seeded, measured)
 
 
 def dataset_statistics(datasets: Sequence[str]) -> list[dict[str, Any]]:
@@ -241,8 +218,3 @@ def dataset_statistics(datasets: Sequence[str]) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def plan_values(plan: Plan) -> dict[str, Any]:
-    """The plan as plain values, to be written beside its results."""
-    return asdict(plan)

@@ -2,22 +2,20 @@
 
 All start from the shipped settings (``training/shipped``). ``publications`` runs the settings as
 they are, with the repetitions they name. ``peers`` runs each system on every dataset at every
-depth. Most systems choose between two :data:`CANDIDATES` on the validation nodes of every
-repetition; some have :data:`OWN_CANDIDATES`. ``contenders`` runs the best systems with many
-repetitions, each with candidates of its own.
+depth. A system with several candidates chooses between them on the validation nodes of every
+repetition. ``contenders`` runs the best systems with many repetitions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from deepgat.data.catalogue.entries import find_entry
 from deepgat.errors import UserError
 from deepgat.lab.experiments.spec import RunSpec, read_specs
-from deepgat.lab.paper.depths import AS_IT_IS, Change, Repeats, depth_specs
-from deepgat.training.config_file import ConfigFile, Published, read_config, shipped
+from deepgat.lab.paper.depths import Change, Repeats, depth_specs
+from deepgat.training.config_file import ConfigFile, read_config, shipped
 
 PUBLICATIONS, PEERS, CONTEST = "publications", "peers", "contenders"
 
@@ -28,38 +26,33 @@ GCNII_GRAPHS = ("citeseer", "pubmed")
 
 HETEROPHILOUS = ("texas", "wisconsin", "cornell", "chameleon", "squirrel", "actor")
 
-SETTINGS: Mapping[str, str] = {
-    "MLP": "mlp-cora",
-    "GCN": "gcn-cora",
-    "GCN, DropEdge": "dropedge-cora",
-    "GCN, residual": "residual-cora",
-    "GCN, PairNorm": "pairnorm-cora",
-    "JKNet": "jk-cora",
-    "GAT": "gat-cora",
-    "GCNII": "gcnii-cora",
-    G2: "g2-cora",
-    "APPNP": "appnp-cora",
-    "DAGNN": "dagnn-cora",
-    "DeepGAT, paper": "deepgat-cora",
-    "DeepGAT, authors": "deepgat-cs",
-    OURS: "deep-cora",
-}
-"""System → its shipped setting. On :data:`HETEROPHILOUS` graphs, G² has one for each graph."""
-
-CANDIDATES = (Change(), Change({"dropout": 0.2}, {"lr": 0.003, "weight_decay": 0.0}))
+AS_IT_IS = (Change(),)
+SHALLOW = (Change(), Change({"dropout": 0.2}, {"lr": 0.003, "weight_decay": 0.0}))
 """Candidates of a system whose shipped setting is for few layers: that setting, and one with a
 smaller learning rate, little dropout and no weight decay. Deep networks without residuals need the
 latter: the noise of dropout grows from layer to layer, and decay shrinks a product of many
 weights."""
 
-OWN_CANDIDATES: Mapping[str, Sequence[Change]] = {
-    **dict.fromkeys(("GCNII", "APPNP", "DAGNN", OURS), AS_IT_IS),
-    G2: (Change(), Change(training={"lr": 0.003})),
+ALL: Mapping[str, tuple[str, Sequence[Change]]] = {
+    "MLP": ("mlp-cora", SHALLOW),
+    "GCN": ("gcn-cora", SHALLOW),
+    "GCN, DropEdge": ("dropedge-cora", SHALLOW),
+    "GCN, residual": ("residual-cora", SHALLOW),
+    "GCN, PairNorm": ("pairnorm-cora", SHALLOW),
+    "JKNet": ("jk-cora", SHALLOW),
+    "GAT": ("gat-cora", SHALLOW),
+    "GCNII": ("gcnii-cora", AS_IT_IS),
+    G2: ("g2-cora", (Change(), Change(training={"lr": 0.003}))),
+    "APPNP": ("appnp-cora", AS_IT_IS),
+    "DAGNN": ("dagnn-cora", AS_IT_IS),
+    "DeepGAT, paper": ("deepgat-cora", SHALLOW),
+    "DeepGAT, authors": ("deepgat-cs", SHALLOW),
+    OURS: ("deep-cora", AS_IT_IS),
 }
-"""Candidates of systems whose settings are for deep networks already: they run as they are. G²
-has a second one, because it repeats one layer: a step at its own learning rate, .008, changes that
-layer so much that 32 or more repetitions overflow."""
-
+"""System → its shipped setting and its candidates. Systems whose settings are for deep networks
+already run as they are. G² has a second candidate, because it repeats one layer: a step at its own
+learning rate, .008, changes that layer so much that 32 or more repetitions overflow. On
+:data:`HETEROPHILOUS` graphs, it has a setting for each graph."""
 
 _NEAR_OR_FAR = (Change({"alpha": 0.1}), Change({"alpha": 0.2}))
 
@@ -69,10 +62,7 @@ CONTENDERS: Mapping[str, tuple[str, Sequence[Change]]] = {
     PUBLISHED_GCNII: ("gcnii-cora", AS_IT_IS),
     "GCNII": ("gcnii-cora", _NEAR_OR_FAR),
     "APPNP": ("appnp-cora", _NEAR_OR_FAR),
-    "DAGNN": (
-        "dagnn-cora",
-        (Change(), Change({"unit_features": True}, {"weight_decay": 0.0})),
-    ),
+    "DAGNN": ("dagnn-cora", (Change(), Change({"unit_features": True}, {"weight_decay": 0.0}))),
 }
 """The best systems: label → its shipped setting and its candidates. Ours is the default as it is.
 GCNII, APPNP and DAGNN choose between two candidates on validation nodes; DAGNN's are its published
@@ -82,14 +72,12 @@ settings, which differ on :data:`GCNII_GRAPHS`."""
 MANY = Repeats(public=10, splits=5, seeds=2)
 
 
-@dataclass(frozen=True)
-class Publication:
-    """A shipped setting with its published score."""
+class Publication(NamedTuple):
+    """A shipped setting with a published score, and its runs."""
 
     name: str
     config: ConfigFile
-    published: Published
-    specs: tuple[RunSpec, ...]
+    specs: list[RunSpec]
 
 
 def publications(datasets: Sequence[str] | None = None) -> list[Publication]:
@@ -100,7 +88,7 @@ def publications(datasets: Sequence[str] | None = None) -> list[Publication]:
         config = read_config(name)
         if config.published is None or (wanted is not None and config.dataset not in wanted):
             continue
-        found.append(Publication(name, config, config.published, tuple(read_specs(name))))
+        found.append(Publication(name, config, read_specs(name)))
     if not found:
         raise UserError(
             f"no shipped setting with a published number is on {', '.join(datasets or ())}: see "
@@ -111,15 +99,11 @@ def publications(datasets: Sequence[str] | None = None) -> list[Publication]:
 
 def peer_specs(**grid: Any) -> dict[str, list[RunSpec]]:
     """System → its runs; ``grid`` as in :func:`~deepgat.lab.paper.depths.depth_specs`."""
-    configs = {label: read_config(setting) for label, setting in SETTINGS.items()}
-    candidates = {label: OWN_CANDIDATES.get(label, CANDIDATES) for label in configs}
-    own = {(G2, dataset): read_config(f"g2-{dataset}") for dataset in HETEROPHILOUS}
-    return depth_specs(configs, candidates, elsewhere=own, **grid)
+    own = {(G2, dataset): f"g2-{dataset}" for dataset in HETEROPHILOUS}
+    return depth_specs(ALL, elsewhere=own, **grid)
 
 
 def contender_specs(**grid: Any) -> dict[str, list[RunSpec]]:
     """System → its runs, with the candidates in :data:`CONTENDERS`."""
-    configs = {label: read_config(setting) for label, (setting, _) in CONTENDERS.items()}
-    candidates = {label: changes for label, (_, changes) in CONTENDERS.items()}
-    own = {(PUBLISHED_GCNII, dataset): read_config(f"gcnii-{dataset}") for dataset in GCNII_GRAPHS}
-    return depth_specs(configs, candidates, MANY, own, **grid)
+    own = {(PUBLISHED_GCNII, dataset): f"gcnii-{dataset}" for dataset in GCNII_GRAPHS}
+    return depth_specs(CONTENDERS, MANY, own, **grid)

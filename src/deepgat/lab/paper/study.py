@@ -15,7 +15,6 @@ from typing import Any
 from deepgat.lab.experiments.spec import RunSpec
 from deepgat.lab.experiments.store_entry import Record
 from deepgat.lab.paper.depths import Change, depth_specs
-from deepgat.training.config_file import read_config
 
 STUDY = "study"
 BASE = "the first recipe"
@@ -42,8 +41,7 @@ CHANGES: Mapping[str, Change] = {
 
 def study_specs(**grid: Any) -> dict[str, list[RunSpec]]:
     """Row → its runs; ``grid`` as in :func:`~deepgat.lab.paper.depths.depth_specs`."""
-    base = read_config(SETTING)
-    return depth_specs({name: change.of(base) for name, change in CHANGES.items()}, **grid)
+    return depth_specs({name: (SETTING, [change]) for name, change in CHANGES.items()}, **grid)
 
 
 def with_frozen_rows(

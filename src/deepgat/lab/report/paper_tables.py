@@ -223,8 +223,8 @@ def lemma_table(checks: Sequence[Checked]) -> Table:
                "holds", "holds (paths)"]  # fmt: skip
     first = checks[0].check
     notes = [
-        f"Share of the empirical means and covariances of h^l, l = 1 … {len(first.concentration)}, "
-        f"of {len(first.nodes)} nodes, inside the band where {first.draws:,} draws must lie, all "
+        f"Share of the empirical means and covariances of h^l, l = 1 … {len(first.exact.mean)}, "
+        f"of {len(first.degree)} nodes, inside the band where {first.draws:,} draws must lie, all "
         f"together with probability {first.level:.0%}, if the formula is right. “(paths)”: the "
         "path-count form that the paper writes, which is exact only on regular graphs."
     ]
