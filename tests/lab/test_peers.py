@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from scipy import stats
@@ -135,18 +134,13 @@ def test_tables_and_figures():
     assert isinstance(rows["GCN"][0], Sourced)
     assert cs.name == "peers-cs"
     figures = report.system_figures(records, "peers")
-    assert list(figures) == ["peers-cora", "peers-cs"]
+    assert list(figures) == ["peers-cora", "peers-cs", "peers-datasets"]
     (axes,) = figures["peers-cora"].axes
-    assert len(axes.lines) == len(peers.SETTINGS)
-    assert {text.get_text() for text in axes.texts} == set(peers.SETTINGS)
-    (together,) = report.overview_figure(records, "peers").values()
+    assert {line.get_label() for line in axes.lines} == set(peers.SETTINGS)
+    together = figures["peers-datasets"]
     assert [axes.get_title(loc="left") for axes in together.axes] == ["cora", "cs"]
-    for axes in together.axes:
-        lines = {line.get_label(): line for line in axes.lines}
-        assert lines["GCN"].get_xdata().tolist() == [2, 8]
-        assert len(axes.containers) == 3  # bars of ours alone
     some = {**records, "GCN": [r for r in records["GCN"] if r["dataset"] == "cora"]}
-    (together,) = report.overview_figure(some, "peers").values()
+    together = report.system_figures(some, "peers")["peers-datasets"]
     cora, cs = ({line.get_label(): line for line in axes.lines} for axes in together.axes)
     for name in peers.SETTINGS.keys() - {"GCN"}:  # a system keeps its looks where another is away
         assert cora[name].get_color() == cs[name].get_color()
@@ -154,10 +148,10 @@ def test_tables_and_figures():
     few = {**records, "GCN": [r for r in records["GCN"] if r["settings"]["num_layers"] == 8]}
     (axes,) = report.system_figures(few, "peers")["peers-cora"].axes
     (line,) = (line for line in axes.lines if line.get_label() == "GCN")
+    assert line.get_xdata().tolist() == [2, 8]
     assert [math.isnan(y) for y in line.get_ydata()] == [True, False]
-    for one in (["cora"], []):  # nothing to stand side by side
-        own = {k: [r for r in v if r["dataset"] in one] for k, v in records.items()}
-        assert report.overview_figure(own, "peers") == {}
+    own = {k: [r for r in v if r["dataset"] == "cora"] for k, v in records.items()}
+    assert list(report.system_figures(own, "peers")) == ["peers-cora"]
 
 
 def test_the_table_of_publications():
@@ -173,17 +167,6 @@ def test_the_table_of_publications():
     assert str(first[4]) == "94.5 ± 3.0"
     assert first[5:7] == ["85.5 ± 0.5", "+9.0"]
     assert second == ["nothing", "–", "–", "0", "–", "80.0", "–", "others"]
-
-
-@pytest.mark.parametrize("values", [[], [5.0], [1.0, 1.0, 1.0], [3.0, 1.0, 2.0, 1.1]])
-def test_labels_keep_their_order_and_their_distance(values):
-    places = report.spread_out(values, 0.5, 0.0, 10.0)
-    assert sorted(range(len(values)), key=lambda i: values[i]) == sorted(
-        range(len(values)), key=lambda i: places[i]
-    )
-    apart = sorted(places)
-    assert all(b - a >= 0.5 - 1e-12 for a, b in pairwise(apart))
-    assert all(0.0 <= place <= 10.0 for place in places)
 
 
 def test_differences_are_taken_pair_by_pair():

@@ -49,12 +49,12 @@ def report() -> Report:
         [failure],
         lambda signature: made[signature].arrays,
     )
-    return make_report(source, HOSTILE)
+    return make_report(source)
 
 
 @pytest.fixture(scope="module")
 def page(report: Report) -> str:
-    return html_page(report.title, page_data(report))
+    return html_page(page_data(report))
 
 
 class Read(HTMLParser):
@@ -126,7 +126,7 @@ def test_the_data_is_all_there_and_stays_data(page: str, report: Report):
 
 @given(st.text(), st.text(st.sampled_from(list("<>/!-&'\"{}script ]\\")), max_size=40))
 def test_no_text_breaks_the_page(title, error):
-    read = Read(html_page(title, {"title": title, "error": error}))
+    read = Read(html_page({"title": title, "error": error}))
     assert [tag for tag, _ in read.tags].count("script") == 2
     assert json.loads(read.texts["script"][0]) == {"title": title, "error": error}
 
@@ -136,9 +136,9 @@ def test_every_number_leads_to_its_runs(report: Report):
     assert len(data["runs"]) == len(report.source.records)
     (family, *_) = data["families"]
     sections = {section["name"]: section for section in family["sections"]}
-    assert list(sections) == ["results", "depth", "degradation", "over-smoothing", "attention-kl",
+    assert list(sections) == ["table2", "depth", "degradation", "over-smoothing", "attention-kl",
                               "nearest-neighbor"]  # fmt: skip
-    (table,) = sections["results"]["tables"]
+    (table,) = sections["table2"]["tables"]
     row = next(row for row in table["rows"] if row[:2] == ["cs", "GAT DP"])
     text, places = row[2]
     runs = [data["runs"][place] for place in places]
@@ -149,7 +149,8 @@ def test_every_number_leads_to_its_runs(report: Report):
     assert [run["seed"] for run in runs] == [0, 1, 2]
     mean = sum(run["f1"]["test"] for run in runs) / 3
     assert float(text.split()[0]) == pytest.approx(100 * mean, abs=0.05)
-    (chart,) = [c for c in sections["depth"]["charts"] if c["name"] == "depth-cs"]
+    (table,) = [t for t in sections["depth"]["tables"] if t["name"] == "depth-cs"]
+    (chart,) = table["charts"]
     line = next(s for s in chart["series"] if s["label"] == "GAT DP")
     assert line["points"][0][5] == places
 
@@ -277,13 +278,11 @@ def test_a_file_of_records_becomes_a_folder(tmp_path):
     write_records(tmp_path / "records.jsonl", small())
     out = tmp_path / "report"
     for _ in range(2):  # an earlier report is replaced
-        result = invoke(
-            tmp_path / "records.jsonl", "--out", out, "--records-only", "--title", "T <b>"
-        )
+        result = invoke(tmp_path / "records.jsonl", "--out", out, "--records-only")
         assert result.exit_code == 0, result.output
         assert sorted(path.name for path in tmp_path.iterdir()) == ["records.jsonl", "report"]
     assert sorted(path.name for path in out.iterdir()) == ["figures", "report.html", "tables"]
-    assert "<title>T &lt;b&gt;</title>" in (out / "report.html").read_text()
+    assert "records.jsonl</title>" in (out / "report.html").read_text()
     tables = {path.name for path in (out / "tables").iterdir()}
     assert {"table2.md", "table2.csv", "depth-cs.md", "degradation.csv"} <= tables
     assert (out / "figures" / "depth-cs.pdf").read_bytes().startswith(b"%PDF")

@@ -14,7 +14,7 @@ from deepgat.cli.parsing import parse_numbers
 from deepgat.cli.show import ERR, OUT, plain_table
 from deepgat.errors import UserError
 from deepgat.files import beside
-from deepgat.lab.commands.report import build_report
+from deepgat.lab.commands.report import report
 from deepgat.lab.commands.run import (
     STORE,
     RayOption,
@@ -189,7 +189,7 @@ def reproduce(
         text = f"{len(outcome.diverged)} of {len(specs)} runs diverged: {where} says when and where"
         ERR.print(text, soft_wrap=True, markup=False)
     if target == ALL and outcome.records:
-        build_report(out / RECORDS, out / REPORT, quiet=quiet)
+        report(out / RECORDS, out / REPORT, quiet=quiet)
     tell_failures(specs, outcome)
 
 
@@ -259,10 +259,7 @@ def _systems_by_depth(
         *systems_by_depth.overview_tables(found, target, "test", lost),
         *systems_by_depth.overview_tables(found, target, "val", lost),
     ]
-    figures = {
-        **systems_by_depth.system_figures(found, target),
-        **systems_by_depth.overview_figure(found, target),
-    }
+    figures = systems_by_depth.system_figures(found, target)
     _show(target, tables, figures, out, grid["quick"])
     return specs, outcome
 
@@ -313,9 +310,9 @@ def _among(specs: list[RunSpec], source: Path) -> Outcome:
 def _show_target(name: str, plan: Plan, outcome: Outcome, out: Path, sources: list[Path]) -> None:
     """Print and write a target of the paper; ``sources`` are stores or files of records."""
     if name == "table1":
-        section = sections.table1_section(dataset_statistics(plan.table1_datasets))
+        section = sections.make_section(name, dataset_statistics(plan.table1_datasets))
     elif name == "lemmas":
-        section = sections.lemma_section(list(check_lemmas(plan.quick)))
+        section = sections.make_section(name, list(check_lemmas(plan.quick)))
     else:
         records = _finished(target_specs(name, plan), outcome)
         if name == "attention-kl":
@@ -327,9 +324,9 @@ def _show_target(name: str, plan: Plan, outcome: Outcome, out: Path, sources: li
                 ERR.print(f"attention-kl: no attention of these runs in {where}", markup=False)
                 return
             write_drifts(drifts_beside(out / RECORDS), drifts)
-            section = sections.attention_section(drifts, plan.protocol)
+            section = sections.make_section(name, drifts, plan.protocol)
         else:
-            section = sections.FROM_RECORDS[name](records, plan.protocol)
+            section = sections.make_section(name, records, plan.protocol)
     _show(name, section.tables, section.figures(), out, plan.quick)
 
 

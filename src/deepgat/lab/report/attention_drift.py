@@ -11,39 +11,23 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from deepgat.analysis import attention_divergence, divergence_bound
-from deepgat.data.catalogue.entries import find_entry
+from deepgat.data.catalogue.entries import ENTRIES
 from deepgat.errors import UserError
-from deepgat.files import beside
-from deepgat.lab.report.scores import Curve, Record, curves, system_name
-from deepgat.lab.report.table import Sourced, Table
-from deepgat.model_folder import to_json, write_whole
+from deepgat.files import beside, to_json, write_whole
+from deepgat.lab.report.charts import Chart, number
+from deepgat.lab.report.scores import Curve, Record, System, curves
+from deepgat.lab.report.table import NONE, Sourced, Table
 
 REFERENCE_DEPTH = 2
 PERCENTILES = (5, 25, 50, 75, 95)
 
 Arrays = Callable[[str], Mapping[str, Tensor] | None]
 """Signature → the arrays of that run, or None if it kept none."""
-
-
-class Box(NamedTuple):
-    """Quartiles of a sample, with its 5th and 95th percentiles as whiskers."""
-
-    low: float
-    first: float
-    median: float
-    third: float
-    high: float
-
-
-def box(values: Tensor) -> Box:
-    shares = torch.tensor(PERCENTILES, dtype=torch.float64) / 100
-    return Box(*torch.quantile(values.double(), shares).tolist())
 
 
 @dataclass(frozen=True)
@@ -56,10 +40,10 @@ class Drift:
     score: str
     layers: int
     """L of the deep network."""
-    divergence: dict[int, Box]
-    """Layer l of the deep network → distribution over nodes."""
-    uniform: Box
-    """D_KL(α² ‖ 1/|N_v|)."""
+    divergence: dict[int, list[float]]
+    """Layer l of the deep network → :data:`PERCENTILES` over nodes."""
+    uniform: list[float]
+    """Likewise, of D_KL(α² ‖ 1/|N_v|)."""
     bounds: dict[int, float | None]
     """Layer → the largest possible value, or None if scores are unbounded."""
     runs: tuple[str, ...]
@@ -67,7 +51,7 @@ class Drift:
 
     @property
     def name(self) -> str:
-        return system_name(self.model, self.score)
+        return System(self.model, self.score).name
 
 
 def attention_drifts(records: Iterable[Record], arrays: Arrays, protocol: str) -> list[Drift]:
@@ -78,86 +62,67 @@ def attention_drifts(records: Iterable[Record], arrays: Arrays, protocol: str) -
     """
     found = []
     for (dataset, model, score), curve in curves(records).items():
-        drift = _drift(dataset, model, score, curve, arrays, protocol)
-        if drift is not None:
-            found.append(drift)
+        layers: dict[int, list[Tensor]] = {}
+        uniform: list[Tensor] = []
+        runs: list[str] = []
+        for shallow, deep in _pairs(curve, protocol):
+            one, other = arrays(shallow["signature"]), arrays(deep["signature"])
+            if one is None or other is None:
+                continue
+            runs.append(deep["signature"])
+            degree = one["attention.ptr"].long().diff()
+            target = torch.arange(len(degree)).repeat_interleave(degree)
+            edges = torch.stack([target, target])  # D_KL does not depend on the sources
+            reference = one[f"attention.{REFERENCE_DEPTH}"].unsqueeze(1)
+            reading = "authors" if protocol == "authors" else "paper"
+            for layer in range(1, max(curve) + 1):
+                weight = other[f"attention.{layer}"].unsqueeze(1)
+                divergence = attention_divergence(edges, reference, weight, reading)
+                layers.setdefault(layer, []).append(divergence)
+            even = (1 / degree)[target].unsqueeze(1)
+            uniform.append(attention_divergence(edges, reference, even, reading))
+        if runs:
+            divergences = {layer: _percentiles(parts) for layer, parts in layers.items()}
+            bounds = {layer: _bound(curve[max(curve)][0], layer) for layer in layers}
+            found.append(Drift(protocol, dataset, model, score, max(curve), divergences,
+                               _percentiles(uniform), bounds, tuple(runs)))  # fmt: skip
     return found
 
 
-def _drift(
-    dataset: str, model: str, score: str, curve: Curve, arrays: Arrays, protocol: str
-) -> Drift | None:
-    deep = max(curve)
-    if REFERENCE_DEPTH not in curve or deep == REFERENCE_DEPTH:
-        return None
-    shallow_runs = {(r["split"], r["seed"]): r for r in curve[REFERENCE_DEPTH]}
+def _pairs(curve: Curve, protocol: str) -> list[tuple[Record, Record]]:
+    """The shallow and the deepest network of each repetition to look at."""
+    if REFERENCE_DEPTH not in curve or max(curve) == REFERENCE_DEPTH:
+        return []
+    shallow = {(r["split"], r["seed"]): r for r in curve[REFERENCE_DEPTH]}
     pairs = [
-        (shallow_runs[key], r)
-        for r in curve[deep]
-        if (key := (r["split"], r["seed"])) in shallow_runs
+        (shallow[key], r) for r in curve[max(curve)] if (key := (r["split"], r["seed"])) in shallow
     ]
     if protocol == "authors" and pairs:
-        pairs = [max(pairs, key=lambda pair: pair[1]["micro_f1"]["test"])]
-    layers: dict[int, list[Tensor]] = {}
-    uniform: list[Tensor] = []
-    seen: list[str] = []
-    for shallow, deepest in pairs:
-        one, other = arrays(shallow["signature"]), arrays(deepest["signature"])
-        if one is None or other is None:
-            continue
-        seen.append(deepest["signature"])
-        degree = one["attention.ptr"].long().diff()
-        target = torch.arange(len(degree)).repeat_interleave(degree)
-        edges = torch.stack([target, target])  # D_KL does not depend on the sources
-        reference = one[f"attention.{REFERENCE_DEPTH}"].unsqueeze(1)
-        reading = "authors" if protocol == "authors" else "paper"
-        for layer in range(1, deep + 1):
-            weight = other[f"attention.{layer}"].unsqueeze(1)
-            layers.setdefault(layer, []).append(
-                attention_divergence(edges, reference, weight, reading)
-            )
-        even = (1 / degree)[target].unsqueeze(1)
-        uniform.append(attention_divergence(edges, reference, even, reading))
-    if not uniform:
-        return None
-    settings = {**curve[deep][0]["settings"], "system": curve[deep][0]["system"]}
-    return Drift(
-        protocol,
-        dataset,
-        model,
-        score,
-        deep,
-        {layer: box(torch.cat(parts)) for layer, parts in layers.items()},
-        box(torch.cat(uniform)),
-        {layer: _bound(settings, dataset, layer == deep) for layer in layers},
-        tuple(seen),
-    )
+        return [max(pairs, key=lambda pair: pair[1]["micro_f1"]["test"])]
+    return pairs
 
 
-def _bound(settings: Mapping[str, object], dataset: str, last: bool) -> float | None:
-    """The bound for the wider of the two attentions' score ranges."""
-    ranges = [_score_range(settings, dataset, is_last) for is_last in (last, True)]
-    known = [length for length in ranges if length is not None]
-    return divergence_bound(max(known)) if len(known) == len(ranges) else None
+def _percentiles(parts: Sequence[Tensor]) -> list[float]:
+    shares = torch.tensor(PERCENTILES, dtype=torch.float64) / 100
+    found: list[float] = torch.quantile(torch.cat(list(parts)).double(), shares).tolist()
+    return found
 
 
-def _score_range(settings: Mapping[str, object], dataset: str, last: bool) -> float | None:
-    """The largest difference between two scores of a layer, or None if it is not known."""
-    if settings["system"] != "deepgat":
-        return None
-    try:
-        entry = find_entry(dataset)
-    except UserError:  # a user's graph, whose number of classes is not in the record
+def _bound(record: Record, layer: int) -> float | None:
+    """The largest D_KL between a layer of the deep network and the last of the shallow one."""
+    settings, entry = record["settings"], ENTRIES.get(record["dataset"])
+    if record["system"] != "deepgat" or entry is None:  # a user's graph: its classes are not known
         return None
     # The product of two probability vectors is in [0, 1], of two multi-label vectors in [0, C].
     independent = entry.multi_label and settings["class_activation"] == "by-task"
     length = float(entry.classes) if independent else 1.0
     if settings["score"] == "dp":
-        return length
+        return divergence_bound(length)
     if settings["sd_scale"] == "width":
-        return length / entry.classes
-    width = entry.classes if last else settings["hidden_channels"]
-    return length / math.sqrt(float(str(width)))
+        return divergence_bound(length / entry.classes)
+    last = layer == settings["num_layers"]
+    width = entry.classes if last else min(entry.classes, settings["hidden_channels"])
+    return divergence_bound(length / math.sqrt(width))
 
 
 # ------------------------------------------------------------------------------- tables
@@ -167,16 +132,15 @@ def attention_tables(drifts: Sequence[Drift], protocol: str) -> list[Table]:
     """The last layer of every system; then, per dataset, every layer."""
     rows = []
     for drift in drifts:
-        last = drift.divergence[drift.layers]
         bound = drift.bounds[drift.layers]
         rows.append(
             [
                 drift.dataset,
                 drift.name,
                 str(drift.layers),
-                *(Sourced(_three(value), drift.runs) for value in last[1:]),
-                "–" if bound is None else _three(bound),
-                _three(drift.uniform.median),
+                *(Sourced(_three(v), drift.runs) for v in drift.divergence[drift.layers][1:]),
+                NONE if bound is None else _three(bound),
+                _three(drift.uniform[2]),
                 str(len(drift.runs)),
             ]
         )
@@ -191,16 +155,11 @@ def attention_tables(drifts: Sequence[Drift], protocol: str) -> list[Table]:
     ]
     columns = ["dataset", "system", "L", "25%", "median", "75%", "95%", "bound", "uniform", "runs"]
     title = "D_KL of attention, last layer of the 2-layer network to that of the deepest"
-    return [Table("attention-kl", title, columns, rows, notes), *_layer_tables(drifts)]
-
-
-def _layer_tables(drifts: Sequence[Drift]) -> list[Table]:
-    tables = []
+    tables = [Table("attention-kl", title, columns, rows, notes)]
     for dataset in dict.fromkeys(drift.dataset for drift in drifts):
         own = [drift for drift in drifts if drift.dataset == dataset]
-        rows = []
-        for layer in range(1, max(drift.layers for drift in own) + 1):
-            rows.append([str(layer), *(_median(d.divergence.get(layer)) for d in own)])
+        layers = range(1, max(drift.layers for drift in own) + 1)
+        rows = [[str(n), *(_median(drift.divergence.get(n)) for drift in own)] for n in layers]
         rows.append(["uniform", *(_median(drift.uniform) for drift in own)])
         tables.append(
             Table(
@@ -209,20 +168,41 @@ def _layer_tables(drifts: Sequence[Drift]) -> list[Table]:
                 ["layer", *(drift.name for drift in own)],
                 rows,
                 ["Median [quartiles] over nodes."],
+                [_boxes(drift) for drift in own],
             )
         )
     return tables
 
 
-def _median(spread: Box | None) -> str:
+def _median(spread: list[float] | None) -> str:
     if spread is None:
-        return "–"
-    return f"{_three(spread.median)} [{_three(spread.first)}, {_three(spread.third)}]"
+        return NONE
+    _, first, median, third, _ = map(_three, spread)
+    return f"{median} [{first}, {third}]"
 
 
 def _three(value: float) -> str:
     """Three digits; no minus sign before 0.000."""
     return f"{round(value, 3) + 0.0:.3f}"
+
+
+def _boxes(drift: Drift) -> Chart:
+    """A box per layer, uniform attention, and the bound."""
+    bounds = [drift.bounds[layer] for layer in drift.divergence]
+    return {
+        "kind": "boxes",
+        "name": f"attention-kl-{drift.dataset}-{drift.name.lower().replace(' ', '-')}",
+        "title": f"{drift.name}, {drift.dataset}",
+        "x": f"layer of the {drift.layers}-layer network",
+        "y": "D_KL from the 2-layer network's attention",
+        "key": drift.name,
+        "boxes": [
+            [str(layer), *map(number, spread), drift.runs]
+            for layer, spread in drift.divergence.items()
+        ],
+        "uniform": list(map(number, drift.uniform)),
+        "bounds": None if None in bounds else list(map(number, bounds)),
+    }
 
 
 # ------------------------------------------------------------------------------- files
@@ -243,26 +223,15 @@ def read_drifts(path: Path) -> list[Drift]:
     if not path.exists():
         return []
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for place, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
-            found.append(_drift_from(json.loads(line)))
+            values = json.loads(line)
+            for name in ("divergence", "bounds"):
+                values[name] = {int(layer): value for layer, value in values[name].items()}
+            found.append(Drift(**{**values, "runs": tuple(values["runs"])}))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(
-                f"{path}, line {number}, is not a divergence of attention: write the file anew "
-                "with deepgat reproduce attention-kl"
+                f"{path}, line {place}, is not a divergence of attention: write the file "
+                "anew with deepgat reproduce attention-kl"
             ) from error
     return found
-
-
-def _drift_from(values: dict[str, Any]) -> Drift:
-    boxes = {int(layer): Box(*numbers) for layer, numbers in values["divergence"].items()}
-    bounds = {int(layer): bound for layer, bound in values["bounds"].items()}
-    return Drift(
-        **{
-            **values,
-            "divergence": boxes,
-            "uniform": Box(*values["uniform"]),
-            "bounds": bounds,
-            "runs": tuple(values["runs"]),
-        }
-    )

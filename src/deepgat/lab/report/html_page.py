@@ -11,32 +11,33 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
+from deepgat.files import to_json
 from deepgat.lab.report.paper_tables import CHOSEN
-from deepgat.lab.report.scores import Record, depth_of, system_name, system_of
+from deepgat.lab.report.scores import Record, depth_of, system_of
 from deepgat.lab.report.sections import Report, Section
 from deepgat.lab.report.table import Sourced, Table
-from deepgat.model_folder import to_json
 
 SCRIPTS = ("core.js", "charts.js", "tables.js", "main.js")
 """Each uses those before it."""
 
 
-def html_page(title: str, data: Mapping[str, Any]) -> str:
+def html_page(data: Mapping[str, Any]) -> str:
     """The page that shows the values of :func:`page_data`."""
     style = _source("style.css")
     script = "\n".join(_source(name) for name in SCRIPTS)
     parts = {
-        "title": html.escape(title),
+        "title": html.escape(data["title"]),
         "policy": f"default-src 'none'; img-src data:; style-src {_checksum(style)}; "
         f"script-src {_checksum(script)}; base-uri 'none'; form-action 'none'",
         "style": style,
         "script": script,
-        "data": _inside_script(to_json(data)),
+        # without <, > and &, which could end the script element that holds the data
+        "data": re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", to_json(data)),
     }
     # one pass, so that braces in the inserted text are not replaced
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _source("page.html"))
@@ -51,24 +52,22 @@ def _checksum(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def _inside_script(text: str) -> str:
-    """JSON without <, > and &, which could end the script element that holds it."""
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-# ------------------------------------------------------------------------------- data
-
-
 def page_data(report: Report) -> dict[str, Any]:
     """The report as JSON values; cells and points refer to runs by their index in ``runs``."""
-    records = sorted(report.source.records, key=_order)
+
+    def order(record: Record) -> tuple[Any, ...]:
+        repeat = (record["split"], record["seed"], record["signature"])
+        return (record["dataset"], *system_of(record), depth_of(record), *repeat)
+
+    records = sorted(report.source.records, key=order)
     places = {record["signature"]: place for place, record in enumerate(records)}
     specs, origins = _Interned(), _Interned()
     return {
-        "title": report.title,
+        "title": f"Deep graph attention: {report.source.name}",
         "source": report.source.name,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        "systems": _systems(records),
+        # a system's index chooses its colour
+        "systems": [system.name for system in sorted({system_of(record) for record in records})],
         "runs": [_run(record, specs, origins) for record in records],
         "failures": [_failure(record, specs, origins) for record in report.source.failures],
         "specs": specs.values,
@@ -78,11 +77,11 @@ def page_data(report: Report) -> dict[str, Any]:
                 "name": family.name,
                 "changes": list(family.changes),
                 "rule": CHOSEN[family.protocol],
-                "sections": [_section(section, places) for section in sections],
+                "sections": _plain(sections, places),
             }
             for family, sections in report.families.items()
         ],
-        "common": [_section(section, places) for section in report.common],
+        "common": _plain(report.common, places),
     }
 
 
@@ -99,23 +98,6 @@ class _Interned:
             self._places[text] = len(self.values)
             self.values.append(value)
         return self._places[text]
-
-
-def _order(record: Record) -> tuple[Any, ...]:
-    return (
-        record["dataset"],
-        *system_of(record),
-        depth_of(record),
-        record["split"],
-        record["seed"],
-        record["signature"],
-    )
-
-
-def _systems(records: Iterable[Record]) -> list[str]:
-    """The names of all systems; a system's index chooses its colour."""
-    pairs = sorted({system_of(record) for record in records})
-    return [system_name(*pair) for pair in pairs]
 
 
 def _run(record: Record, specs: _Interned, origins: _Interned) -> dict[str, Any]:
@@ -141,24 +123,21 @@ def _failure(record: Record, specs: _Interned, origins: _Interned) -> dict[str, 
 
 def _described(record: Record, specs: _Interned, origins: _Interned) -> dict[str, Any]:
     """What identifies a run; settings and origin are shared by many runs and stored once."""
-    data = dict(record.get("data") or {"dataset": record["dataset"], "split": record["split"]})
+    data = dict(record["data"])
     training = {name: v for name, v in record["training"].items() if name != "device"}
     split, seed = data.pop("split"), training.pop("seed", record.get("seed"))
     spec = {
         "data": data,
         "system": record["system"],
-        "settings": dict(record["settings"]),
+        "settings": record["settings"],
         "training": training,
-        "analysis": dict(record.get("analysis") or {}),
+        "analysis": record.get("analysis") or {},
     }
-    origin = {
-        "hardware": record.get("hardware", ""),
-        "versions": dict(record.get("versions") or {}),
-    }
+    origin = {"hardware": record.get("hardware", ""), "versions": record.get("versions") or {}}
     return {
         "id": record["signature"],
         "dataset": record.get("dataset", data["dataset"]),
-        "system": system_name(*system_of(record)),
+        "system": system_of(record).name,
         "layers": depth_of(record),
         "split": split,
         "seed": seed,
@@ -167,38 +146,14 @@ def _described(record: Record, specs: _Interned, origins: _Interned) -> dict[str
     }
 
 
-def _section(section: Section, places: Mapping[str, int]) -> dict[str, Any]:
-    return {
-        "name": section.name,
-        "title": section.title,
-        "intro": section.intro,
-        "tables": [_table(table, places) for table in section.tables],
-        "charts": [_with_places(chart, places) for chart in section.charts],
-        "views": [_with_places(view, places) for view in section.views],
-    }
-
-
-def _table(table: Table, places: Mapping[str, int]) -> dict[str, Any]:
-    def cell(text: str) -> Any:
-        if not isinstance(text, Sourced):
-            return text
-        return [str(text), [places[run] for run in text.runs]]
-
-    return {
-        "name": table.name,
-        "title": table.title,
-        "columns": table.columns,
-        "rows": [[cell(text) for text in row] for row in table.rows],
-        "notes": table.notes,
-    }
-
-
-def _with_places(value: Any, places: Mapping[str, int]) -> Any:
-    """A chart with indices of runs in place of signatures, which are its tuples."""
+def _plain(value: Any, places: Mapping[str, int]) -> Any:
+    """Sections as JSON values: tuples of signatures become indices, cells [text, indices]."""
+    if isinstance(value, Section | Table):
+        value = vars(value)
     if isinstance(value, dict):
-        return {key: _with_places(inner, places) for key, inner in value.items()}
+        return {key: _plain(inner, places) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner, places) for inner in value]
     if isinstance(value, tuple):
         return [places[run] for run in value]
-    if isinstance(value, list):
-        return [_with_places(inner, places) for inner in value]
-    return value
+    return [str(value), _plain(value.runs, places)] if isinstance(value, Sourced) else value

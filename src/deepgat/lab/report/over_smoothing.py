@@ -6,87 +6,79 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
+from deepgat.lab.report.charts import Chart, lines
 from deepgat.lab.report.scores import (
     Record,
     Score,
-    curves,
+    curves_by_dataset,
     depth_of,
+    depths_of,
     mean_score,
     signatures,
-    system_name,
 )
-from deepgat.lab.report.table import Sourced, Table
+from deepgat.lab.report.table import NONE, Sourced, Table
 
 PROFILE, LAYER_SCORES = "over-smoothing", "layer-scores"
-ACCURACY = "micro_f1"
+ACCURACY, ATTENTION = "micro_f1", "same_class_attention"
+UNIFORM = f"uniform_{ATTENTION}"
 
 
-class Panel(NamedTuple):
-    """How one measure is plotted."""
+class Measure(NamedTuple):
+    """How a field of :class:`deepgat.analysis.LayerMeasures` is shown."""
 
-    measure: str
-    title: str
-    label: str
+    column: str
+    title: str = ""
+    axis: str = ""
+    digits: int = 3
     log: bool = False
     floor: float | None = 0.0
     ceiling: float | None = None
-    digits: int = 3
 
 
-PANELS = (
-    Panel(ACCURACY, "Accuracy of the layer's own prediction", "test micro-F1 (%)", ceiling=100,
-          digits=1),
-    Panel("energy", "Dirichlet energy", "energy of hˡ", log=True, floor=None),
-    Panel("relative_energy", "Relative energy", "energy / ‖hˡ‖²"),
-    Panel("neighbor_distance", "Distance of neighbours", "MAD over neighbours"),
-    Panel("effective_rank", "Effective rank", "rank of hˡ", digits=1),
-    Panel("same_class_attention", "Attention to one's own class", "share of attention", floor=None),
-)  # fmt: skip
-"""The fields of :class:`deepgat.analysis.LayerMeasures` that a report shows."""
-UNIFORM = "uniform_same_class_attention"
-COLUMNS = ("system", "layer", "own micro-F1 %", "energy", "relative energy", "MAD neighbours",
-           "effective rank", "same-class attention", "if uniform")  # fmt: skip
-
-LayerScores = dict[int, Score]
-"""Layer l → the mean over repetitions."""
+MEASURES = {
+    ACCURACY: Measure("own micro-F1 %", "Accuracy of the layer's own prediction",
+                      "test micro-F1 (%)", digits=1, ceiling=100),
+    "energy": Measure("energy", "Dirichlet energy", "energy of hˡ", log=True, floor=None),
+    "relative_energy": Measure("relative energy", "Relative energy", "energy / ‖hˡ‖²"),
+    "neighbor_distance": Measure("MAD neighbours", "Distance of neighbours", "MAD over neighbours"),
+    "effective_rank": Measure("effective rank", "Effective rank", "rank of hˡ", digits=1),
+    ATTENTION: Measure("same-class attention", "Attention to one's own class",
+                       "share of attention", floor=None),
+    UNIFORM: Measure("if uniform"),
+}  # fmt: skip
 
 
 class Profile(NamedTuple):
     """One system with L layers on one dataset."""
 
     dataset: str
-    model: str
-    score: str
+    name: str
     layers: int
-    values: dict[str, LayerScores]
-    """Measure → its layers."""
-
-    @property
-    def name(self) -> str:
-        return system_name(self.model, self.score)
+    values: dict[str, dict[int, Score]]
+    """Measure → layer l → the mean over repetitions."""
 
 
 def profiles(records: Iterable[Record]) -> list[Profile]:
     """One profile per system and depth with measured layers, or at least scored ones."""
     records = list(records)
-    profiled = curves(r for r in records if r["measures"].get(PROFILE))
-    depths: dict[str, set[int]] = {}
-    for key, curve in profiled.items():
-        depths.setdefault(key[0], set()).update(curve)
+    measured = curves_by_dataset(r for r in records if r["measures"].get(PROFILE))
     found = []
-    for (dataset, model, score), curve in curves(records).items():
-        measured = profiled.get((dataset, model, score), {})
-        # the other depths of a dataset with full measures would leave empty panels
-        for layers in sorted(depths.get(dataset, set(curve)).intersection(curve)):
-            values = {ACCURACY: _means(curve[layers], ACCURACY)}
-            for measure in (*(panel.measure for panel in PANELS[1:]), UNIFORM):
-                values[measure] = _means(measured.get(layers, []), measure)
-            if any(len(means) > 1 for means in values.values()):
-                found.append(Profile(dataset, model, score, layers, values))
+    for dataset, systems in curves_by_dataset(records).items():
+        own = measured.get(dataset, {})
+        for system, curve in systems.items():
+            for layers, runs in curve.items():
+                if own and layers not in depths_of(own.values()):
+                    continue  # most panels would be empty
+                deep = own.get(system, {}).get(layers, [])
+                values = {
+                    name: _means(runs if name == ACCURACY else deep, name) for name in MEASURES
+                }
+                if any(len(means) > 1 for means in values.values()):
+                    found.append(Profile(dataset, system.name, layers, values))
     return found
 
 
-def _means(records: Sequence[Record], measure: str) -> LayerScores:
+def _means(records: Sequence[Record], measure: str) -> dict[int, Score]:
     by_layer: dict[int, list[tuple[Record, float]]] = {}
     for record in records:
         for layer, value in layer_values(record, measure).items():
@@ -115,45 +107,58 @@ def layer_values(record: Record, measure: str) -> dict[int, float]:
     return {layer: fmean(values) for layer, values in found.items()}
 
 
-# ------------------------------------------------------------------------------- tables
-
-
-def smoothing_tables(found: Sequence[Profile]) -> list[Table]:
-    """A table per dataset and depth: a row per system and layer."""
-    tables = []
-    for dataset, layers in dict.fromkeys((p.dataset, p.layers) for p in found):
-        own = [p for p in found if (p.dataset, p.layers) == (dataset, layers)]
-        rows = []
-        for profile in own:
-            for layer in sorted({layer for means in profile.values.values() for layer in means}):
-                cells = [
-                    _cell(profile.values[panel.measure].get(layer), panel.digits)
-                    for panel in PANELS
-                ]
-                uniform = _cell(profile.values[UNIFORM].get(layer), 3)
-                rows.append([profile.name, str(layer), *cells, uniform])
-        tables.append(
-            Table(
-                f"over-smoothing-{dataset}-{layers}",
-                f"Layer by layer, {dataset}, L = {layers}",
-                list(COLUMNS),
-                rows,
-                [
-                    "Means over repetitions. Own micro-F1: of the class prediction that the layer "
-                    "itself makes, test nodes; layer 0 is the input. Energy: normalised Dirichlet "
-                    "energy of h^l. Same-class attention: the share of attention that goes to "
-                    "nodes of one's own class, and what attention to all alike would give."
-                ],
-            )
+def smoothing_tables(records: Iterable[Record]) -> list[Table]:
+    """A table per dataset and depth: a row per system and layer, and a panel per measure."""
+    groups: dict[tuple[str, int], list[Profile]] = {}
+    for profile in profiles(records):
+        groups.setdefault((profile.dataset, profile.layers), []).append(profile)
+    return [
+        Table(
+            f"over-smoothing-{dataset}-{depth}",
+            f"Layer by layer, {dataset}, L = {depth}",
+            ["system", "layer", *(measure.column for measure in MEASURES.values())],
+            [
+                [profile.name, str(layer), *(_cell(profile, name, layer) for name in MEASURES)]
+                for profile in found
+                for layer in depths_of(profile.values.values())
+            ],
+            [
+                "Means over repetitions. Own micro-F1: of the class prediction that the layer "
+                "itself makes, test nodes; layer 0 is the input. Energy: normalised Dirichlet "
+                "energy of h^l. Same-class attention: the share of attention that goes to "
+                "nodes of one's own class, and what attention to all alike would give."
+            ],
+            [
+                {**_panel(found, name), "dataset": dataset, "depth": depth}
+                for name in MEASURES
+                if name != UNIFORM and any(profile.values[name] for profile in found)
+            ],
         )
-    return tables
+        for (dataset, depth), found in groups.items()
+    ]
 
 
-def _cell(score: Score | None, digits: int) -> str:
+def _cell(profile: Profile, name: str, layer: int) -> str:
+    score, digits = profile.values[name].get(layer), MEASURES[name].digits
     if score is None:
-        return "–"
+        return NONE
     if 0 < abs(score.mean) < 10**-digits:
         text = f"{score.mean:.1e}"
     else:
         text = f"{score.mean:,.{digits if abs(score.mean) < 1000 else 0}f}"
-    return Sourced(text, score.runs)
+    return Sourced(text, score.runs, score.cell().numbers)
+
+
+def _panel(found: Sequence[Profile], name: str) -> Chart:
+    cells = {
+        profile.name: {layer: _cell(profile, name, layer) for layer in profile.values[name]}
+        for profile in found
+        if profile.values[name]
+    }
+    if name == ATTENTION:
+        most = max(found, key=lambda profile: len(profile.values[UNIFORM]))
+        even = {layer: _cell(most, UNIFORM, layer) for layer in most.values[UNIFORM]}
+        cells["uniform attention"] = even
+    _, title, axis, _, log, floor, ceiling = MEASURES[name]
+    own = f"smoothing-{name.replace('_', '-')}"
+    return lines(cells, title, "layer l", axis, name=own, log=log, floor=floor, ceiling=ceiling)

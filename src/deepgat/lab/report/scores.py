@@ -8,12 +8,12 @@ in every repetition on its validation nodes; it only averages test scores.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from deepgat.analysis import confidence_interval, paired_p_value
+from deepgat.lab.report.table import Sourced
 
 Record = Mapping[str, Any]
 
@@ -30,9 +30,25 @@ class Score(NamedTuple):
     """Signatures of its runs."""
 
     def __str__(self) -> str:
-        return f"{self.mean:.1f}" + (
-            "" if math.isnan(self.half_width) else f" ± {self.half_width:.1f}"
-        )
+        spread = "" if math.isnan(self.half_width) else f" ± {self.half_width:.1f}"
+        return f"{self.mean:.1f}{spread}"
+
+    def cell(self, more: str = "", *published: float) -> Sourced:
+        """The text, followed by ``more``, and the numbers."""
+        ends = (self.mean - self.half_width, self.mean + self.half_width)
+        return Sourced(f"{self}{more}", self.runs, (self.mean, *ends, *published))
+
+
+class System(NamedTuple):
+    """A model and its attention score, which is empty where the model has none."""
+
+    model: str
+    score: str
+
+    @property
+    def name(self) -> str:
+        model = {"deepgat": "DeepGAT", "gat": "GAT", "gcn": "GCN"}.get(self.model, self.model)
+        return f"{model} {self.score.upper() if len(self.score) == 2 else self.score}".strip()
 
 
 Curve = dict[int, list[Record]]
@@ -44,18 +60,12 @@ def signed(difference: float) -> str:
     return f"{round(difference, 1) + 0.0:+.1f}"
 
 
-def system_name(model: str, score: str) -> str:
-    names = {"deepgat": "DeepGAT", "gat": "GAT", "gcn": "GCN", "oracle": "oracle"}
-    return f"{names.get(model, model)} {score.upper() if len(score) == 2 else score}".strip()
-
-
 def depth_of(record: Record) -> int:
     return int(record["settings"]["num_layers"])
 
 
-def system_of(record: Record) -> tuple[str, str]:
-    """(system, score), the score empty where the system has none."""
-    return record["system"], record["settings"].get("score", "")
+def system_of(record: Record) -> System:
+    return System(record["system"], record["settings"].get("score", ""))
 
 
 def curves(records: Iterable[Record]) -> dict[tuple[str, str, str], Curve]:
@@ -73,12 +83,27 @@ def curves(records: Iterable[Record]) -> dict[tuple[str, str, str], Curve]:
     return found
 
 
+def curves_by_dataset(records: Iterable[Record]) -> dict[str, dict[System, Curve]]:
+    """Dataset → system → curve of the best candidates on validation nodes."""
+    found: dict[str, dict[System, Curve]] = {}
+    for (dataset, *system), curve in curves(records).items():
+        found.setdefault(dataset, {})[System(*system)] = curve
+    return found
+
+
+def depths_of(group: Iterable[Mapping[int, Any]]) -> list[int]:
+    """All depths of some curves."""
+    return sorted({layers for curve in group for layers in curve})
+
+
 def best_on_validation(candidates: Sequence[Record]) -> Record:
     """The highest validation micro-F1; ties go to the lower loss, then to fewer layers."""
-    return min(
-        candidates,
-        key=lambda r: (-r["micro_f1"]["val"], _or_inf(r["loss"]["val"]), depth_of(r)),
-    )
+
+    def order(record: Record) -> tuple[float, float, int]:
+        loss = record["loss"]["val"]
+        return -record["micro_f1"]["val"], math.inf if loss is None else loss, depth_of(record)
+
+    return min(candidates, key=order)
 
 
 def mean_score(
@@ -92,13 +117,10 @@ def mean_score(
     return Score(mean, half, len(values), layers, tuple(runs))
 
 
-def score_on(part: str, records: Sequence[Record], layers: str = "") -> Score:
+def score_of(records: Sequence[Record], layers: str = "", part: str = "test") -> Score:
+    """The mean micro-F1 on the nodes of ``part``."""
     values = [(r["split"], 100 * r["micro_f1"][part]) for r in records]
     return mean_score(values, layers, signatures(records))
-
-
-def score_on_test(records: Sequence[Record], layers: str = "") -> Score:
-    return score_on("test", records, layers)
 
 
 class Paired(NamedTuple):
@@ -108,8 +130,10 @@ class Paired(NamedTuple):
     p_value: float
 
     def __str__(self) -> str:
-        certain = "" if math.isnan(self.p_value) else f" ({_p(self.p_value)})"
-        return signed(self.difference) + certain
+        if math.isnan(self.p_value):
+            return signed(self.difference)
+        p = "p < 0.001" if self.p_value < 0.001 else f"p = {self.p_value:.3f}"
+        return f"{signed(self.difference)} ({p})"
 
 
 def paired(records: Sequence[Record], others: Sequence[Record]) -> Paired | None:
@@ -137,10 +161,6 @@ def _independent(by_split: Mapping[str, list[float]]) -> list[float]:
     return [fmean(group) for group in by_split.values()]
 
 
-def _p(value: float) -> str:
-    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
-
-
 def signatures(records: Iterable[Record]) -> tuple[str, ...]:
     return tuple(record["signature"] for record in records)
 
@@ -148,20 +168,16 @@ def signatures(records: Iterable[Record]) -> tuple[str, ...]:
 def best_depth(curve: Curve, protocol: str) -> Score:
     """The score at the best depth, selected as the protocol says."""
     if protocol == "authors":
-        scores = {layers: score_on_test(records, str(layers)) for layers, records in curve.items()}
+        scores = {layers: score_of(records, str(layers)) for layers, records in curve.items()}
         return max(scores.values(), key=lambda score: score.mean)
     repeats: dict[tuple[str, int], list[Record]] = {}
     for records in curve.values():
         for record in records:
             repeats.setdefault((record["split"], record["seed"]), []).append(record)
     chosen = [best_on_validation(group) for group in repeats.values()]
-    depths = Counter(depth_of(record) for record in chosen)
-    return score_on_test(chosen, ",".join(str(layers) for layers in sorted(depths)))
+    depths = sorted({depth_of(record) for record in chosen})
+    return score_of(chosen, ",".join(map(str, depths)))
 
 
 def deepest(curve: Curve) -> Score:
-    return score_on_test(curve[max(curve)], str(max(curve)))
-
-
-def _or_inf(value: float | None) -> float:
-    return math.inf if value is None else value
+    return score_of(curve[max(curve)], str(max(curve)))
