@@ -6,6 +6,7 @@ Screenshots go to build/screenshots, to be looked at.
 import json
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ import pytest
 from deepgat.lab.experiments import RunSpec, Store
 from deepgat.lab.paper.experiments import dataset_statistics
 from deepgat.lab.paper.lemma_graphs import check_lemmas
+from deepgat.lab.report.attention_drift import find_drifts
 from deepgat.lab.report.html_page import html_page, page_data
-from deepgat.lab.report.sections import Report, Source, make_report
+from deepgat.lab.report.sections import Report, make_report, make_section
 
 from chromium import Page, chromium
 from runs import HOSTILE, make_store
@@ -34,15 +36,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(scope="module")
 def report(store: Store) -> Report:
-    source = Source(
-        f"A name {HOSTILE}",
-        list(store.records()),
-        list(store.failures().values()),
-        store.arrays,
-        dataset_statistics(["csbm"]),
-        list(check_lemmas(quick=True)),
-    )
-    return make_report(source)
+    common = [
+        make_section("table1", dataset_statistics(["csbm"])),
+        make_section("lemmas", list(check_lemmas(quick=True))),
+    ]
+    records, failures = list(store.records()), list(store.failures().values())
+    find = partial(find_drifts, store.folder)
+    return make_report(f"A name {HOSTILE}", records, failures, find, common)
 
 
 @pytest.fixture(scope="module")

@@ -167,7 +167,7 @@ def test_networkx_is_left_out_aloud_where_its_memory_is_not_there(monkeypatch):
 
 
 def test_rows_become_tables_and_a_figure(tmp_path):
-    from deepgat.figures.style import save_figure
+    from deepgat.figures import save_figure
     from deepgat.lab.report.speed import speed_figure, speed_tables
 
     row = {"suite": "layer", "graph": "g", "edges": 10, "way": "deepgat", "milliseconds": 1.5}

@@ -23,7 +23,7 @@ from deepgat.lab.report import sections
 from deepgat.lab.report.attention_drift import (
     attention_drifts,
     drifts_beside,
-    read_drifts,
+    find_drifts,
     write_drifts,
 )
 from deepgat.lab.report.paper_tables import (
@@ -287,13 +287,15 @@ def test_attention_is_kept_beside_records(tmp_path):
     made = {spec.signature: graded(spec, "cpu", None) for spec in specs}
     records = [item.record for item in made.values()]
     drifts = attention_drifts(records, lambda signature: made[signature].arrays, "authors")
-    path = drifts_beside(tmp_path / "records.jsonl")
-    assert read_drifts(path) == []
+    source = tmp_path / "records.jsonl"
+    path = drifts_beside(source)
+    assert find_drifts(source, records, "authors") == []
     write_drifts(path, drifts)
-    assert read_drifts(path) == drifts
+    assert find_drifts(source, records, "authors") == drifts
+    assert find_drifts(source, [], "authors") == []
     path.write_text(path.read_text() + "{}\n")
     with pytest.raises(UserError, match=rf"line {len(drifts) + 1}, is not a divergence"):
-        read_drifts(path)
+        find_drifts(source, records, "authors")
 
 
 @pytest.mark.slow

@@ -20,11 +20,12 @@ from deepgat.lab.experiments.store_entry import FORMAT, sealed
 from deepgat.lab.paper.experiments import make_plan, target_specs
 from deepgat.lab.paper.peers import OURS, contender_specs
 from deepgat.lab.paper.study import study_specs
+from deepgat.lab.report.attention_drift import attention_drifts
 from deepgat.lab.report.families import families, family_of
 from deepgat.lab.report.html_page import html_page, page_data
 from deepgat.lab.report.over_smoothing import layer_values, profiles
 from deepgat.lab.report.report_folder import write_report
-from deepgat.lab.report.sections import Report, Source, make_report
+from deepgat.lab.report.sections import Report, make_report
 from deepgat.lab.report.table import Sourced
 from deepgat.model_folder import to_json
 
@@ -43,13 +44,13 @@ def report() -> Report:
         "error": f"RuntimeError: {HOSTILE}",
         "traceback": HOSTILE,
     }
-    source = Source(
-        HOSTILE,
-        [run.record for run in made.values()],
-        [failure],
-        lambda signature: made[signature].arrays,
-    )
-    return make_report(source)
+
+    def find_drifts(records, protocol):
+        kept = [r for r in records if r["analysis"]["attention"] == "all"]
+        return attention_drifts(kept, lambda signature: made[signature].arrays, protocol)
+
+    records = [run.record for run in made.values()]
+    return make_report(HOSTILE, records, [failure], find_drifts)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +134,7 @@ def test_no_text_breaks_the_page(title, error):
 
 def test_every_number_leads_to_its_runs(report: Report):
     data = page_data(report)
-    assert len(data["runs"]) == len(report.source.records)
+    assert len(data["runs"]) == len(report.records)
     (family, *_) = data["families"]
     sections = {section["name"]: section for section in family["sections"]}
     assert list(sections) == ["table2", "depth", "degradation", "over-smoothing", "attention-kl",
@@ -147,7 +148,7 @@ def test_every_number_leads_to_its_runs(report: Report):
         ("cs", "GAT DP", 2)
     ] * 3
     assert [run["seed"] for run in runs] == [0, 1, 2]
-    mean = sum(run["f1"]["test"] for run in runs) / 3
+    mean = sum(run["micro_f1"]["test"] for run in runs) / 3
     assert float(text.split()[0]) == pytest.approx(100 * mean, abs=0.05)
     (table,) = [t for t in sections["depth"]["tables"] if t["name"] == "depth-cs"]
     (chart,) = table["charts"]
@@ -248,16 +249,12 @@ def test_profiles_are_means_over_runs_and_graphs():
             ],
         }
     assert layer_values(records[0], "energy") == {1: 2.0, 2: 0.0}
-    (profile,) = profiles(records)
-    assert profile.values["energy"][1].mean == 3.0
-    assert {layer: s.mean for layer, s in profile.values["micro_f1"].items()} == {
-        0: 25,
-        1: 50,
-        2: 50,
-    }
-    assert profile.values["energy"][1].repeats == 2
+    ((profile,),) = (systems.values() for systems in profiles(records).values())
+    assert profile["energy"][1].mean == 3.0
+    assert {layer: s.mean for layer, s in profile["micro_f1"].items()} == {0: 25, 1: 50, 2: 50}
+    assert profile["energy"][1].repeats == 2
     records[0]["measures"] = records[1]["measures"] = {}
-    assert profiles(records) == []  # one prediction is no profile
+    assert profiles(records) == {}  # one prediction is no profile
 
 
 # ------------------------------------------------------------------------------- the folder
@@ -297,7 +294,7 @@ def test_what_deepgat_train_prints_is_enough(tmp_path):
     assert "3 runs" in result.output
     text = Read((tmp_path / "out" / "report.html").read_text()).texts["script"][0]
     data = json.loads(text)
-    assert data["origins"][0]["hardware"] == "NVIDIA H200"
+    assert data["shared"][data["runs"][0]["origin"]]["hardware"] == "NVIDIA H200"
     assert "attention-kl" not in [s["name"] for s in data["families"][0]["sections"]]
 
 
@@ -311,7 +308,7 @@ def test_a_users_graph_is_named_after_its_folder(tmp_path):
     result = invoke(tmp_path / "runs.jsonl", "--out", tmp_path / "out", "--records-only")
     assert result.exit_code == 0, result.output
     data = json.loads(Read((tmp_path / "out" / "report.html").read_text()).texts["script"][0])
-    shown = {data["specs"][run["spec"]]["data"]["dataset"]: run["dataset"] for run in data["runs"]}
+    shown = {data["shared"][run["spec"]]["data"]["dataset"]: run["dataset"] for run in data["runs"]}
     assert shown == {"/data/mine": "mine", "/other/mine": "mine-2", "/data/cs": "cs-2", "cs": "cs"}
     tables = {path.name for path in (tmp_path / "out" / "tables").iterdir()}
     assert any(name.endswith("depth-mine-2.csv") for name in tables)

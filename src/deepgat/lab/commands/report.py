@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,10 +15,10 @@ from deepgat.errors import UserError
 from deepgat.lab.experiments import Store
 from deepgat.lab.paper.experiments import dataset_statistics
 from deepgat.lab.paper.lemma_graphs import check_lemmas
-from deepgat.lab.report.attention_drift import drifts_beside, read_drifts
+from deepgat.lab.report.attention_drift import find_drifts
 from deepgat.lab.report.records import read_any_records, with_short_names
 from deepgat.lab.report.report_folder import check_report_folder, write_report
-from deepgat.lab.report.sections import Source, make_report
+from deepgat.lab.report.sections import make_report, make_section
 
 
 def report(
@@ -57,20 +57,19 @@ def report(
                 f"{source} has no finished run to report: make some with deepgat reproduce or "
                 "deepgat run"
             )
-        shown = Source(
-            source.resolve().name,
-            records,
-            with_short_names(store.failures().values()) if store else [],
-            store.arrays if store else None,
-            drifts=[] if store else read_drifts(drifts_beside(source)),
-        )
+        failures = with_short_names(store.failures().values()) if store else []
+        common = []
         if not records_only:
             status.update("Table 1 and the lemmas")
             here = {listing.key for listing in list_datasets() if listing.at_hand}
-            statistics = dataset_statistics(sorted(here & {r["dataset"] for r in records}))
-            shown = replace(shown, statistics=statistics, lemmas=list(check_lemmas(quick=True)))
+            names = sorted(here & {record["dataset"] for record in records})
+            common = [make_section("lemmas", list(check_lemmas(quick=True)))]
+            if names:
+                common.insert(0, make_section("table1", dataset_statistics(names)))
         status.update("tables and figures")
-        page = write_report(make_report(shown), out)
+        find = partial(find_drifts, source)
+        made = make_report(source.resolve().name, records, failures, find, common)
+        page = write_report(made, out)
     OUT.print(f"{len(records)} runs in {page}", soft_wrap=True)
 
 

@@ -39,13 +39,7 @@ from deepgat.lab.paper.experiments import (
 )
 from deepgat.lab.paper.lemma_graphs import check_lemmas
 from deepgat.lab.report import sections, systems_by_depth
-from deepgat.lab.report.attention_drift import (
-    Drift,
-    attention_drifts,
-    drifts_beside,
-    read_drifts,
-    write_drifts,
-)
+from deepgat.lab.report.attention_drift import drifts_beside, find_drifts, write_drifts
 from deepgat.lab.report.report_folder import check_report_folder, write_target
 from deepgat.lab.report.table import Table
 from deepgat.model_folder import to_json, write_whole
@@ -317,7 +311,7 @@ def _show_target(name: str, plan: Plan, outcome: Outcome, out: Path, sources: li
         records = _finished(target_specs(name, plan), outcome)
         if name == "attention-kl":
             drifts = [
-                drift for place in sources for drift in _drifts(records, place, plan.protocol)
+                drift for place in sources for drift in find_drifts(place, records, plan.protocol)
             ]
             if not drifts:
                 where = " and ".join(map(str, sources))
@@ -345,14 +339,6 @@ def _show(
             OUT.print(note)
         OUT.print()
     write_target(target, tables, figures, out)
-
-
-def _drifts(records: list[Record], source: Path, protocol: str) -> list[Drift]:
-    """From the arrays of a store, or from the file beside a file of records."""
-    if source.is_dir():
-        return attention_drifts(records, Store(source).arrays, protocol)
-    known = {record["signature"] for record in records}
-    return [d for d in read_drifts(drifts_beside(source)) if known.issuperset(d.runs)]
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")

@@ -19,6 +19,7 @@ from deepgat.analysis import attention_divergence, divergence_bound
 from deepgat.data.catalogue.entries import ENTRIES
 from deepgat.errors import UserError
 from deepgat.files import beside, to_json, write_whole
+from deepgat.lab.experiments import Store
 from deepgat.lab.report.charts import Chart, number
 from deepgat.lab.report.scores import Curve, Record, System, curves
 from deepgat.lab.report.table import NONE, Sourced, Table
@@ -208,22 +209,16 @@ def _boxes(drift: Drift) -> Chart:
 # ------------------------------------------------------------------------------- files
 
 
-def drifts_beside(records: Path) -> Path:
-    """The file of drifts that belongs to a file of records."""
-    return beside(records, "attention")
-
-
-def write_drifts(path: Path, drifts: Iterable[Drift]) -> None:
-    """Write one JSON object per line."""
-    write_whole(path, "".join(to_json(asdict(drift)) for drift in drifts))
-
-
-def read_drifts(path: Path) -> list[Drift]:
-    """The drifts in a file, or none if the file does not exist."""
-    if not path.exists():
-        return []
+def find_drifts(source: Path, records: Sequence[Record], protocol: str) -> list[Drift]:
+    """From the arrays of a store, or from the file beside a file of records."""
+    if source.is_dir():
+        kept = [r for r in records if (r.get("analysis") or {}).get("attention") == "all"]
+        return attention_drifts(kept, Store(source, create=False).arrays, protocol)
+    path = drifts_beside(source)
+    known = {record["signature"] for record in records}
     found = []
-    for place, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for place, line in enumerate(lines, start=1):
         try:
             values = json.loads(line)
             for name in ("divergence", "bounds"):
@@ -234,4 +229,14 @@ def read_drifts(path: Path) -> list[Drift]:
                 f"{path}, line {place}, is not a divergence of attention: write the file "
                 "anew with deepgat reproduce attention-kl"
             ) from error
-    return found
+    return [drift for drift in found if known.issuperset(drift.runs)]
+
+
+def drifts_beside(records: Path) -> Path:
+    """The file of drifts that belongs to a file of records."""
+    return beside(records, "attention")
+
+
+def write_drifts(path: Path, drifts: Iterable[Drift]) -> None:
+    """Write one JSON object per line."""
+    write_whole(path, "".join(to_json(asdict(drift)) for drift in drifts))

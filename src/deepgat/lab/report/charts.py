@@ -12,11 +12,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from deepgat.figures.style import COLORS, MARKERS, house_style, legend_below
+from deepgat.figures import COLORS, MARKERS, house_style
 from deepgat.lab.report.table import Sourced
 
 Chart = dict[str, Any]
@@ -65,7 +66,12 @@ def draw(charts: Sequence[Chart], systems: Iterable[str] = ()) -> Figure:
         axes.set_title(chart["title"], loc="left", fontsize=font)
         axes.set_xlabel(chart["x"], fontsize=font)
         axes.set_ylabel(chart["y"], fontsize=font)
-    legend_below(figure)
+    handles: dict[str, Artist] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(list(handles.values()), list(handles), loc="outside lower center",
+                  ncols=3 if len(charts) == 1 else 6, frameon=False, fontsize=9)  # fmt: skip
     return figure
 
 

@@ -24,6 +24,8 @@ from deepgat.lab.report.table import Sourced, Table
 
 SCRIPTS = ("core.js", "charts.js", "tables.js", "main.js")
 """Each uses those before it."""
+SHOWN = ("dataset", "micro_f1", "best_epoch", "epochs", "stopped", "error", "traceback", "when")
+"""Fields of records that the page shows as they are."""
 
 
 def html_page(data: Mapping[str, Any]) -> str:
@@ -59,19 +61,18 @@ def page_data(report: Report) -> dict[str, Any]:
         repeat = (record["split"], record["seed"], record["signature"])
         return (record["dataset"], *system_of(record), depth_of(record), *repeat)
 
-    records = sorted(report.source.records, key=order)
+    records = sorted(report.records, key=order)
     places = {record["signature"]: place for place, record in enumerate(records)}
-    specs, origins = _Interned(), _Interned()
+    shared: dict[str, int] = {}
     return {
-        "title": f"Deep graph attention: {report.source.name}",
-        "source": report.source.name,
+        "title": f"Deep graph attention: {report.name}",
+        "source": report.name,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         # a system's index chooses its colour
         "systems": [system.name for system in sorted({system_of(record) for record in records})],
-        "runs": [_run(record, specs, origins) for record in records],
-        "failures": [_failure(record, specs, origins) for record in report.source.failures],
-        "specs": specs.values,
-        "origins": origins.values,
+        "runs": [_run(record, shared) for record in records],
+        "failures": [_run(record, shared) for record in report.failures],
+        "shared": [json.loads(text) for text in shared],
         "families": [
             {
                 "name": family.name,
@@ -85,44 +86,8 @@ def page_data(report: Report) -> dict[str, Any]:
     }
 
 
-class _Interned:
-    """A list of distinct values."""
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self._places: dict[str, int] = {}
-
-    def place(self, value: Any) -> int:
-        text = json.dumps(value, sort_keys=True)
-        if text not in self._places:
-            self._places[text] = len(self.values)
-            self.values.append(value)
-        return self._places[text]
-
-
-def _run(record: Record, specs: _Interned, origins: _Interned) -> dict[str, Any]:
-    return {
-        **_described(record, specs, origins),
-        "f1": {part: record["micro_f1"].get(part) for part in ("train", "val", "test")},
-        "best": record["best_epoch"],
-        "epochs": record["epochs"],
-        "stopped": record["stopped"],
-        "seconds": record.get("wall_seconds", record["seconds"]),
-        "memory": (record.get("peak_memory") or {}).get("bytes"),
-    }
-
-
-def _failure(record: Record, specs: _Interned, origins: _Interned) -> dict[str, Any]:
-    return {
-        **_described(record, specs, origins),
-        "error": record["error"],
-        "trace": record.get("traceback", ""),
-        "when": record.get("when", ""),
-    }
-
-
-def _described(record: Record, specs: _Interned, origins: _Interned) -> dict[str, Any]:
-    """What identifies a run; settings and origin are shared by many runs and stored once."""
+def _run(record: Record, shared: dict[str, int]) -> dict[str, Any]:
+    """A run; settings and origin, which many runs have in common, are indices of ``shared``."""
     data = dict(record["data"])
     training = {name: v for name, v in record["training"].items() if name != "device"}
     split, seed = data.pop("split"), training.pop("seed", record.get("seed"))
@@ -135,14 +100,16 @@ def _described(record: Record, specs: _Interned, origins: _Interned) -> dict[str
     }
     origin = {"hardware": record.get("hardware", ""), "versions": record.get("versions") or {}}
     return {
+        **{name: record[name] for name in SHOWN if name in record},
         "id": record["signature"],
-        "dataset": record.get("dataset", data["dataset"]),
         "system": system_of(record).name,
         "layers": depth_of(record),
         "split": split,
         "seed": seed,
-        "spec": specs.place(spec),
-        "origin": origins.place(origin),
+        "spec": shared.setdefault(json.dumps(spec), len(shared)),
+        "origin": shared.setdefault(json.dumps(origin), len(shared)),
+        "seconds": record.get("wall_seconds", record.get("seconds")),
+        "memory": (record.get("peak_memory") or {}).get("bytes"),
     }
 
 

@@ -4,65 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import NamedTuple
 
-from deepgat.lab.report.charts import Chart, lines
+from deepgat.lab.report.charts import lines
 from deepgat.lab.report.scores import (
     Record,
     Score,
     curves_by_dataset,
     depth_of,
     depths_of,
-    mean_score,
-    signatures,
+    score_of,
 )
 from deepgat.lab.report.table import NONE, Sourced, Table
 
 PROFILE, LAYER_SCORES = "over-smoothing", "layer-scores"
 ACCURACY, ATTENTION = "micro_f1", "same_class_attention"
 UNIFORM = f"uniform_{ATTENTION}"
-
-
-class Measure(NamedTuple):
-    """How a field of :class:`deepgat.analysis.LayerMeasures` is shown."""
-
-    column: str
-    title: str = ""
-    axis: str = ""
-    digits: int = 3
-    log: bool = False
-    floor: float | None = 0.0
-    ceiling: float | None = None
-
-
 MEASURES = {
-    ACCURACY: Measure("own micro-F1 %", "Accuracy of the layer's own prediction",
-                      "test micro-F1 (%)", digits=1, ceiling=100),
-    "energy": Measure("energy", "Dirichlet energy", "energy of hˡ", log=True, floor=None),
-    "relative_energy": Measure("relative energy", "Relative energy", "energy / ‖hˡ‖²"),
-    "neighbor_distance": Measure("MAD neighbours", "Distance of neighbours", "MAD over neighbours"),
-    "effective_rank": Measure("effective rank", "Effective rank", "rank of hˡ", digits=1),
-    ATTENTION: Measure("same-class attention", "Attention to one's own class",
-                       "share of attention", floor=None),
-    UNIFORM: Measure("if uniform"),
-}  # fmt: skip
+    ACCURACY: ("own micro-F1 %", "test micro-F1 (%) of the layer's own prediction", 1),
+    "energy": ("energy", "Dirichlet energy of hˡ", 3),
+    "relative_energy": ("relative energy", "energy / ‖hˡ‖²", 3),
+    "neighbor_distance": ("MAD neighbours", "distance of neighbours (MAD)", 3),
+    "effective_rank": ("effective rank", "effective rank of hˡ", 1),
+    ATTENTION: ("same-class attention", "share of attention to one's own class", 3),
+    UNIFORM: ("if uniform", "", 3),
+}
+"""Field of :class:`deepgat.analysis.LayerMeasures` → column, axis of its panel, printed digits."""
+
+Profile = dict[str, dict[int, Score]]
+"""Measure → layer l → the mean over repetitions."""
 
 
-class Profile(NamedTuple):
-    """One system with L layers on one dataset."""
-
-    dataset: str
-    name: str
-    layers: int
-    values: dict[str, dict[int, Score]]
-    """Measure → layer l → the mean over repetitions."""
-
-
-def profiles(records: Iterable[Record]) -> list[Profile]:
-    """One profile per system and depth with measured layers, or at least scored ones."""
+def profiles(records: Iterable[Record]) -> dict[tuple[str, int], dict[str, Profile]]:
+    """(dataset, L) → system → profile, where layers were measured or at least scored."""
     records = list(records)
     measured = curves_by_dataset(r for r in records if r["measures"].get(PROFILE))
-    found = []
+    found: dict[tuple[str, int], dict[str, Profile]] = {}
     for dataset, systems in curves_by_dataset(records).items():
         own = measured.get(dataset, {})
         for system, curve in systems.items():
@@ -70,26 +46,20 @@ def profiles(records: Iterable[Record]) -> list[Profile]:
                 if own and layers not in depths_of(own.values()):
                     continue  # most panels would be empty
                 deep = own.get(system, {}).get(layers, [])
-                values = {
-                    name: _means(runs if name == ACCURACY else deep, name) for name in MEASURES
-                }
-                if any(len(means) > 1 for means in values.values()):
-                    found.append(Profile(dataset, system.name, layers, values))
+                profile = {name: _means(deep, name) for name in MEASURES}
+                profile[ACCURACY] = _means(runs, ACCURACY)
+                if any(len(means) > 1 for means in profile.values()):
+                    found.setdefault((dataset, layers), {})[system.name] = profile
     return found
 
 
 def _means(records: Sequence[Record], measure: str) -> dict[int, Score]:
-    by_layer: dict[int, list[tuple[Record, float]]] = {}
-    for record in records:
-        for layer, value in layer_values(record, measure).items():
-            by_layer.setdefault(layer, []).append((record, value))
-    return {
-        layer: mean_score(
-            [(record["split"], value) for record, value in pairs],
-            runs=signatures(record for record, _ in pairs),
-        )
-        for layer, pairs in sorted(by_layer.items())
-    }
+    values = {record["signature"]: layer_values(record, measure) for record in records}
+    found = {}
+    for layer in depths_of(values.values()):
+        runs = [record for record in records if layer in values[record["signature"]]]
+        found[layer] = score_of(runs, lambda run, layer=layer: values[run["signature"]][layer])
+    return found
 
 
 def layer_values(record: Record, measure: str) -> dict[int, float]:
@@ -109,56 +79,47 @@ def layer_values(record: Record, measure: str) -> dict[int, float]:
 
 def smoothing_tables(records: Iterable[Record]) -> list[Table]:
     """A table per dataset and depth: a row per system and layer, and a panel per measure."""
-    groups: dict[tuple[str, int], list[Profile]] = {}
-    for profile in profiles(records):
-        groups.setdefault((profile.dataset, profile.layers), []).append(profile)
-    return [
-        Table(
-            f"over-smoothing-{dataset}-{depth}",
-            f"Layer by layer, {dataset}, L = {depth}",
-            ["system", "layer", *(measure.column for measure in MEASURES.values())],
-            [
-                [profile.name, str(layer), *(_cell(profile, name, layer) for name in MEASURES)]
-                for profile in found
-                for layer in depths_of(profile.values.values())
-            ],
-            [
-                "Means over repetitions. Own micro-F1: of the class prediction that the layer "
-                "itself makes, test nodes; layer 0 is the input. Energy: normalised Dirichlet "
-                "energy of h^l. Same-class attention: the share of attention that goes to "
-                "nodes of one's own class, and what attention to all alike would give."
-            ],
-            [
-                {**_panel(found, name), "dataset": dataset, "depth": depth}
-                for name in MEASURES
-                if name != UNIFORM and any(profile.values[name] for profile in found)
-            ],
+    tables = []
+    for (dataset, depth), systems in profiles(records).items():
+        cells: dict[str, dict[str, dict[int, str]]] = {name: {} for name in MEASURES}
+        for name, (_, _, digits) in MEASURES.items():
+            for system, profile in systems.items():
+                scores = profile[name].items()
+                cells[name][system] = {layer: _cell(score, digits) for layer, score in scores}
+        rows = [
+            [system, str(layer), *(cells[name][system].get(layer, NONE) for name in MEASURES)]
+            for system, profile in systems.items()
+            for layer in depths_of(profile.values())
+        ]
+        cells[ATTENTION]["uniform attention"] = max(cells.pop(UNIFORM).values(), key=len)
+        charts = []
+        for name, own in cells.items():
+            if shown := {system: column for system, column in own.items() if column}:
+                column, axis, _ = MEASURES[name]
+                chart = lines(shown, column, "layer l", axis, log=name == "energy", floor=0)
+                own_name = f"smoothing-{name.replace('_', '-')}"
+                charts.append({**chart, "name": own_name, "dataset": dataset, "depth": depth})
+        tables.append(
+            Table(
+                f"over-smoothing-{dataset}-{depth}",
+                f"Layer by layer, {dataset}, L = {depth}",
+                ["system", "layer", *(column for column, _, _ in MEASURES.values())],
+                rows,
+                [
+                    "Means over repetitions. Own micro-F1: of the class prediction that the layer "
+                    "itself makes, test nodes; layer 0 is the input. Energy: normalised Dirichlet "
+                    "energy of h^l. Same-class attention: the share of attention that goes to "
+                    "nodes of one's own class, and what attention to all alike would give."
+                ],
+                charts,
+            )
         )
-        for (dataset, depth), found in groups.items()
-    ]
+    return tables
 
 
-def _cell(profile: Profile, name: str, layer: int) -> str:
-    score, digits = profile.values[name].get(layer), MEASURES[name].digits
-    if score is None:
-        return NONE
+def _cell(score: Score, digits: int) -> Sourced:
     if 0 < abs(score.mean) < 10**-digits:
         text = f"{score.mean:.1e}"
     else:
         text = f"{score.mean:,.{digits if abs(score.mean) < 1000 else 0}f}"
     return Sourced(text, score.runs, score.cell().numbers)
-
-
-def _panel(found: Sequence[Profile], name: str) -> Chart:
-    cells = {
-        profile.name: {layer: _cell(profile, name, layer) for layer in profile.values[name]}
-        for profile in found
-        if profile.values[name]
-    }
-    if name == ATTENTION:
-        most = max(found, key=lambda profile: len(profile.values[UNIFORM]))
-        even = {layer: _cell(most, UNIFORM, layer) for layer in most.values[UNIFORM]}
-        cells["uniform attention"] = even
-    _, title, axis, _, log, floor, ceiling = MEASURES[name]
-    own = f"smoothing-{name.replace('_', '-')}"
-    return lines(cells, title, "layer l", axis, name=own, log=log, floor=floor, ceiling=ceiling)

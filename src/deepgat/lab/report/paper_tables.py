@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from deepgat.lab.paper.lemma_graphs import Checked
-from deepgat.lab.paper.published import (
-    DEEPGAT_PAPER,
-    TABLE1,
-    Published,
-    PublishedGraph,
-    published_score,
-)
+from deepgat.lab.paper.published import DEEPGAT_PAPER, TABLE1, Published, published_score
 from deepgat.lab.report.charts import lines
 from deepgat.lab.report.scores import (
     Curve,
@@ -24,9 +18,7 @@ from deepgat.lab.report.scores import (
     curves_by_dataset,
     deepest,
     depths_of,
-    mean_score,
     score_of,
-    signatures,
     signed,
 )
 from deepgat.lab.report.table import NONE, Sourced, Table
@@ -40,55 +32,41 @@ CHOSEN = {
 INTERVAL = (
     "Mean ± half-width of the 95% interval, over splits where there are several, else over seeds."
 )
-STATISTICS = {
-    "nodes": ("nodes", 0),
-    "edges": ("edges", 0),
-    "features": ("features", 0),
-    "classes": ("classes", 0),
-    "mean_degree": ("mean degree", 1),
-    "largest_degree": ("largest degree", 0),
-    "hub_rate": ("hubs %", 2),
-    "diameter": ("diameter", 0),
-    "density": ("density %", 2),
-    "clustering": ("clustering %", 2),
-}
-"""Field of Table 1 → its label and the number of printed digits."""
+STATISTICS: tuple[tuple[str, int, Callable[[Any, Any], Any]], ...] = (
+    ("nodes", 0, lambda graph, _: graph["nodes"]),
+    ("edges", 0, lambda graph, _: graph["edges"]),
+    ("features", 0, lambda graph, _: graph["features"]),
+    ("classes", 0, lambda graph, _: graph["classes"]),
+    ("mean degree", 1, lambda _, degrees: degrees["mean"]),
+    ("largest degree", 0, lambda _, degrees: degrees["largest"]),
+    ("hubs %", 2, lambda _, degrees: 100 * degrees["hub_rate"]),
+    ("diameter", 0, lambda graph, _: graph["diameter"]),
+    ("density %", 2, lambda _, degrees: 100 * degrees["density"]),
+    ("clustering %", 2, lambda graph, _: 100 * graph["clustering"]),
+)
+"""The lines of Table 1: label, number of printed digits, and value."""
 
 
-def table1(rows: Sequence[dict[str, Any]]) -> Table:
+def table1(graphs: Sequence[dict[str, Any]]) -> Table:
     """Dataset statistics: published, ours by the same formulas, the difference, the true ones."""
-    found = []
-    for row in rows:
-        printed = TABLE1.get(row["dataset"])
-        for name, (label, digits) in STATISTICS.items():
-            theirs = None if printed is None else getattr(printed, name)
-            ours, true = (getattr(_table1_row(row, which), name) for which in ("printed", "true"))
+    rows = []
+    for graph in graphs:
+        published = TABLE1.get(graph["dataset"], [None] * len(STATISTICS))
+        for theirs, (label, digits, value) in zip(published, STATISTICS, strict=True):
+            ours, true = value(graph, graph["printed"]), value(graph, graph["true"])
             difference = NONE
             if theirs is not None:  # of the rounded numbers, so that equal prints differ by 0
                 less = round(round(ours, digits) - theirs, digits)
                 difference = "0" if less == 0 else f"{less:+,.{digits}f}"
             shown = [NONE if v is None else f"{v:,.{digits}f}" for v in (theirs, ours, true)]
-            found.append([row["dataset"], label, *shown[:2], difference, shown[2]])
+            rows.append([graph["dataset"], label, *shown[:2], difference, shown[2]])
     columns = ["dataset", "", "published", "ours", "difference", "true"]
     notes = [
         "The paper's degree is 2(deg + 1), its density (E + n)/(n(n − 1)), and a hub has a degree "
         "of 30 or more: so is “ours”; “true” has deg, and E/(n(n − 1)). Edges are ordered "
         "pairs, the diameter is the largest finite distance, clustering the mean local coefficient."
     ]
-    return Table("table1", "Table 1: the datasets", columns, found, notes)
-
-
-def _table1_row(row: dict[str, Any], reading: str) -> PublishedGraph:
-    degrees = row[reading]
-    return PublishedGraph(
-        *(row[name] for name in ("nodes", "edges", "features", "classes")),
-        degrees["mean"],
-        degrees["largest"],
-        100 * degrees["hub_rate"],
-        row["diameter"],
-        100 * degrees["density"],
-        100 * row["clustering"],
-    )
+    return Table("table1", "Table 1: the datasets", columns, rows, notes)
 
 
 def depth_tables(records: Iterable[Record]) -> list[Table]:
@@ -220,19 +198,17 @@ def nearest_tables(records: Iterable[Record]) -> list[Table]:
 
 
 def _nearest_cell(runs: Sequence[Record], prototypes: str) -> str:
-    error, lower = (_nearest_score(runs, prototypes, what) for what in ("error", "bayes_lower"))
+    def mean(what: str) -> Score | None:
+        values = {r["signature"]: r["measures"]["nearest-neighbor"][prototypes][what] for r in runs}
+        if None in values.values():
+            return None
+        return score_of(runs, lambda run: 100 * float(values[run["signature"]]))
+
+    error, lower = mean("error"), mean("bayes_lower")
     if error is None:
         return NONE
     low, text = (None, NONE) if lower is None else (lower.mean, f"{lower.mean:.1f}")
     return Sourced(f"{error} [{text}]", error.runs, (error.mean, low, error.mean))
-
-
-def _nearest_score(runs: Sequence[Record], prototypes: str, what: str) -> Score | None:
-    """The mean of a nearest-neighbour measure in %, or None if a run lacks it."""
-    values = [(r["split"], r["measures"]["nearest-neighbor"][prototypes][what]) for r in runs]
-    if any(value is None for _, value in values):
-        return None
-    return mean_score([(split, 100 * value) for split, value in values], runs=signatures(runs))
 
 
 def lemma_table(checks: Sequence[Checked]) -> Table:

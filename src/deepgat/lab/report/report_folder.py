@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from deepgat.figures.style import save_figure
+from deepgat.figures import save_figure
 from deepgat.files import FolderKind, check_can_write, new_folder, write_whole
 from deepgat.lab.report.html_page import html_page, page_data
 from deepgat.lab.report.sections import Report

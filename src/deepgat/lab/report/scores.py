@@ -8,7 +8,7 @@ in every repetition on its validation nodes; it only averages test scores.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -70,16 +70,14 @@ def system_of(record: Record) -> System:
 
 def curves(records: Iterable[Record]) -> dict[tuple[str, str, str], Curve]:
     """(dataset, model, score) → curve of the best candidates on validation nodes."""
-    candidates: dict[tuple[str, str, str, int], dict[tuple[str, int], list[Record]]] = {}
+    candidates: dict[tuple[str, str, str, int], list[Record]] = {}
     for record in records:
         cell = (record["dataset"], *system_of(record), depth_of(record))
-        repeat = (record["split"], record["seed"])
-        candidates.setdefault(cell, {}).setdefault(repeat, []).append(record)
+        candidates.setdefault(cell, []).append(record)
     found: dict[tuple[str, str, str], Curve] = {}
-    for (*system, layers), repeats in sorted(candidates.items()):
-        dataset, model, score = system
-        curve = found.setdefault((dataset, model, score), {})
-        curve[layers] = [best_on_validation(repeats[key]) for key in sorted(repeats)]
+    for dataset, model, score, layers in sorted(candidates):
+        runs = _best_of_each_repetition(candidates[dataset, model, score, layers])
+        found.setdefault((dataset, model, score), {})[layers] = runs
     return found
 
 
@@ -106,21 +104,42 @@ def best_on_validation(candidates: Sequence[Record]) -> Record:
     return min(candidates, key=order)
 
 
-def mean_score(
-    values: Sequence[tuple[str, float]], layers: str = "", runs: Sequence[str] = ()
+def _best_of_each_repetition(records: Iterable[Record]) -> list[Record]:
+    repeats: dict[tuple[str, int], list[Record]] = {}
+    for record in records:
+        repeats.setdefault((record["split"], record["seed"]), []).append(record)
+    return [best_on_validation(repeats[key]) for key in sorted(repeats)]
+
+
+def best_depth(curve: Curve, protocol: str) -> Score:
+    """The score at the best depth, selected as the protocol says."""
+    if protocol == "authors":
+        scores = [score_of(runs, layers=str(layers)) for layers, runs in curve.items()]
+        return max(scores, key=lambda score: score.mean)
+    chosen = _best_of_each_repetition(run for runs in curve.values() for run in runs)
+    depths = sorted({depth_of(record) for record in chosen})
+    return score_of(chosen, layers=",".join(map(str, depths)))
+
+
+def deepest(curve: Curve) -> Score:
+    return score_of(curve[max(curve)], layers=str(max(curve)))
+
+
+def f1_on_test(record: Record) -> float:
+    return 100 * float(record["micro_f1"]["test"])
+
+
+def score_of(
+    records: Sequence[Record], value: Callable[[Record], float] = f1_on_test, layers: str = ""
 ) -> Score:
-    """The mean of pairs (split, value in %), with its interval over :func:`_independent` units."""
-    by_split: dict[str, list[float]] = {}
-    for split, value in values:
-        by_split.setdefault(split, []).append(value)
-    mean, half = confidence_interval(_independent(by_split))
-    return Score(mean, half, len(values), layers, tuple(runs))
+    """The mean of a value in %."""
+    score = mean_score([(record["split"], value(record)) for record in records])
+    return score._replace(layers=layers, runs=signatures(records))
 
 
-def score_of(records: Sequence[Record], layers: str = "", part: str = "test") -> Score:
-    """The mean micro-F1 on the nodes of ``part``."""
-    values = [(r["split"], 100 * r["micro_f1"][part]) for r in records]
-    return mean_score(values, layers, signatures(records))
+def mean_score(values: Sequence[tuple[str, float]]) -> Score:
+    """The mean of pairs (split, value in %), with its interval."""
+    return Score(*confidence_interval(_independent(values)), len(values))
 
 
 class Paired(NamedTuple):
@@ -138,24 +157,24 @@ class Paired(NamedTuple):
 
 def paired(records: Sequence[Record], others: Sequence[Record]) -> Paired | None:
     """The mean difference on the repetitions that both have; None if they share none."""
-    own = {(r["split"], r["seed"]): 100 * r["micro_f1"]["test"] for r in records}
-    by_split: dict[str, list[float]] = {}
-    for other in others:
-        repeat = (other["split"], other["seed"])
-        if repeat in own:
-            difference = own[repeat] - 100 * other["micro_f1"]["test"]
-            by_split.setdefault(other["split"], []).append(difference)
-    if not by_split:
-        return None
-    units = _independent(by_split)
-    return Paired(fmean(units), paired_p_value(units))
+    own = {(r["split"], r["seed"]): f1_on_test(r) for r in records}
+    pairs = [
+        (r["split"], own[r["split"], r["seed"]] - f1_on_test(r))
+        for r in others
+        if (r["split"], r["seed"]) in own
+    ]
+    units = _independent(pairs)
+    return Paired(fmean(units), paired_p_value(units)) if units else None
 
 
-def _independent(by_split: Mapping[str, list[float]]) -> list[float]:
+def _independent(values: Iterable[tuple[str, float]]) -> list[float]:
     """The means of the splits, or the values of the only split.
 
     Seeds of one split are not independent draws of the data.
     """
+    by_split: dict[str, list[float]] = {}
+    for split, value in values:
+        by_split.setdefault(split, []).append(value)
     if len(by_split) == 1:
         return next(iter(by_split.values()))
     return [fmean(group) for group in by_split.values()]
@@ -163,21 +182,3 @@ def _independent(by_split: Mapping[str, list[float]]) -> list[float]:
 
 def signatures(records: Iterable[Record]) -> tuple[str, ...]:
     return tuple(record["signature"] for record in records)
-
-
-def best_depth(curve: Curve, protocol: str) -> Score:
-    """The score at the best depth, selected as the protocol says."""
-    if protocol == "authors":
-        scores = {layers: score_of(records, str(layers)) for layers, records in curve.items()}
-        return max(scores.values(), key=lambda score: score.mean)
-    repeats: dict[tuple[str, int], list[Record]] = {}
-    for records in curve.values():
-        for record in records:
-            repeats.setdefault((record["split"], record["seed"]), []).append(record)
-    chosen = [best_on_validation(group) for group in repeats.values()]
-    depths = sorted({depth_of(record) for record in chosen})
-    return score_of(chosen, ",".join(map(str, depths)))
-
-
-def deepest(curve: Curve) -> Score:
-    return score_of(curve[max(curve)], str(max(curve)))

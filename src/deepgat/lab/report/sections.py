@@ -12,15 +12,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from deepgat.lab.paper.lemma_graphs import Checked
 from deepgat.lab.report import paper_tables
-from deepgat.lab.report.attention_drift import (
-    REFERENCE_DEPTH,
-    Arrays,
-    Drift,
-    attention_drifts,
-    attention_tables,
-)
+from deepgat.lab.report.attention_drift import REFERENCE_DEPTH, Drift, attention_tables
 from deepgat.lab.report.charts import draw
 from deepgat.lab.report.families import Family, families
 from deepgat.lab.report.over_smoothing import smoothing_tables
@@ -101,26 +94,13 @@ def make_section(target: str, *arguments: Any) -> Section:
 
 
 @dataclass(frozen=True)
-class Source:
-    """What a report is computed from."""
+class Report:
+    """Runs, and all sections: those of each family of runs, and those that need no runs."""
 
     name: str
+    """Where the runs come from."""
     records: Sequence[Record]
-    failures: Sequence[Record] = ()
-    arrays: Arrays | None = None
-    """None if only records are available."""
-    statistics: Sequence[dict[str, Any]] = ()
-    """Of the datasets, for Table 1."""
-    lemmas: Sequence[Checked] = ()
-    drifts: Sequence[Drift] = ()
-    """Attention drifts computed earlier, for records without arrays."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """All sections: those of each family of runs, and those that need no runs."""
-
-    source: Source
+    failures: Sequence[Record]
     families: dict[Family, list[Section]]
     common: list[Section]
 
@@ -137,31 +117,31 @@ class Report:
         yield from (("", section) for section in self.common)
 
 
-def make_report(source: Source) -> Report:
-    """Every section that has a row."""
-    scored = [
-        record
-        for record in source.records
-        if record["micro_f1"].get("val") is not None and record["micro_f1"].get("test") is not None
-    ]
+def make_report(
+    name: str,
+    records: Sequence[Record],
+    failures: Sequence[Record] = (),
+    find_drifts: Callable[[Sequence[Record], str], list[Drift]] = lambda runs, protocol: [],
+    common: Sequence[Section] = (),
+) -> Report:
+    """Every section that has a row.
+
+    Args:
+        name: of the store or file that the runs come from.
+        records: the finished runs.
+        failures: the failed runs.
+        find_drifts: the drifts of attention of some runs under a protocol.
+        common: the sections that need no runs.
+    """
     found: dict[Family, list[Section]] = {}
+    scored = [r for r in records if None not in map(r["micro_f1"].get, ("val", "test"))]
     for family, runs in families(scored).items():
         protocol = family.protocol
-        given = {"attention-kl": _drifts(runs, source, protocol)}
+        given = {"attention-kl": find_drifts(runs, protocol)}
         sections = [
             make_section(target, given.get(target, runs), protocol)
             for target in SECTIONS
             if target not in WITHOUT_RUNS
         ]
         found[family] = [s for s in sections if any(table.rows for table in s.tables)]
-    common = [make_section("table1", source.statistics)] if source.statistics else []
-    common += [make_section("lemmas", source.lemmas)] if source.lemmas else []
-    return Report(source, found, common)
-
-
-def _drifts(runs: Sequence[Record], source: Source, protocol: str) -> list[Drift]:
-    if source.arrays is not None:
-        kept = [r for r in runs if (r.get("analysis") or {}).get("attention") == "all"]
-        return attention_drifts(kept, source.arrays, protocol)
-    signatures = {record["signature"] for record in runs}
-    return [drift for drift in source.drifts if signatures.issuperset(drift.runs)]
+    return Report(name, records, failures, found, list(common))

@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from deepgat.figures.style import COLORS, save_figure
+from deepgat.figures import COLORS, save_figure
 from deepgat.lab.report.table import Table
 
 Row = dict[str, Any]

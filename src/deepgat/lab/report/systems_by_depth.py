@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from deepgat.lab.report.scores import (
     curves,
     depth_of,
     depths_of,
+    f1_on_test,
     paired,
     score_of,
     signatures,
@@ -24,8 +25,7 @@ from deepgat.lab.report.scores import (
 from deepgat.lab.report.table import NONE, Sourced, Table
 
 LOST = "diverged"
-PARTS = {"test": ("Test", ""), "val": ("Validation", "-val")}
-"""Part of the nodes → the first word of titles, and the end of file names."""
+PARTS = {"test": "Test", "val": "Validation"}
 OWN = "DeepGAT"
 """Prefix of our own systems, whose lines have their 95% intervals as bands."""
 
@@ -58,16 +58,15 @@ def publication_table(rows: Sequence[Printed]) -> Table:
     """Our mean ± standard deviation beside the published one."""
     cells = []
     for row in rows:
-        scores = [100 * record["micro_f1"]["test"] for record in row.records]
         printed = f"{row.score:.1f}" + ("" if row.spread is None else f" ± {row.spread:.1f}")
         dataset = depth = ours = difference = NONE
-        if scores:
-            mean = fmean(scores)
+        if row.records:
+            scores = [f1_on_test(record) for record in row.records]
             spread = f" ± {stdev(scores):.1f}" if len(scores) > 1 else ""
-            ours = Sourced(f"{mean:.1f}{spread}", signatures(row.records))
-            difference = signed(mean - row.score)
+            ours = Sourced(f"{fmean(scores):.1f}{spread}", signatures(row.records))
+            difference = signed(fmean(scores) - row.score)
             dataset, depth = row.records[0]["dataset"], str(depth_of(row.records[0]))
-        count = str(len(scores))
+        count = str(len(row.records))
         cells.append([row.name, dataset, depth, count, ours, printed, difference, row.source])
     return Table(
         "publications",
@@ -93,26 +92,18 @@ def _curves(labelled: Labelled, lost: Lost = NOTHING_LOST) -> dict[str, dict[str
     }
 
 
-def _columns(depths: Sequence[int]) -> dict[str, int]:
-    return {f"L = {depth}": depth for depth in depths}
-
-
 def system_tables(
     labelled: Labelled, target: str, part: str = "test", lost: Lost = NOTHING_LOST
 ) -> list[Table]:
     """A table per dataset: systems by depth, scored on the test or validation nodes."""
-    word, ending = PARTS[part]
     tables = []
     for dataset, systems in _curves(labelled, lost).items():
-        depths = depths_of(systems.values())
-        most = {d: max(len(curve.get(d, ())) for curve in systems.values()) for d in depths}
-        rows = [
-            [label, *(_cell(part, curve.get(depth), most[depth]) for depth in depths)]
-            for label, curve in systems.items()
-        ]
-        title = f"{word} micro-F1 (%) by depth, {dataset}"
-        columns = ["system", *_columns(depths)]
-        tables.append(Table(f"{target}-{dataset}{ending}", title, columns, rows, [_HOW]))
+        columns = {
+            f"L = {depth}": {label: curve.get(depth) for label, curve in systems.items()}
+            for depth in depths_of(systems.values())
+        }
+        title = f"{PARTS[part]} micro-F1 (%) by depth, {dataset}"
+        tables.append(_scores(f"{target}-{dataset}", title, systems, columns, part))
     return tables
 
 
@@ -123,36 +114,42 @@ def overview_tables(
     found = _curves(labelled, lost)
     if len(found) < 2:
         return []
-    word, ending = PARTS[part]
     tables = []
     for depth in depths_of(curve for systems in found.values() for curve in systems.values()):
-        there = [
-            {label: c.get(depth) for label, c in systems.items()} for systems in found.values()
-        ]
-        most = [max(len(group or ()) for group in systems.values()) for systems in there]
-        rows = []
-        for label in labelled:
-            groups = [systems.get(label) for systems in there]
-            if all(group is None for group in groups):
-                continue
-            mean = NONE
-            if all(groups):
-                mean = f"{fmean(score_of(g, part=part).mean for g in groups if g):.1f}"
-            cells = [_cell(part, group, n) for group, n in zip(groups, most, strict=True)]
-            rows.append([label, *cells, mean])
-        title = f"{word} micro-F1 (%) at L = {depth}"
-        columns = ["system", *found, "mean"]
-        tables.append(Table(f"{target}-{depth}{ending}", title, columns, rows, [_HOW]))
+        columns = {
+            dataset: {label: systems.get(label, {}).get(depth) for label in labelled}
+            for dataset, systems in found.items()
+        }
+        tried = [label for label in labelled if any(c[label] is not None for c in columns.values())]
+        title = f"{PARTS[part]} micro-F1 (%) at L = {depth}"
+        table = _scores(f"{target}-{depth}", title, tried, columns, part)
+        table.columns.append("mean")
+        for row in table.rows:
+            means = [cell.numbers[0] for cell in row if isinstance(cell, Sourced)]
+            row.append(f"{fmean(means):.1f}" if len(means) == len(found) else NONE)
+        tables.append(table)
     return tables
 
 
-def _cell(part: str, records: Sequence[Record] | None, most: int) -> str:
-    """A score, with the number of repetitions if other systems have more."""
-    if not records:
-        return NONE if records is None else LOST
-    score = score_of(records, part=part)
-    share = f" ({len(records)}/{most})" if len(records) < most else ""
-    return score.cell(share)
+def _scores(
+    name: str,
+    title: str,
+    labels: Iterable[str],
+    columns: Mapping[str, Mapping[str, Sequence[Record] | None]],
+    part: str,
+) -> Table:
+    """Scores, with the number of repetitions where other systems have more."""
+    rows: dict[str, list[str]] = {label: [label] for label in labels}
+    for column in columns.values():
+        most = max(len(runs or ()) for runs in column.values())
+        for label, row in rows.items():
+            if runs := column[label]:
+                score = score_of(runs, lambda record: 100 * float(record["micro_f1"][part]))
+                row.append(score.cell(f" ({len(runs)}/{most})" if len(runs) < most else ""))
+            else:
+                row.append(NONE if runs is None else LOST)
+    ending = "" if part == "test" else f"-{part}"
+    return Table(name + ending, title, ["system", *columns], list(rows.values()), [_HOW])
 
 
 def pair_tables(labelled: Labelled, target: str, base: str) -> list[Table]:
@@ -170,7 +167,7 @@ def pair_tables(labelled: Labelled, target: str, base: str) -> list[Table]:
             Table(
                 f"{target}-{dataset}-pairs",
                 f"Points of test micro-F1 above {base}, {dataset}",
-                ["system", *_columns(sorted(reference))],
+                ["system", *(f"L = {depth}" for depth in sorted(reference))],
                 rows,
                 [
                     "Mean difference on the same splits and seeds; in brackets p of the paired "

@@ -67,8 +67,8 @@ function runsSection() {
     columns: ["run", "dataset", "system", "L", "split", "seed", "test", "val", "best epoch", "epochs", "seconds", "hardware", "commit"],
     rows: DATA.runs.map((run, place) => [
       [run.id.slice(0, 8), [place]], run.dataset, run.system, String(run.layers), run.split, String(run.seed),
-      percent(run.f1.test), percent(run.f1.val), String(run.best), String(run.epochs), secondsOf(run),
-      DATA.origins[run.origin].hardware || "–", commitOf(run).slice(0, 10) || "–",
+      percent(run.micro_f1.test), percent(run.micro_f1.val), String(run.best_epoch), String(run.epochs), secondsOf(run),
+      DATA.shared[run.origin].hardware || "–", commitOf(run).slice(0, 10) || "–",
     ]),
     notes: ["micro-F1 in %. A run's settings, seed, commit and versions open at its name."],
   }, { limit: ROWS_AT_FIRST });
@@ -93,7 +93,7 @@ function failuresSection() {
 
 function aboutSection(family) {
   const commits = [...new Set(DATA.runs.map(commitOf))].filter(Boolean);
-  const hardware = [...new Set(DATA.origins.map((origin) => origin.hardware))].filter(Boolean);
+  const hardware = [...new Set(DATA.runs.map((run) => DATA.shared[run.origin].hardware))].filter(Boolean);
   const facts = {
     Settings: family ? family.name : "–",
     Changes: family && family.changes.length > 4 ? family.changes.join(", ") : "",
