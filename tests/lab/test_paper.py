@@ -158,7 +158,7 @@ def test_honest_choices_look_at_validation_only():
             + 0.2 * (record["settings"]["num_layers"] == 15)
         )
         record["micro_f1"] = {"val": val, "test": 1 - val}
-    (curve,) = curves(found).values()
+    (curve,) = curves(found)["cs"].values()
     for layers, chosen in curve.items():
         assert len(chosen) == 6
         assert {r["training"]["lr"] for r in chosen} == {0.01}, layers
@@ -263,13 +263,9 @@ def test_attention(plan, tmp_path):
         expected = np.percentile([0, tilted, tilted, 0] * runs, (5, 25, 50, 75, 95))
         assert drift.divergence[15] == pytest.approx(tuple(expected), abs=1e-4)
         assert drift.uniform == pytest.approx(drift.divergence[15])
-    widths = {"authors": math.sqrt(8), "honest": 15}  # per-head width 8, or dim(q) = C
     assert drifts[0].bounds[15] == pytest.approx(0.4745, abs=1e-4)
-    scaled = divergence_bound(1 / widths[plan.protocol])
-    assert drifts[1].bounds[1] == pytest.approx(scaled)
-    assert drifts[1].bounds[15] == pytest.approx(
-        divergence_bound(1 / math.sqrt(15)) if plan is AUTHORS else scaled
-    )
+    scale = math.sqrt(15) if plan is AUTHORS else 15
+    assert drifts[1].bounds[15] == pytest.approx(divergence_bound(1 / scale))
     assert drifts[2].bounds[15] is None
     section = sections.make_section("attention-kl", drifts, plan.protocol)
     last, layers = section.tables

@@ -218,8 +218,8 @@ def test_changed_settings_and_other_splits_are_other_families():
     assert family_of(changed).changes == ("dropout=0.1",)
     other = {**record, "split": "random:3:20/30"}
     found = families([record, changed, other])
-    assert [family.name for family in found] == ["authors", "authors, dropout=0.1",
-                                                 "authors, splits random:20/30"]  # fmt: skip
+    names = ["authors", "authors, splits random:20/30", "authors, dropout=0.1"]
+    assert [family.name for family in found] == names
     many = {**record["settings"], "dropout": 0.1, "bias": False, "norm": "batch", "delta": 0.9,
             "label_hops": 1}  # fmt: skip
     assert family_of({**record, "settings": many}).name.endswith("and 1 more changes")

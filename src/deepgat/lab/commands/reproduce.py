@@ -215,14 +215,7 @@ def _publications(
     specs = [spec for setting in settings for spec in setting.specs]
     outcome = obtain(specs)
     rows = [
-        systems_by_depth.Printed(
-            setting.name,
-            setting.published.score,
-            setting.published.spread,
-            setting.published.source,
-            _finished(setting.specs, outcome),
-        )
-        for setting in settings
+        (setting.name, setting.published, _finished(setting.specs, outcome)) for setting in settings
     ]
     _show(peers.PUBLICATIONS, [systems_by_depth.publication_table(rows)], {}, out)
     return specs, outcome
@@ -253,7 +246,7 @@ def _systems_by_depth(
         *systems_by_depth.overview_tables(found, target, "test", lost),
         *systems_by_depth.overview_tables(found, target, "val", lost),
     ]
-    figures = systems_by_depth.system_figures(found, target)
+    figures = systems_by_depth.system_figures(tables, target)
     _show(target, tables, figures, out, grid["quick"])
     return specs, outcome
 

@@ -20,8 +20,8 @@ from deepgat.data.catalogue.entries import ENTRIES
 from deepgat.errors import UserError
 from deepgat.files import beside, to_json, write_whole
 from deepgat.lab.experiments import Store
-from deepgat.lab.report.charts import Chart, number
-from deepgat.lab.report.scores import Curve, Record, System, curves
+from deepgat.lab.report.charts import table_by_x
+from deepgat.lab.report.scores import Curve, Record, System, curves, f1_on_test
 from deepgat.lab.report.table import NONE, Sourced, Table
 
 REFERENCE_DEPTH = 2
@@ -46,7 +46,7 @@ class Drift:
     uniform: list[float]
     """Likewise, of D_KL(α² ‖ 1/|N_v|)."""
     bounds: dict[int, float | None]
-    """Layer → the largest possible value, or None if scores are unbounded."""
+    """The last layer → the largest possible value, or None if scores are unbounded."""
     runs: tuple[str, ...]
     """Signatures of the deep networks."""
 
@@ -62,45 +62,49 @@ def attention_drifts(records: Iterable[Record], arrays: Arrays, protocol: str) -
     only the run with the best test score. ``honest`` is the paper's formula over all runs.
     """
     found = []
-    for (dataset, model, score), curve in curves(records).items():
-        layers: dict[int, list[Tensor]] = {}
-        uniform: list[Tensor] = []
-        runs: list[str] = []
-        for shallow, deep in _pairs(curve, protocol):
-            one, other = arrays(shallow["signature"]), arrays(deep["signature"])
-            if one is None or other is None:
+    for dataset, systems in curves(records).items():
+        for system, curve in systems.items():
+            deep, pairs = max(curve), _pairs(curve, arrays, protocol)
+            if not pairs:
                 continue
-            runs.append(deep["signature"])
-            degree = one["attention.ptr"].long().diff()
-            target = torch.arange(len(degree)).repeat_interleave(degree)
-            edges = torch.stack([target, target])  # D_KL does not depend on the sources
-            reference = one[f"attention.{REFERENCE_DEPTH}"].unsqueeze(1)
-            reading = "authors" if protocol == "authors" else "paper"
-            for layer in range(1, max(curve) + 1):
-                weight = other[f"attention.{layer}"].unsqueeze(1)
-                divergence = attention_divergence(edges, reference, weight, reading)
-                layers.setdefault(layer, []).append(divergence)
-            even = (1 / degree)[target].unsqueeze(1)
-            uniform.append(attention_divergence(edges, reference, even, reading))
-        if runs:
-            divergences = {layer: _percentiles(parts) for layer, parts in layers.items()}
-            bounds = {layer: _bound(curve[max(curve)][0], layer) for layer in layers}
-            found.append(Drift(protocol, dataset, model, score, max(curve), divergences,
-                               _percentiles(uniform), bounds, tuple(runs)))  # fmt: skip
+            layers: dict[int, list[Tensor]] = {layer: [] for layer in range(1, deep + 1)}
+            uniform: list[Tensor] = []
+            for _, one, other in pairs:
+                degree = one["attention.ptr"].long().diff()
+                target = torch.arange(len(degree)).repeat_interleave(degree)
+                edges = torch.stack([target, target])  # D_KL does not depend on the sources
+                reference = one[f"attention.{REFERENCE_DEPTH}"].unsqueeze(1)
+                reading = "authors" if protocol == "authors" else "paper"
+                for layer, parts in layers.items():
+                    weight = other[f"attention.{layer}"].unsqueeze(1)
+                    parts.append(attention_divergence(edges, reference, weight, reading))
+                even = (1 / degree)[target].unsqueeze(1)
+                uniform.append(attention_divergence(edges, reference, even, reading))
+            divergence = {layer: _percentiles(parts) for layer, parts in layers.items()}
+            bounds = {deep: _bound(curve[deep][0])}
+            runs = tuple(signature for signature, _, _ in pairs)
+            found.append(Drift(protocol, dataset, *system, deep, divergence,
+                               _percentiles(uniform), bounds, runs))  # fmt: skip
     return found
 
 
-def _pairs(curve: Curve, protocol: str) -> list[tuple[Record, Record]]:
-    """The shallow and the deepest network of each repetition to look at."""
+def _pairs(
+    curve: Curve, arrays: Arrays, protocol: str
+) -> list[tuple[str, Mapping[str, Tensor], Mapping[str, Tensor]]]:
+    """Of each repetition: the deep network's signature, the shallow and the deep one's arrays."""
     if REFERENCE_DEPTH not in curve or max(curve) == REFERENCE_DEPTH:
         return []
-    shallow = {(r["split"], r["seed"]): r for r in curve[REFERENCE_DEPTH]}
-    pairs = [
-        (shallow[key], r) for r in curve[max(curve)] if (key := (r["split"], r["seed"])) in shallow
-    ]
-    if protocol == "authors" and pairs:
-        return [max(pairs, key=lambda pair: pair[1]["micro_f1"]["test"])]
-    return pairs
+    shallow = {(r["split"], r["seed"]): r["signature"] for r in curve[REFERENCE_DEPTH]}
+    deep = [r for r in curve[max(curve)] if (r["split"], r["seed"]) in shallow]
+    if protocol == "authors" and deep:
+        deep = [max(deep, key=f1_on_test)]
+    found = []
+    for record in deep:
+        one = arrays(shallow[record["split"], record["seed"]])
+        other = arrays(record["signature"])
+        if one is not None and other is not None:
+            found.append((record["signature"], one, other))
+    return found
 
 
 def _percentiles(parts: Sequence[Tensor]) -> list[float]:
@@ -109,8 +113,8 @@ def _percentiles(parts: Sequence[Tensor]) -> list[float]:
     return found
 
 
-def _bound(record: Record, layer: int) -> float | None:
-    """The largest D_KL between a layer of the deep network and the last of the shallow one."""
+def _bound(record: Record) -> float | None:
+    """The largest D_KL of two last layers, or None if it is not known."""
     settings, entry = record["settings"], ENTRIES.get(record["dataset"])
     if record["system"] != "deepgat" or entry is None:  # a user's graph: its classes are not known
         return None
@@ -119,14 +123,10 @@ def _bound(record: Record, layer: int) -> float | None:
     length = float(entry.classes) if independent else 1.0
     if settings["score"] == "dp":
         return divergence_bound(length)
-    if settings["sd_scale"] == "width":
-        return divergence_bound(length / entry.classes)
-    last = layer == settings["num_layers"]
-    width = entry.classes if last else min(entry.classes, settings["hidden_channels"])
-    return divergence_bound(length / math.sqrt(width))
-
-
-# ------------------------------------------------------------------------------- tables
+    width = entry.classes
+    return divergence_bound(
+        length / (width if settings["sd_scale"] == "width" else math.sqrt(width))
+    )
 
 
 def attention_tables(drifts: Sequence[Drift], protocol: str) -> list[Table]:
@@ -159,54 +159,32 @@ def attention_tables(drifts: Sequence[Drift], protocol: str) -> list[Table]:
     tables = [Table("attention-kl", title, columns, rows, notes)]
     for dataset in dict.fromkeys(drift.dataset for drift in drifts):
         own = [drift for drift in drifts if drift.dataset == dataset]
-        layers = range(1, max(drift.layers for drift in own) + 1)
-        rows = [[str(n), *(_median(drift.divergence.get(n)) for drift in own)] for n in layers]
-        rows.append(["uniform", *(_median(drift.uniform) for drift in own)])
-        tables.append(
-            Table(
-                f"attention-kl-{dataset}",
-                f"D_KL from the 2-layer network to each layer of the deepest, {dataset}",
-                ["layer", *(drift.name for drift in own)],
-                rows,
-                ["Median [quartiles] over nodes."],
-                [_boxes(drift) for drift in own],
-            )
+        cells = {
+            drift.name: {layer: _median(v, drift.runs) for layer, v in drift.divergence.items()}
+            for drift in own
+        }
+        table = table_by_x(
+            f"attention-kl-{dataset}",
+            f"D_KL from the 2-layer network to each layer of the deepest, {dataset}",
+            cells,
+            ["Median [quartiles] over nodes."],
+            ("layer", "D_KL from the 2-layer network's attention"),
+            note="Lines: medians over nodes; bands: quartiles.",
         )
+        table.rows.append(["uniform", *(str(_median(drift.uniform)) for drift in own)])
+        tables.append(table)
     return tables
 
 
-def _median(spread: list[float] | None) -> str:
-    if spread is None:
-        return NONE
-    _, first, median, third, _ = map(_three, spread)
-    return f"{median} [{first}, {third}]"
+def _median(spread: list[float], runs: Sequence[str] = ()) -> Sourced:
+    _, first, median, third, _ = spread
+    text = f"{_three(median)} [{_three(first)}, {_three(third)}]"
+    return Sourced(text, runs, (median, first, third))
 
 
 def _three(value: float) -> str:
     """Three digits; no minus sign before 0.000."""
     return f"{round(value, 3) + 0.0:.3f}"
-
-
-def _boxes(drift: Drift) -> Chart:
-    """A box per layer, uniform attention, and the bound."""
-    bounds = [drift.bounds[layer] for layer in drift.divergence]
-    return {
-        "kind": "boxes",
-        "name": f"attention-kl-{drift.dataset}-{drift.name.lower().replace(' ', '-')}",
-        "title": f"{drift.name}, {drift.dataset}",
-        "x": f"layer of the {drift.layers}-layer network",
-        "y": "D_KL from the 2-layer network's attention",
-        "key": drift.name,
-        "boxes": [
-            [str(layer), *map(number, spread), drift.runs]
-            for layer, spread in drift.divergence.items()
-        ],
-        "uniform": list(map(number, drift.uniform)),
-        "bounds": None if None in bounds else list(map(number, bounds)),
-    }
-
-
-# ------------------------------------------------------------------------------- files
 
 
 def find_drifts(source: Path, records: Sequence[Record], protocol: str) -> list[Drift]:
@@ -217,8 +195,8 @@ def find_drifts(source: Path, records: Sequence[Record], protocol: str) -> list[
     path = drifts_beside(source)
     known = {record["signature"] for record in records}
     found = []
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    for place, line in enumerate(lines, start=1):
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    for place, line in enumerate(text.splitlines(), start=1):
         try:
             values = json.loads(line)
             for name in ("divergence", "bounds"):

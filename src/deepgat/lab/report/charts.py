@@ -1,15 +1,14 @@
 """Charts as plain values, and how matplotlib draws them for files.
 
-``page/charts.js`` draws the same values on the page. A chart of the kind ``lines`` has series of
-points ``[x, y, low, high, text, runs]``: the ends of a point's band (None without one), the text of
-its tooltip, and a tuple with the signatures of its runs. A chart of the kind ``boxes`` has boxes
-``[label, 5%, 25%, median, 75%, 95%, runs]``.
+``page/charts.js`` draws the same values on the page. A chart has series of points ``[x, y, low,
+high, text, runs]``: the ends of a point's band (None without one), the text of its tooltip, and a
+tuple with the signatures of its runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.artist import Artist
@@ -18,11 +17,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from deepgat.figures import COLORS, MARKERS, house_style
-from deepgat.lab.report.table import Sourced
+from deepgat.lab.report.table import NONE, Sourced, Table
 
 Chart = dict[str, Any]
 IN_ONE_ROW = 5
 """More panels than this are drawn in rows of three."""
+MANY_LINES = 6
+"""The bands of more lines than this would hide them."""
 
 
 def lines(cells: Mapping[str, Mapping[int, str]], title: str, x: str, y: str, **more: Any) -> Chart:
@@ -41,7 +42,24 @@ def lines(cells: Mapping[str, Mapping[int, str]], title: str, x: str, y: str, **
         if published:
             label = f"{key}, published"
             series.append({"key": key, "label": label, "points": published, "hollow": True})
-    return {"kind": "lines", "title": title, "x": x, "y": y, "series": series, **more}
+    return {"title": title, "x": x, "y": y, "series": series, **more}
+
+
+def table_by_x(
+    name: str,
+    title: str,
+    cells: Mapping[str, Mapping[int, str]],
+    notes: list[str],
+    axes: tuple[str, str],
+    **chart: Any,
+) -> Table:
+    """{system: {x: cell}} as a table with a row per x, and its chart."""
+    rows = [
+        [str(x), *(column.get(x, NONE) for column in cells.values())]
+        for x in sorted({x for column in cells.values() for x in column})
+    ]
+    drawn = lines(cells, title, *axes, name=name, floor=0, **chart)
+    return Table(name, title, [axes[0].split()[-1], *cells], rows, notes, [drawn])
 
 
 def number(value: float | None) -> float | None:
@@ -49,8 +67,8 @@ def number(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
-def draw(charts: Sequence[Chart], systems: Iterable[str] = ()) -> Figure:
-    """One panel per chart, and one legend below them; ``systems`` fixes the order of colours."""
+def draw(charts: Sequence[Chart]) -> Figure:
+    """One panel per chart, and one legend below them; a system looks the same in all panels."""
     columns = len(charts) if len(charts) <= IN_ONE_ROW else 3
     rows = -(-len(charts) // columns)
     size, font = ((6.4, 4.4), 10) if len(charts) == 1 else ((3.5 * columns, 3.0 * rows + 0.6), 8)
@@ -58,11 +76,10 @@ def draw(charts: Sequence[Chart], systems: Iterable[str] = ()) -> Figure:
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in panels[len(charts) :]:
         axes.set_visible(False)
-    shown = [series["key"] for chart in charts for series in chart.get("series", [chart])]
-    keys = list(dict.fromkeys([*systems, *shown]))
+    keys = list(dict.fromkeys(series["key"] for chart in charts for series in chart["series"]))
     for axes, chart in zip(panels, charts, strict=False):
         house_style(axes)
-        {"lines": _lines, "boxes": _boxes}[chart["kind"]](axes, chart, keys)
+        _draw_lines(axes, chart, keys)
         axes.set_title(chart["title"], loc="left", fontsize=font)
         axes.set_xlabel(chart["x"], fontsize=font)
         axes.set_ylabel(chart["y"], fontsize=font)
@@ -75,9 +92,11 @@ def draw(charts: Sequence[Chart], systems: Iterable[str] = ()) -> Figure:
     return figure
 
 
-def _lines(axes: Axes, chart: Chart, keys: list[str]) -> None:
+def _draw_lines(axes: Axes, chart: Chart, keys: list[str]) -> None:
     for series in chart["series"]:
-        color, marker = _look(series["key"], keys)
+        place = keys.index(series["key"])
+        color = COLORS[place % len(COLORS)]
+        marker = MARKERS[(place + place // len(COLORS)) % len(MARKERS)]  # new pairs for later lines
         hollow = series.get("hollow", False)
         x, y, low, high, *_ = zip(*series["points"], strict=True)
         axes.plot(
@@ -91,7 +110,7 @@ def _lines(axes: Axes, chart: Chart, keys: list[str]) -> None:
             label="hollow: published" if hollow else series["label"],
         )
         banded = [ends for ends in zip(x, low, high, strict=True) if None not in ends]
-        if banded:
+        if banded and len(keys) <= MANY_LINES:
             axes.fill_between(*zip(*banded, strict=True), color=color, alpha=0.12, linewidth=0)
             axes.vlines(*zip(*banded, strict=True), color=color, linewidth=0.6)
     values = [p[1] for series in chart["series"] for p in series["points"] if p[1] is not None]
@@ -108,29 +127,3 @@ def _lines(axes: Axes, chart: Chart, keys: list[str]) -> None:
     else:
         bins = 8 if len(axes.figure.axes) > 1 else 16
         axes.xaxis.set_major_locator(MaxNLocator(nbins=bins, integer=True))
-
-
-def _boxes(axes: Axes, chart: Chart, keys: list[str]) -> None:
-    names = ("label", "whislo", "q1", "med", "q3", "whishi")
-    count = len(chart["boxes"])
-    groups = (
-        (chart["boxes"], range(1, count + 1), _look(chart["key"], keys)[0]),
-        ([["uniform", *chart["uniform"]]], [count + 2.5], "0.5"),
-    )
-    for boxes, places, color in groups:
-        line = {"color": color}
-        axes.bxp([dict(zip(names, box, strict=False)) for box in boxes], positions=places,
-                 widths=0.6, showfliers=False, boxprops=line, whiskerprops=line, capprops=line,
-                 medianprops={**line, "linewidth": 2})  # fmt: skip
-    if chart["bounds"] is not None:
-        axes.plot(range(1, count + 1), chart["bounds"], color="0.2", linestyle="--",
-                  label="bound by construction")  # fmt: skip
-    axes.set_ylim(0, None)
-    axes.tick_params(axis="x", labelsize=7)
-
-
-def _look(key: str, keys: list[str]) -> tuple[str, str]:
-    """Colour and marker; their pairs repeat later than the colours do."""
-    place = keys.index(key)
-    marker = MARKERS[(place + place // len(COLORS)) % len(MARKERS)]
-    return COLORS[place % len(COLORS)], marker

@@ -14,13 +14,11 @@ from typing import Any, NamedTuple
 from deepgat.data import parse_split
 from deepgat.data.catalogue.entries import ENTRIES
 from deepgat.lab.report.scores import Record
-from deepgat.models.registry import SYSTEMS, find_system
+from deepgat.models.registry import find_system
 from deepgat.training.recipes import recipe
 
 FREE = ("score", "num_layers", "seed", "device")
 """Settings that may differ within a family."""
-NAMES = ("paper", "authors", "published", *SYSTEMS)
-"""What families are named after: presets of systems that have several, else the system."""
 MANY = 4
 """A name lists this many changes and counts the rest."""
 
@@ -49,12 +47,7 @@ def families(records: Iterable[Record]) -> dict[Family, list[Record]]:
     for record in records:
         found.setdefault(family_of(record), []).append(record)
     found = {name: runs for item in found.items() for name, runs in _by_splits(*item).items()}
-
-    def order(item: tuple[Family, Sequence[Record]]) -> tuple[Any, ...]:
-        family, runs = item
-        return (-len(runs), NAMES.index(family.preset), family.changes)
-
-    return dict(sorted(found.items(), key=order))
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
 def family_of(record: Record, free: Sequence[str] = (*FREE, "lr")) -> Family:

@@ -9,7 +9,7 @@ from deepgat.lab.report.charts import lines
 from deepgat.lab.report.scores import (
     Record,
     Score,
-    curves_by_dataset,
+    curves,
     depth_of,
     depths_of,
     score_of,
@@ -37,9 +37,9 @@ Profile = dict[str, dict[int, Score]]
 def profiles(records: Iterable[Record]) -> dict[tuple[str, int], dict[str, Profile]]:
     """(dataset, L) → system → profile, where layers were measured or at least scored."""
     records = list(records)
-    measured = curves_by_dataset(r for r in records if r["measures"].get(PROFILE))
+    measured = curves(r for r in records if r["measures"].get(PROFILE))
     found: dict[tuple[str, int], dict[str, Profile]] = {}
-    for dataset, systems in curves_by_dataset(records).items():
+    for dataset, systems in curves(records).items():
         own = measured.get(dataset, {})
         for system, curve in systems.items():
             for layers, runs in curve.items():

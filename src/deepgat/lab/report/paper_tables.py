@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from deepgat.lab.paper.lemma_graphs import Checked
 from deepgat.lab.paper.published import DEEPGAT_PAPER, TABLE1, Published, published_score
-from deepgat.lab.report.charts import lines
+from deepgat.lab.report.charts import table_by_x
 from deepgat.lab.report.scores import (
     Curve,
     Record,
@@ -15,9 +15,7 @@ from deepgat.lab.report.scores import (
     System,
     best_depth,
     curves,
-    curves_by_dataset,
     deepest,
-    depths_of,
     score_of,
     signed,
 )
@@ -72,7 +70,7 @@ def table1(graphs: Sequence[dict[str, Any]]) -> Table:
 def depth_tables(records: Iterable[Record]) -> list[Table]:
     """Micro-F1 against L, a table per dataset, a column per system."""
     tables = []
-    for dataset, found in curves_by_dataset(records).items():
+    for dataset, found in curves(records).items():
         cells: dict[str, dict[int, str]] = {system.name: {} for system in found}
         for system, curve in found.items():
             for layers, runs in curve.items():
@@ -85,29 +83,17 @@ def depth_tables(records: Iterable[Record]) -> list[Table]:
         counts = {len(runs) for curve in found.values() for runs in curve.values()}
         repeats = str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
         tables.append(
-            _against_depth(
+            table_by_x(
                 f"depth-{dataset}",
                 f"Test micro-F1 (%) against the number of layers, {dataset}",
                 cells,
                 [f"{INTERVAL} In brackets: published, difference.", f"Repetitions: {repeats}."],
-                y="test micro-F1 (%)",
+                ("number of layers L", "test micro-F1 (%)"),
                 ceiling=100,
                 note="Bands: 95% intervals. Hollow: published.",
             )
         )
     return tables
-
-
-def _against_depth(
-    name: str, title: str, cells: Mapping[str, Mapping[int, str]], notes: list[str], **chart: Any
-) -> Table:
-    """{system: {L: cell}} as a table with a row per L, and its chart."""
-    rows = [
-        [str(layers), *(column.get(layers, NONE) for column in cells.values())]
-        for layers in depths_of(cells.values())
-    ]
-    drawn = lines(cells, title, "number of layers L", name=name, floor=0, **chart)
-    return Table(name, title, ["L", *cells], rows, notes, [drawn])
 
 
 def table2(records: Iterable[Record], protocol: str) -> Table:
@@ -156,10 +142,10 @@ def _extremes(
     records: Iterable[Record], protocol: str
 ) -> Iterator[tuple[str, System, Curve, Score, Score, Published | None]]:
     """(dataset, system, curve, best depth, largest depth, the paper's row)."""
-    for (dataset, model, score), curve in curves(records).items():
-        printed = DEEPGAT_PAPER.get((model, score, dataset))
-        best, last = best_depth(curve, protocol), deepest(curve)
-        yield dataset, System(model, score), curve, best, last, printed
+    for dataset, systems in curves(records).items():
+        for system, curve in systems.items():
+            printed = DEEPGAT_PAPER.get((*system, dataset))
+            yield dataset, system, curve, best_depth(curve, protocol), deepest(curve), printed
 
 
 def _same_depth(printed: Published, curve: Curve) -> bool:
@@ -173,7 +159,7 @@ def _at(score: Score) -> Sourced:
 def nearest_tables(records: Iterable[Record]) -> list[Table]:
     """e_N of h^L and the lower bound of the Bayes error, a table per dataset and prototypes."""
     tables = []
-    measured = curves_by_dataset(r for r in records if r["measures"].get("nearest-neighbor"))
+    measured = curves(r for r in records if r["measures"].get("nearest-neighbor"))
     for dataset, found in measured.items():
         for prototypes in PROTOTYPES:
             cells: dict[str, dict[int, str]] = {system.name: {} for system in found}
@@ -181,7 +167,7 @@ def nearest_tables(records: Iterable[Record]) -> list[Table]:
                 for layers, runs in curve.items():
                     cells[system.name][layers] = _nearest_cell(runs, prototypes)
             tables.append(
-                _against_depth(
+                table_by_x(
                     f"nearest-neighbor-{dataset}-{prototypes.replace('+', '-')}",
                     f"e_N (%) of the test nodes, prototypes {prototypes}, {dataset}",
                     cells,
@@ -190,7 +176,7 @@ def nearest_tables(records: Iterable[Record]) -> list[Table]:
                         "bound is e_N; – where e_N is worse than guessing. The paper prints no "
                         "numbers for its figure."
                     ],
-                    y="error of the nearest prototype (%)",
+                    ("number of layers L", "error of the nearest prototype (%)"),
                     note="Bands: where the Bayes error lies.",
                 )
             )

@@ -68,24 +68,16 @@ def system_of(record: Record) -> System:
     return System(record["system"], record["settings"].get("score", ""))
 
 
-def curves(records: Iterable[Record]) -> dict[tuple[str, str, str], Curve]:
-    """(dataset, model, score) → curve of the best candidates on validation nodes."""
-    candidates: dict[tuple[str, str, str, int], list[Record]] = {}
-    for record in records:
-        cell = (record["dataset"], *system_of(record), depth_of(record))
-        candidates.setdefault(cell, []).append(record)
-    found: dict[tuple[str, str, str], Curve] = {}
-    for dataset, model, score, layers in sorted(candidates):
-        runs = _best_of_each_repetition(candidates[dataset, model, score, layers])
-        found.setdefault((dataset, model, score), {})[layers] = runs
-    return found
-
-
-def curves_by_dataset(records: Iterable[Record]) -> dict[str, dict[System, Curve]]:
+def curves(records: Iterable[Record]) -> dict[str, dict[System, Curve]]:
     """Dataset → system → curve of the best candidates on validation nodes."""
+    candidates: dict[tuple[str, System, int], list[Record]] = {}
+    for record in records:
+        cell = (record["dataset"], system_of(record), depth_of(record))
+        candidates.setdefault(cell, []).append(record)
     found: dict[str, dict[System, Curve]] = {}
-    for (dataset, *system), curve in curves(records).items():
-        found.setdefault(dataset, {})[System(*system)] = curve
+    for dataset, system, layers in sorted(candidates):
+        runs = _best_of_each_repetition(candidates[dataset, system, layers])
+        found.setdefault(dataset, {}).setdefault(system, {})[layers] = runs
     return found
 
 

@@ -45,8 +45,7 @@ SECTIONS: dict[str, tuple[str, str, Callable[..., list[Table]]]] = {
     "attention-kl": (
         "Attention",
         f"How far the attention of a deep network is from that of {REFERENCE_DEPTH} layers, "
-        "beside the bound that holds by construction and what uniform attention would give. "
-        "Boxes: quartiles over nodes; whiskers: 5th and 95th percentile.",
+        "beside the bound that holds by construction and what uniform attention would give.",
         attention_tables,
     ),
     "nearest-neighbor": (

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
-from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -23,11 +21,10 @@ from deepgat.lab.report.scores import (
     signed,
 )
 from deepgat.lab.report.table import NONE, Sourced, Table
+from deepgat.training.config_file import Published
 
 LOST = "diverged"
 PARTS = {"test": "Test", "val": "Validation"}
-OWN = "DeepGAT"
-"""Prefix of our own systems, whose lines have their 95% intervals as bands."""
 
 _HOW = (
     "Mean ± half-width of the 95% interval, over splits where there are several, else over seeds. "
@@ -44,30 +41,22 @@ Lost = Mapping[str, Collection[tuple[str, int]]]
 NOTHING_LOST: Lost = {}
 
 
-class Printed(NamedTuple):
-    """A setting, its runs, and the score its authors published (%)."""
-
-    name: str
-    score: float
-    spread: float | None
-    source: str
-    records: Sequence[Record]
-
-
-def publication_table(rows: Sequence[Printed]) -> Table:
-    """Our mean ± standard deviation beside the published one."""
+def publication_table(rows: Iterable[tuple[str, Published, Sequence[Record]]]) -> Table:
+    """Our mean ± standard deviation beside the published one, by setting."""
     cells = []
-    for row in rows:
-        printed = f"{row.score:.1f}" + ("" if row.spread is None else f" ± {row.spread:.1f}")
+    for name, published, records in rows:
+        printed = f"{published.score:.1f}"
+        if published.spread is not None:
+            printed += f" ± {published.spread:.1f}"
         dataset = depth = ours = difference = NONE
-        if row.records:
-            scores = [f1_on_test(record) for record in row.records]
+        if records:
+            scores = [f1_on_test(record) for record in records]
             spread = f" ± {stdev(scores):.1f}" if len(scores) > 1 else ""
-            ours = Sourced(f"{fmean(scores):.1f}{spread}", signatures(row.records))
-            difference = signed(fmean(scores) - row.score)
-            dataset, depth = row.records[0]["dataset"], str(depth_of(row.records[0]))
-        count = str(len(row.records))
-        cells.append([row.name, dataset, depth, count, ours, printed, difference, row.source])
+            ours = Sourced(f"{fmean(scores):.1f}{spread}", signatures(records))
+            difference = signed(fmean(scores) - published.score)
+            dataset, depth = records[0]["dataset"], str(depth_of(records[0]))
+        repeats = str(len(records))
+        cells.append([name, dataset, depth, repeats, ours, printed, difference, published.source])
     return Table(
         "publications",
         "Systems beside their publications: test micro-F1 (%)",
@@ -81,8 +70,8 @@ def _curves(labelled: Labelled, lost: Lost = NOTHING_LOST) -> dict[str, dict[str
     """Dataset → system → its curve, with empty lists of runs where all diverged."""
     found: dict[str, dict[str, Curve]] = {}
     for label, records in labelled.items():
-        for (dataset, _, _), curve in curves(records).items():
-            found.setdefault(dataset, {})[label] = curve
+        for dataset, systems in curves(records).items():
+            (found.setdefault(dataset, {})[label],) = systems.values()
     for label, places in lost.items():
         for dataset, depth in places:
             found.setdefault(dataset, {}).setdefault(label, {})[depth] = []
@@ -98,12 +87,18 @@ def system_tables(
     """A table per dataset: systems by depth, scored on the test or validation nodes."""
     tables = []
     for dataset, systems in _curves(labelled, lost).items():
+        depths = depths_of(systems.values())
         columns = {
             f"L = {depth}": {label: curve.get(depth) for label, curve in systems.items()}
-            for depth in depths_of(systems.values())
+            for depth in depths
         }
         title = f"{PARTS[part]} micro-F1 (%) by depth, {dataset}"
-        tables.append(_scores(f"{target}-{dataset}", title, systems, columns, part))
+        table = _scores(f"{target}-{dataset}", title, systems, columns, part)
+        if part == "test" and len(depths) > 1:
+            cells = {label: dict(zip(depths, row, strict=True)) for label, *row in table.rows}
+            axes = ("number of layers L", "test micro-F1 (%)")
+            table.charts.append(lines(cells, dataset, *axes, log_x=True))
+        tables.append(table)
     return tables
 
 
@@ -178,26 +173,10 @@ def pair_tables(labelled: Labelled, target: str, base: str) -> list[Table]:
     return tables
 
 
-def system_figures(labelled: Labelled, target: str) -> dict[str, Figure]:
-    """Test scores against depth: a figure per dataset with several depths, and one of them all.
-
-    A system looks the same on every dataset. A line has a gap where there is no run.
-    """
-    charts = {}
-    for dataset, systems in _curves(labelled).items():
-        depths = depths_of(systems.values())
-        if len(depths) < 2:
-            continue
-        cells: dict[str, dict[int, str]] = {}
-        for label, curve in systems.items():
-            scores = {depth: score_of(runs) for depth, runs in curve.items()}
-            if not label.startswith(OWN):
-                scores = {d: score._replace(half_width=math.nan) for d, score in scores.items()}
-            cells[label] = {d: scores[d].cell() if d in scores else NONE for d in depths}
-        charts[dataset] = lines(
-            cells, dataset, "number of layers L", "test micro-F1 (%)", log_x=True
-        )
-    figures = {f"{target}-{dataset}": draw([c], labelled) for dataset, c in charts.items()}
+def system_figures(tables: Iterable[Table], target: str) -> dict[str, Figure]:
+    """The figures of tables, and one of all of them side by side."""
+    charts = {table.name: table.charts for table in tables if table.charts}
+    figures = {name: draw(own) for name, own in charts.items()}
     if len(charts) > 1:
-        figures[f"{target}-datasets"] = draw(list(charts.values()), labelled)
+        figures[f"{target}-datasets"] = draw([chart for own in charts.values() for chart in own])
     return figures

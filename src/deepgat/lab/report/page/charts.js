@@ -99,17 +99,16 @@ function drawLegend(list, series) {
 }
 
 function chart(spec, small = false) {
-  const kind = { lines: drawLines, boxes: drawBoxes }[spec.kind];
-  const series = spec.series || [];
+  const { series } = spec;
   const tip = el("div", { class: "tip", role: "status", "aria-live": "polite", hidden: true });
   const plot = el("div", { class: "plot" });
   const legend = el("ul", { class: "legend", "aria-label": "Show or hide" });
   const figure = el(
     "figure",
-    { id: `figure-${spec.name}`, "data-kind": spec.kind },
+    { id: `figure-${spec.name}` },
     el("figcaption", {}, el("h3", {}, spec.title)),
     plot,
-    series.length && !small ? legend : null,
+    small ? null : legend,
     spec.note ? el("p", { class: "note" }, spec.note) : null,
   );
   let width = 0;
@@ -137,7 +136,7 @@ function chart(spec, small = false) {
       onkeydown: pressed,
     });
     const visible = series.filter((item) => shown.has(item.key));
-    drawing = kind(root, spec, visible, width, height);
+    drawing = drawLines(root, spec, visible, width, height);
     const focused = plot.contains(document.activeElement);
     plot.replaceChildren(root, tip);
     if (focused) root.focus();
@@ -199,7 +198,6 @@ function chart(spec, small = false) {
   }
 
   const update = () => {
-    figure.hidden = spec.kind === "boxes" && !shown.has(spec.key);
     drawLegend(legend, series);
     draw();
   };
@@ -252,7 +250,7 @@ function frame(root, spec, values, width, height, xTicks) {
   return { scale, left, right, top, bottom, ticks };
 }
 
-// ---------------------------------------------------------------- kinds
+// ---------------------------------------------------------------- lines
 
 function drawLines(root, spec, visible, width, height) {
   const all = spec.series.flatMap((item) => item.points.map((p) => p[0]));
@@ -300,50 +298,5 @@ function drawLines(root, spec, visible, width, height) {
         .map((p) => ({ label: item.label, text: p[4], runs: p[5], y: y(p[1]), color: colorOf(item), hollow: item.hollow })),
     ),
   }));
-  return { stops, top, bottom };
-}
-
-function drawBoxes(root, spec, visible, width, height) {
-  const color = colorOf(spec);
-  const boxes = [...spec.boxes, ["uniform", ...spec.uniform, []]];
-  const bounds = spec.bounds || [];
-  const values = [...boxes.flatMap((box) => box.slice(1, 6)), ...bounds];
-  let step = 0;
-  const axes = frame(root, { ...spec, floor: 0 }, values, width, height, (left, right) => {
-    step = (right - left) / (boxes.length + 0.8);
-    const at = (index) => left + step * (index + 0.5 + (index === boxes.length - 1 ? 0.6 : 0));
-    return boxes.map(([text], index) => ({ x: at(index), text: index === boxes.length - 1 && step < 26 ? "unif." : text }));
-  });
-  const { scale, top, bottom, ticks } = axes;
-  const y = scale.place;
-  const half = Math.min(step * 0.32, 16);
-  boxes.forEach(([, low, first, middle, third, high], index) => {
-    const x = ticks[index].x;
-    const own = index === boxes.length - 1 ? "grey" : color;
-    root.append(
-      svg("line", { class: `stroke ${own}`, x1: x, x2: x, y1: y(low), y2: y(high) }),
-      svg("line", { class: `stroke ${own}`, x1: x - half / 2, x2: x + half / 2, y1: y(low), y2: y(low) }),
-      svg("line", { class: `stroke ${own}`, x1: x - half / 2, x2: x + half / 2, y1: y(high), y2: y(high) }),
-      svg("rect", { class: "surface", x: x - half, y: y(third), width: 2 * half, height: Math.max(y(first) - y(third), 1) }),
-      svg("rect", { class: `band box ${own}`, x: x - half, y: y(third), width: 2 * half, height: Math.max(y(first) - y(third), 1) }),
-      svg("rect", { class: `stroke ${own}`, "stroke-width": 1.5, x: x - half, y: y(third), width: 2 * half, height: Math.max(y(first) - y(third), 1) }),
-      svg("line", { class: `stroke ${own}`, "stroke-width": 2.5, x1: x - half, x2: x + half, y1: y(middle), y2: y(middle) }),
-    );
-  });
-  if (bounds.length) {
-    const ends = [ticks[0].x - half, ...ticks.slice(1, bounds.length - 1).map((tick) => tick.x), ticks[bounds.length - 1].x + half];
-    const path = bounds.map((bound, index) => `${ends[index]} ${y(bound)}`).join("L");
-    root.append(svg("path", { class: "stroke bound grey", d: `M${path}`, "stroke-width": 1.75, "stroke-dasharray": "6 4" }));
-    root.append(svg("text", { x: ticks[0].x - half, y: y(bounds[0]) - 5 }, "bound by construction"));
-  }
-  const stops = boxes.map((box, index) => {
-    const [label, low, first, middle, third, high, runs] = box;
-    const own = index === boxes.length - 1 ? "grey" : color;
-    const row = (name, value) => ({ label: name, text: value, runs, y: y(middle), color: own });
-    const digits = (value) => value.toFixed(4);
-    const rows = [row("median", digits(middle)), row("quartiles", `${digits(first)} – ${digits(third)}`), row("5% – 95%", `${digits(low)} – ${digits(high)}`)];
-    if (index < bounds.length) rows.push({ ...row("bound", digits(bounds[index])), color: "grey" });
-    return { x: ticks[index].x, title: index === boxes.length - 1 ? "uniform attention" : `layer ${label}`, rows };
-  });
   return { stops, top, bottom };
 }

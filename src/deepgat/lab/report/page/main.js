@@ -50,13 +50,12 @@ function sectionElement(section) {
   const charts = specs.filter((spec) => !spec.depth).map((spec) => chart(spec));
   const deep = specs.filter((spec) => spec.depth);
   const tables = section.tables.map((spec) => table(spec));
-  const small = specs.some((spec) => spec.kind === "boxes");
   const many = tables.length > 2;
   return el("section", { id: section.name, "aria-labelledby": `title-${section.name}` },
     el("h2", { id: `title-${section.name}` }, section.title),
     el("p", { class: "intro" }, section.intro),
     ...(deep.length ? depthView(deep) : []),
-    charts.length ? el("div", { class: small ? "charts small" : "charts" }, ...charts) : null,
+    charts.length ? el("div", { class: "charts" }, ...charts) : null,
     ...(many ? [el("details", {}, el("summary", {}, `The numbers as ${tables.length} tables`), ...tables)] : tables));
 }
 
