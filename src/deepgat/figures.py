@@ -31,6 +31,8 @@ def depth_figure(
         scores = [100 * curve[depth] for depth in depths]
         color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
         axes.plot(depths, scores, color=color, marker=marker, linewidth=2, label=name)
+        axes.annotate(f"{scores[-1]:.1f}", (depths[-1], scores[-1]), xytext=(8, 0),
+                      textcoords="offset points", color=color, va="center")  # fmt: skip
     if chance is not None:
         axes.axhline(100 * chance, color="0.6", linewidth=1, linestyle=":", label="chance")
     axes.set_xticks(sorted({depth for curve in curves.values() for depth in curve}))
@@ -38,6 +40,7 @@ def depth_figure(
     axes.set_xlabel("number of layers L")
     axes.set_ylabel("test micro-F1 (%)")
     axes.set_title(title, loc="left", fontsize=11)
+    axes.margins(x=0.08)
     axes.legend(frameon=False, loc="center left")
     return figure
 

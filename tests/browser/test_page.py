@@ -208,7 +208,7 @@ def test_the_slider_chooses_the_depth(page: Page):
         choose(page, "#network-depth", place)
         seen.append((page.run("document.querySelector('output').textContent"), page.run(layers)))
     assert seen == [("L = 2", 4 * 2), ("L = 4", 4 * 4), ("L = 15", 4 * 15)]
-    choose(page, "#over-smoothing select", 1)
+    choose(page, "#over-smoothing select", "cs")
     assert page.run("document.querySelectorAll('#over-smoothing figure').length") == len(PANELS)
 
 

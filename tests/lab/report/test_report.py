@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
@@ -125,6 +125,7 @@ def test_the_data_is_all_there_and_stays_data(page: str, report: Report):
     assert len(page) < 1_000_000
 
 
+@settings(max_examples=25)
 @given(st.text(), st.text(st.sampled_from(list("<>/!-&'\"{}script ]\\")), max_size=40))
 def test_no_text_breaks_the_page(title, error):
     read = Read(html_page({"title": title, "error": error}))
@@ -286,7 +287,12 @@ def test_a_file_of_records_becomes_a_folder(tmp_path):
     assert (out / "figures" / "depth-cs.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_deepgat_train_prints_is_enough(tmp_path):
+@pytest.fixture
+def no_figures(monkeypatch):
+    monkeypatch.setattr(Figure, "savefig", lambda *_args, **_more: None)
+
+
+def test_what_deepgat_train_prints_is_enough(tmp_path, no_figures):
     lines = (ROOT / "results" / "runs.jsonl").read_text().splitlines()
     (tmp_path / "runs.jsonl").write_text("\n".join([*lines[:3], "", lines[0]]))
     result = invoke(tmp_path / "runs.jsonl", "--out", tmp_path / "out", "--records-only")
@@ -298,8 +304,7 @@ def test_what_deepgat_train_prints_is_enough(tmp_path):
     assert "attention-kl" not in [s["name"] for s in data["families"][0]["sections"]]
 
 
-@pytest.mark.slow
-def test_a_users_graph_is_named_after_its_folder(tmp_path):
+def test_a_users_graph_is_named_after_its_folder(tmp_path, no_figures):
     """Its path cannot be part of a file name; equal names, and those of the catalogue, differ."""
     first = json.loads((ROOT / "results" / "runs.jsonl").read_text().splitlines()[0])
     paths = ["/data/mine", "/other/mine", "/data/cs", "cs"]

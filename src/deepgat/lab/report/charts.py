@@ -32,10 +32,10 @@ def lines(cells: Mapping[str, Mapping[int, str]], title: str, x: str, y: str, **
     for key, row in cells.items():
         points, published = [], []
         for place, cell in row.items():
-            own = isinstance(cell, Sourced)
-            mean, low, high, *printed = cell.numbers if own else (None, None, None)
-            ends = [number(value) for value in (mean, low, high)]
-            points.append([place, *ends, str(cell), cell.runs if own else ()])
+            own = cell if isinstance(cell, Sourced) else Sourced(cell, (), (None, None, None))
+            ends = [number(value) for value in own.numbers[:3]]
+            printed = own.numbers[3:]
+            points.append([place, *ends, str(cell), own.runs])
             published += [[place, value, None, None, f"{value:.1f}", ()] for value in printed]
         dash = key.startswith(("oracle", "uniform"))
         series.append({"key": key, "label": key, "points": points, "dash": dash})
@@ -111,8 +111,9 @@ def _draw_lines(axes: Axes, chart: Chart, keys: list[str]) -> None:
         )
         banded = [ends for ends in zip(x, low, high, strict=True) if None not in ends]
         if banded and len(keys) <= MANY_LINES:
-            axes.fill_between(*zip(*banded, strict=True), color=color, alpha=0.12, linewidth=0)
-            axes.vlines(*zip(*banded, strict=True), color=color, linewidth=0.6)
+            inside, lower, upper = zip(*banded, strict=True)
+            axes.fill_between(inside, lower, upper, color=color, alpha=0.12, linewidth=0)
+            axes.vlines(inside, lower, upper, color=color, linewidth=0.6)
     values = [p[1] for series in chart["series"] for p in series["points"] if p[1] is not None]
     if chart.get("log") and min(values, default=0) > 0:
         axes.set_yscale("log")

@@ -57,8 +57,12 @@ def _means(records: Sequence[Record], measure: str) -> dict[int, Score]:
     values = {record["signature"]: layer_values(record, measure) for record in records}
     found = {}
     for layer in depths_of(values.values()):
+
+        def value(run: Record, layer: int = layer) -> float:
+            return values[run["signature"]][layer]
+
         runs = [record for record in records if layer in values[record["signature"]]]
-        found[layer] = score_of(runs, lambda run, layer=layer: values[run["signature"]][layer])
+        found[layer] = score_of(runs, value)
     return found
 
 

@@ -123,22 +123,13 @@ def make_report(
     find_drifts: Callable[[Sequence[Record], str], list[Drift]] = lambda runs, protocol: [],
     common: Sequence[Section] = (),
 ) -> Report:
-    """Every section that has a row.
-
-    Args:
-        name: of the store or file that the runs come from.
-        records: the finished runs.
-        failures: the failed runs.
-        find_drifts: the drifts of attention of some runs under a protocol.
-        common: the sections that need no runs.
-    """
+    """Every section that has a row; ``find_drifts`` is given runs and their protocol."""
     found: dict[Family, list[Section]] = {}
     scored = [r for r in records if None not in map(r["micro_f1"].get, ("val", "test"))]
     for family, runs in families(scored).items():
-        protocol = family.protocol
-        given = {"attention-kl": find_drifts(runs, protocol)}
+        given = {"attention-kl": find_drifts(runs, family.protocol)}
         sections = [
-            make_section(target, given.get(target, runs), protocol)
+            make_section(target, given.get(target, runs), family.protocol)
             for target in SECTIONS
             if target not in WITHOUT_RUNS
         ]

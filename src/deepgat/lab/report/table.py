@@ -21,7 +21,7 @@ class Sourced(str):
 
     __slots__ = ("numbers", "runs")
     runs: tuple[str, ...]
-    numbers: tuple[float | None, ...]
+    numbers: tuple[Any, ...]
 
     def __new__(
         cls, text: str, runs: Iterable[str], numbers: Iterable[float | None] = ()
