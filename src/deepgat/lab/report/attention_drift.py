@@ -26,6 +26,8 @@ from deepgat.lab.report.table import NONE, Sourced, Table
 
 REFERENCE_DEPTH = 2
 PERCENTILES = (5, 25, 50, 75, 95)
+LEAST = 0.0005
+"""The least value on the logarithmic axis of a chart; tables print it as 0.000 or 0.001."""
 
 Arrays = Callable[[str], Mapping[str, Tensor] | None]
 """Signature → the arrays of that run, or None if it kept none."""
@@ -169,7 +171,8 @@ def attention_tables(drifts: Sequence[Drift], protocol: str) -> list[Table]:
             cells,
             ["Median [quartiles] over nodes."],
             ("layer", "D_KL from the 2-layer network's attention"),
-            note="Lines: medians over nodes; bands: quartiles.",
+            log=True,
+            note=f"Medians over nodes; bands: quartiles. Less than {LEAST} is drawn as {LEAST}.",
         )
         table.rows.append(["uniform", *(str(_median(drift.uniform)) for drift in own)])
         tables.append(table)
@@ -179,7 +182,7 @@ def attention_tables(drifts: Sequence[Drift], protocol: str) -> list[Table]:
 def _median(spread: list[float], runs: Sequence[str] = ()) -> Sourced:
     _, first, median, third, _ = spread
     text = f"{_three(median)} [{_three(first)}, {_three(third)}]"
-    return Sourced(text, runs, (median, first, third))
+    return Sourced(text, runs, [max(value, LEAST) for value in (median, first, third)])
 
 
 def _three(value: float) -> str:

@@ -113,7 +113,8 @@ def _draw_lines(axes: Axes, chart: Chart, keys: list[str]) -> None:
         if banded and len(keys) <= MANY_LINES:
             inside, lower, upper = zip(*banded, strict=True)
             axes.fill_between(inside, lower, upper, color=color, alpha=0.12, linewidth=0)
-            axes.vlines(inside, lower, upper, color=color, linewidth=0.6)
+            if len(banded) == 1:
+                axes.vlines(inside, lower, upper, color=color)
     values = [p[1] for series in chart["series"] for p in series["points"] if p[1] is not None]
     if chart.get("log") and min(values, default=0) > 0:
         axes.set_yscale("log")

@@ -100,7 +100,9 @@ def smoothing_tables(records: Iterable[Record]) -> list[Table]:
         for name, own in cells.items():
             if shown := {system: column for system, column in own.items() if column}:
                 column, axis, _ = MEASURES[name]
-                chart = lines(shown, column, "layer l", axis, log=name == "energy", floor=0)
+                chart = lines(shown, column, "layer l", axis, log=name == "energy")
+                chart["floor"] = None if name == ATTENTION else 0
+                chart["ceiling"] = 100 if name == ACCURACY else None
                 own_name = f"smoothing-{name.replace('_', '-')}"
                 charts.append({**chart, "name": own_name, "dataset": dataset, "depth": depth})
         tables.append(
