@@ -6,6 +6,7 @@ Screenshots go to build/screenshots, to be looked at.
 import json
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from deepgat.lab.experiments import Store
 from deepgat.lab.experiments.spec import specs_of
 from deepgat.lab.paper.experiments import dataset_statistics
 from deepgat.lab.paper.lemma_graphs import check_lemmas
+from deepgat.lab.report.attention_drift import find_drifts
 from deepgat.lab.report.html_page import html_page, page_data
-from deepgat.lab.report.sections import Report, Source, make_report
+from deepgat.lab.report.sections import Report, make_report, make_section
 from deepgat.training.config_file import parse_config
 
 from chromium import Page, chromium
@@ -23,8 +25,8 @@ from runs import HOSTILE, make_store
 
 pytestmark = pytest.mark.browser
 SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
-SECTIONS = ["results", "depth", "degradation", "over-smoothing", "attention-kl",
-            "nearest-neighbor", "datasets", "lemmas", "runs", "failures", "about"]  # fmt: skip
+SECTIONS = ["table2", "depth", "degradation", "over-smoothing", "attention-kl",
+            "nearest-neighbor", "table1", "lemmas", "runs", "failures", "about"]  # fmt: skip
 PANELS = ["micro-f1", "energy", "relative-energy", "neighbor-distance", "effective-rank",
           "same-class-attention"]  # fmt: skip
 
@@ -36,21 +38,19 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(scope="module")
 def report(store: Store) -> Report:
-    source = Source(
-        "store",
-        list(store.records()),
-        list(store.failures().values()),
-        store.arrays,
-        dataset_statistics(["csbm"]),
-        list(check_lemmas(quick=True)),
-    )
-    return make_report(source, f"A title {HOSTILE}")
+    common = [
+        make_section("table1", dataset_statistics(["csbm"])),
+        make_section("lemmas", list(check_lemmas(quick=True))),
+    ]
+    records, failures = list(store.records()), list(store.failures().values())
+    find = partial(find_drifts, store.folder)
+    return make_report(f"A name {HOSTILE}", records, failures, find, common)
 
 
 @pytest.fixture(scope="module")
 def path(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(html_page(report.title, page_data(report)), encoding="utf-8")
+    path.write_text(html_page(page_data(report)), encoding="utf-8")
     return path
 
 
@@ -99,17 +99,17 @@ def test_every_section_and_figure_is_there(page: Page, report: Report):
     assert page.run("[...document.querySelectorAll('section')].map(s => s.id)") == SECTIONS
     expected = [
         chart["name"]
-        for section in [*next(iter(report.families.values())), *report.common]
-        for chart in section.charts
+        for section in next(iter(report.families.values()))
+        for table in section.tables
+        for chart in table.charts
     ]
-    assert len(expected) > 10
+    assert len(set(expected)) > 8
+    assert {f"smoothing-{name}" for name in PANELS} <= set(expected)
     found = page.run("[...document.querySelectorAll('figure')].map(f => f.id)")
-    assert set(found) == {f"figure-{name}" for name in expected} | {
-        f"figure-smoothing-{name}" for name in PANELS
-    }
+    assert set(found) == {f"figure-{name}" for name in expected}
     marks = page.run(
         "[...document.querySelectorAll('figure')].map(f => [f.id, f.querySelectorAll("
-        "'.plot svg .mark, .plot svg .line, .plot svg .box, .plot svg .bar').length])"
+        "'.plot svg .mark, .plot svg .line').length])"
     )
     assert [name for name, count in marks if not count] == []
 
@@ -172,11 +172,11 @@ def test_hovering_shows_the_numbers(page: Page):
     assert "L = 2" in tip
     assert "DeepGAT DP, published" in tip
     assert "91.5" in tip
-    assert "91.0 ± 2.5 (n = 3)" in tip
+    assert "91.0 ± 2.5 (91.5, -0.5)" in tip
     page.screenshot(SHOTS / "hover.png")
-    page.hover("#figure-attention-kl-cs-deepgat-dp .plot svg", across=0.99)
-    tip = page.run("document.querySelector('#figure-attention-kl-cs-deepgat-dp .tip').innerText")
-    assert tip.startswith("uniform attention")
+    page.hover("#figure-attention-kl-cs .plot svg", across=0.99)
+    tip = page.run("document.querySelector('#figure-attention-kl-cs .tip').innerText")
+    assert tip.startswith("layer = 15")
     assert page.run("document.querySelector('#figure-depth-cs .tip').hidden")
 
 
@@ -210,7 +210,7 @@ def test_the_slider_chooses_the_depth(page: Page):
         choose(page, "#network-depth", place)
         seen.append((page.run("document.querySelector('output').textContent"), page.run(layers)))
     assert seen == [("L = 2", 4 * 2), ("L = 4", 4 * 4), ("L = 15", 4 * 15)]
-    choose(page, "#over-smoothing select", 1)
+    choose(page, "#over-smoothing select", "cs")
     assert page.run("document.querySelectorAll('#over-smoothing figure').length") == len(PANELS)
 
 

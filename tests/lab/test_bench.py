@@ -146,7 +146,7 @@ def test_reading_is_measured_and_networkx_on_small_graphs_only(monkeypatch):
 
 
 def test_rows_become_tables_and_a_figure(tmp_path):
-    from deepgat.figures.style import save_figure
+    from deepgat.figures import save_figure
     from deepgat.lab.report.speed import speed_figure, speed_tables
 
     row = {"suite": "layer", "graph": "g", "edges": 10, "way": "deepgat", "milliseconds": 1.5}

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from scipy import stats
@@ -12,7 +11,7 @@ from deepgat.lab.paper import peers
 from deepgat.lab.report import systems_by_depth as report
 from deepgat.lab.report.scores import paired
 from deepgat.lab.report.table import Sourced
-from deepgat.training.config_file import shipped
+from deepgat.training.config_file import Published, shipped
 
 from jobs import graded_record
 
@@ -118,7 +117,10 @@ def test_contenders_have_candidates_of_their_own_and_the_same_repetitions():
 def test_gcnii_as_published_is_what_the_publications_are():
     for setting in peers.publications():
         if setting.name.startswith("gcnii"):
-            grid = {"datasets": [setting.config.dataset], "layers": [setting.specs[0].layers]}
+            grid = {
+                "datasets": [setting.specs[0].data.dataset],
+                "layers": [setting.specs[0].layers],
+            }
             (specs,) = peers.contender_specs(systems=["gcnii, as published"], **grid).values()
             assert specs == setting.specs
 
@@ -134,38 +136,43 @@ def test_tables_and_figures():
     assert str(rows["GAT"][1]).startswith("51.0 ± ")
     assert isinstance(rows["GCN"][0], Sourced)
     assert cs.name == "peers-cs"
-    figures = report.system_figures(records, "peers")
-    assert list(figures) == ["peers-cora", "peers-cs"]
+    figures = report.system_figures([cora, cs], "peers")
+    assert list(figures) == ["peers-cora", "peers-cs", "peers-datasets"]
     (axes,) = figures["peers-cora"].axes
-    assert len(axes.lines) == len(peers.ALL)
-    assert {text.get_text() for text in axes.texts} == set(peers.ALL)
-    (together,) = report.overview_figure(records, "peers").values()
+    assert {line.get_label() for line in axes.lines} == set(peers.ALL)
+    assert len({(line.get_color(), line.get_marker()) for line in axes.lines}) == len(axes.lines)
+    together = figures["peers-datasets"]
     assert [axes.get_title(loc="left") for axes in together.axes] == ["cora", "cs"]
-    for axes in together.axes:
-        lines = {line.get_label(): line for line in axes.lines}
-        assert lines["GCN"].get_xdata().tolist() == [2, 8]
-        assert len(axes.containers) == 3  # bars of ours alone
-    some = {**records, "GCN": [r for r in records["GCN"] if r["dataset"] == "cora"]}
-    (together,) = report.overview_figure(some, "peers").values()
-    cora, cs = ({line.get_label(): line for line in axes.lines} for axes in together.axes)
-    for name in peers.ALL.keys() - {"GCN"}:  # a system keeps its looks where another is away
+
+
+def test_a_line_has_a_gap_and_a_system_its_looks_where_runs_are_missing():
+    labelled = peers.peer_specs(
+        datasets=["cora", "cs"], layers=[2, 8], systems=["gcn", "gat", "gcnii"]
+    )
+    records = {label: [graded_record(s) for s in specs] for label, specs in labelled.items()}
+    records["GCN"] = [
+        r for r in records["GCN"] if r["dataset"] == "cora" and r["settings"]["num_layers"] == 8
+    ]
+    figures = report.system_figures(report.system_tables(records, "peers"), "peers")
+    cora, cs = (
+        {line.get_label(): line for line in axes.lines} for axes in figures["peers-datasets"].axes
+    )
+    for name in ("GAT", "GCNII"):
         assert cora[name].get_color() == cs[name].get_color()
         assert cora[name].get_marker() == cs[name].get_marker()
-    few = {**records, "GCN": [r for r in records["GCN"] if r["settings"]["num_layers"] == 8]}
-    (axes,) = report.system_figures(few, "peers")["peers-cora"].axes
-    (line,) = (line for line in axes.lines if line.get_label() == "GCN")
-    assert [math.isnan(y) for y in line.get_ydata()] == [True, False]
-    for one in (["cora"], []):  # nothing to stand side by side
-        own = {k: [r for r in v if r["dataset"] in one] for k, v in records.items()}
-        assert report.overview_figure(own, "peers") == {}
+    assert list(cora["GCN"].get_xdata()) == [2, 8]
+    assert [math.isnan(y) for y in cora["GCN"].get_ydata()] == [True, False]
+    own = {label: [r for r in runs if r["dataset"] == "cora"] for label, runs in records.items()}
+    tables = report.system_tables(own, "peers")
+    assert list(report.system_figures(tables, "peers")) == ["peers-cora"]
 
 
 def test_the_table_of_publications():
     item = next(p for p in peers.publications(["cora"]) if p.name == "gcnii-cora")
     records = [graded_record(spec) for spec in item.specs]
     rows = [
-        report.Printed(item.name, 85.5, 0.5, "them", records),
-        report.Printed("nothing", 80.0, None, "others", []),
+        (item.name, Published(85.5, "them", 0.5), records),
+        ("nothing", Published(80.0, "others"), []),
     ]
     table = report.publication_table(rows)
     first, second = table.rows
@@ -173,17 +180,6 @@ def test_the_table_of_publications():
     assert str(first[4]) == "94.5 ± 3.0"
     assert first[5:7] == ["85.5 ± 0.5", "+9.0"]
     assert second == ["nothing", "–", "–", "0", "–", "80.0", "–", "others"]
-
-
-@pytest.mark.parametrize("values", [[], [5.0], [1.0, 1.0, 1.0], [3.0, 1.0, 2.0, 1.1]])
-def test_labels_keep_their_order_and_their_distance(values):
-    places = report.spread_out(values, 0.5, 0.0, 10.0)
-    assert sorted(range(len(values)), key=lambda i: values[i]) == sorted(
-        range(len(values)), key=lambda i: places[i]
-    )
-    apart = sorted(places)
-    assert all(b - a >= 0.5 - 1e-12 for a, b in pairwise(apart))
-    assert all(0.0 <= place <= 10.0 for place in places)
 
 
 def test_differences_are_taken_pair_by_pair():

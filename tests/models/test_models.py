@@ -1,6 +1,5 @@
 """DeepGAT, GAT and the oracle against the transcription: outputs, attention, loss, gradients."""
 
-
 import pytest
 import torch
 from hypothesis import given, settings

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
@@ -20,11 +20,12 @@ from deepgat.lab.experiments.store_entry import FORMAT, sealed
 from deepgat.lab.paper.experiments import make_plan, target_specs
 from deepgat.lab.paper.peers import OURS, contender_specs
 from deepgat.lab.paper.study import study_specs
+from deepgat.lab.report.attention_drift import attention_drifts
 from deepgat.lab.report.families import families, family_of
 from deepgat.lab.report.html_page import html_page, page_data
 from deepgat.lab.report.over_smoothing import layer_values, profiles
 from deepgat.lab.report.report_folder import write_report
-from deepgat.lab.report.sections import Report, Source, make_report
+from deepgat.lab.report.sections import Report, make_report
 from deepgat.lab.report.table import Sourced
 from deepgat.model_folder import to_json
 
@@ -43,18 +44,18 @@ def report() -> Report:
         "error": f"RuntimeError: {HOSTILE}",
         "traceback": HOSTILE,
     }
-    source = Source(
-        HOSTILE,
-        [run.record for run in made.values()],
-        [failure],
-        lambda signature: made[signature].arrays,
-    )
-    return make_report(source, HOSTILE)
+
+    def find_drifts(records, protocol):
+        kept = [r for r in records if r["analysis"]["attention"] == "all"]
+        return attention_drifts(kept, lambda signature: made[signature].arrays, protocol)
+
+    records = [run.record for run in made.values()]
+    return make_report(HOSTILE, records, [failure], find_drifts)
 
 
 @pytest.fixture(scope="module")
 def page(report: Report) -> str:
-    return html_page(report.title, page_data(report))
+    return html_page(page_data(report))
 
 
 class Read(HTMLParser):
@@ -124,21 +125,22 @@ def test_the_data_is_all_there_and_stays_data(page: str, report: Report):
     assert len(page) < 1_000_000
 
 
+@settings(max_examples=25)
 @given(st.text(), st.text(st.sampled_from(list("<>/!-&'\"{}script ]\\")), max_size=40))
 def test_no_text_breaks_the_page(title, error):
-    read = Read(html_page(title, {"title": title, "error": error}))
+    read = Read(html_page({"title": title, "error": error}))
     assert [tag for tag, _ in read.tags].count("script") == 2
     assert json.loads(read.texts["script"][0]) == {"title": title, "error": error}
 
 
 def test_every_number_leads_to_its_runs(report: Report):
     data = page_data(report)
-    assert len(data["runs"]) == len(report.source.records)
+    assert len(data["runs"]) == len(report.records)
     (family, *_) = data["families"]
     sections = {section["name"]: section for section in family["sections"]}
-    assert list(sections) == ["results", "depth", "degradation", "over-smoothing", "attention-kl",
+    assert list(sections) == ["table2", "depth", "degradation", "over-smoothing", "attention-kl",
                               "nearest-neighbor"]  # fmt: skip
-    (table,) = sections["results"]["tables"]
+    (table,) = sections["table2"]["tables"]
     row = next(row for row in table["rows"] if row[:2] == ["cs", "GAT DP"])
     text, places = row[2]
     runs = [data["runs"][place] for place in places]
@@ -147,9 +149,10 @@ def test_every_number_leads_to_its_runs(report: Report):
         ("cs", "GAT DP", 2)
     ] * 3
     assert [run["seed"] for run in runs] == [0, 1, 2]
-    mean = sum(run["f1"]["test"] for run in runs) / 3
+    mean = sum(run["micro_f1"]["test"] for run in runs) / 3
     assert float(text.split()[0]) == pytest.approx(100 * mean, abs=0.05)
-    (chart,) = [c for c in sections["depth"]["charts"] if c["name"] == "depth-cs"]
+    (table,) = [t for t in sections["depth"]["tables"] if t["name"] == "depth-cs"]
+    (chart,) = table["charts"]
     line = next(s for s in chart["series"] if s["label"] == "GAT DP")
     assert line["points"][0][5] == places
 
@@ -216,8 +219,8 @@ def test_changed_settings_and_other_splits_are_other_families():
     assert family_of(changed).changes == ("dropout=0.1",)
     other = {**record, "split": "random:3:20/30"}
     found = families([record, changed, other])
-    assert [family.name for family in found] == ["authors", "authors, dropout=0.1",
-                                                 "authors, splits random:20/30"]  # fmt: skip
+    names = ["authors", "authors, splits random:20/30", "authors, dropout=0.1"]
+    assert [family.name for family in found] == names
     many = {**record["settings"], "dropout": 0.1, "bias": False, "norm": "batch", "delta": 0.9,
             "label_hops": 1}  # fmt: skip
     assert family_of({**record, "settings": many}).name.endswith("and 1 more changes")
@@ -247,16 +250,12 @@ def test_profiles_are_means_over_runs_and_graphs():
             ],
         }
     assert layer_values(records[0], "energy") == {1: 2.0, 2: 0.0}
-    (profile,) = profiles(records)
-    assert profile.values["energy"][1].mean == 3.0
-    assert {layer: s.mean for layer, s in profile.values["micro_f1"].items()} == {
-        0: 25,
-        1: 50,
-        2: 50,
-    }
-    assert profile.values["energy"][1].repeats == 2
+    ((profile,),) = (systems.values() for systems in profiles(records).values())
+    assert profile["energy"][1].mean == 3.0
+    assert {layer: s.mean for layer, s in profile["micro_f1"].items()} == {0: 25, 1: 50, 2: 50}
+    assert profile["energy"][1].repeats == 2
     records[0]["measures"] = records[1]["measures"] = {}
-    assert profiles(records) == []  # one prediction is no profile
+    assert profiles(records) == {}  # one prediction is no profile
 
 
 # ------------------------------------------------------------------------------- the folder
@@ -277,20 +276,23 @@ def test_a_file_of_records_becomes_a_folder(tmp_path):
     write_records(tmp_path / "records.jsonl", small())
     out = tmp_path / "report"
     for _ in range(2):  # an earlier report is replaced
-        result = invoke(
-            tmp_path / "records.jsonl", "--out", out, "--records-only", "--title", "T <b>"
-        )
+        result = invoke(tmp_path / "records.jsonl", "--out", out, "--records-only")
         assert result.exit_code == 0, result.output
         assert sorted(path.name for path in tmp_path.iterdir()) == ["records.jsonl", "report"]
     assert sorted(path.name for path in out.iterdir()) == ["figures", "report.html", "tables"]
-    assert "<title>T &lt;b&gt;</title>" in (out / "report.html").read_text()
+    assert "records.jsonl</title>" in (out / "report.html").read_text()
     tables = {path.name for path in (out / "tables").iterdir()}
     assert {"table2.md", "table2.csv", "depth-cs.md", "degradation.csv"} <= tables
     assert (out / "figures" / "depth-cs.pdf").read_bytes().startswith(b"%PDF")
     assert (out / "figures" / "depth-cs.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_deepgat_train_prints_is_enough(tmp_path):
+@pytest.fixture
+def no_figures(monkeypatch):
+    monkeypatch.setattr(Figure, "savefig", lambda *_args, **_more: None)
+
+
+def test_what_deepgat_train_prints_is_enough(tmp_path, no_figures):
     lines = (ROOT / "results" / "runs.jsonl").read_text().splitlines()
     (tmp_path / "runs.jsonl").write_text("\n".join([*lines[:3], "", lines[0]]))
     result = invoke(tmp_path / "runs.jsonl", "--out", tmp_path / "out", "--records-only")
@@ -298,12 +300,11 @@ def test_what_deepgat_train_prints_is_enough(tmp_path):
     assert "3 runs" in result.output
     text = Read((tmp_path / "out" / "report.html").read_text()).texts["script"][0]
     data = json.loads(text)
-    assert data["origins"][0]["hardware"] == "NVIDIA H200"
+    assert data["shared"][data["runs"][0]["origin"]]["hardware"] == "NVIDIA H200"
     assert "attention-kl" not in [s["name"] for s in data["families"][0]["sections"]]
 
 
-@pytest.mark.slow
-def test_a_users_graph_is_named_after_its_folder(tmp_path):
+def test_a_users_graph_is_named_after_its_folder(tmp_path, no_figures):
     """Its path cannot be part of a file name; equal names, and those of the catalogue, differ."""
     first = json.loads((ROOT / "results" / "runs.jsonl").read_text().splitlines()[0])
     paths = ["/data/mine", "/other/mine", "/data/cs", "cs"]
@@ -312,7 +313,7 @@ def test_a_users_graph_is_named_after_its_folder(tmp_path):
     result = invoke(tmp_path / "runs.jsonl", "--out", tmp_path / "out", "--records-only")
     assert result.exit_code == 0, result.output
     data = json.loads(Read((tmp_path / "out" / "report.html").read_text()).texts["script"][0])
-    shown = {data["specs"][run["spec"]]["data"]["dataset"]: run["dataset"] for run in data["runs"]}
+    shown = {data["shared"][run["spec"]]["data"]["dataset"]: run["dataset"] for run in data["runs"]}
     assert shown == {"/data/mine": "mine", "/other/mine": "mine-2", "/data/cs": "cs-2", "cs": "cs"}
     tables = {path.name for path in (tmp_path / "out" / "tables").iterdir()}
     assert any(name.endswith("depth-mine-2.csv") for name in tables)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,12 +15,10 @@ from deepgat.errors import UserError
 from deepgat.lab.experiments import Store
 from deepgat.lab.paper.experiments import dataset_statistics
 from deepgat.lab.paper.lemma_graphs import check_lemmas
-from deepgat.lab.report.attention_drift import drifts_beside, read_drifts
+from deepgat.lab.report.attention_drift import find_drifts
 from deepgat.lab.report.records import read_any_records, with_short_names
 from deepgat.lab.report.report_folder import check_report_folder, write_report
-from deepgat.lab.report.sections import Source, make_report
-
-TITLE = "Deep graph attention: results"
+from deepgat.lab.report.sections import make_report, make_section
 
 
 def report(
@@ -33,7 +32,6 @@ def report(
     out: Annotated[
         Path, typer.Option(help="Folder for the report; replaces an earlier report.")
     ] = Path("report"),
-    title: Annotated[str, typer.Option(help="The title of the page.")] = TITLE,
     records_only: Annotated[
         bool,
         typer.Option(
@@ -49,13 +47,6 @@ def report(
 
     Example: deepgat report deepgat-runs --out report
     """
-    build_report(source, out, title, records_only, quiet)
-
-
-def build_report(
-    source: Path, out: Path, title: str = TITLE, records_only: bool = False, quiet: bool = False
-) -> None:
-    """Write the report of a store or of a file of records, and print its path."""
     check_report_folder(out)
     status = ERR.status("reading")
     with nullcontext() if quiet else status:
@@ -66,27 +57,18 @@ def build_report(
                 f"{source} has no finished run to report: make some with deepgat reproduce or "
                 "deepgat run"
             )
-        statistics: list[dict[str, Any]] = []
-        lemmas: list[Any] = []
+        failures = with_short_names(store.failures().values()) if store else []
+        common = []
         if not records_only:
             status.update("Table 1 and the lemmas")
             here = {listing.key for listing in list_datasets() if listing.at_hand}
-            names = {record["dataset"] for record in records}
-            statistics = dataset_statistics(sorted(here & names))
-            lemmas = list(check_lemmas(quick=True))
+            names = sorted(here & {record["dataset"] for record in records})
+            common = [make_section("lemmas", list(check_lemmas(quick=True)))]
+            if names:
+                common.insert(0, make_section("table1", dataset_statistics(names)))
         status.update("tables and figures")
-        made = make_report(
-            Source(
-                source.resolve().name,
-                records,
-                with_short_names(store.failures().values()) if store else [],
-                store.arrays if store else None,
-                statistics,
-                lemmas,
-                [] if store else read_drifts(drifts_beside(source)),
-            ),
-            title,
-        )
+        find = partial(find_drifts, source)
+        made = make_report(source.resolve().name, records, failures, find, common)
         page = write_report(made, out)
     OUT.print(f"{len(records)} runs in {page}", soft_wrap=True)
 

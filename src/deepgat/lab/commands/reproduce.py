@@ -14,7 +14,7 @@ from deepgat.cli.parsing import parse_numbers
 from deepgat.cli.show import ERR, OUT, plain_table
 from deepgat.errors import UserError
 from deepgat.files import beside
-from deepgat.lab.commands.report import build_report
+from deepgat.lab.commands.report import report
 from deepgat.lab.commands.run import (
     STORE,
     RayOption,
@@ -38,13 +38,7 @@ from deepgat.lab.paper.experiments import (
 )
 from deepgat.lab.paper.lemma_graphs import check_lemmas
 from deepgat.lab.report import sections, systems_by_depth
-from deepgat.lab.report.attention_drift import (
-    Drift,
-    attention_drifts,
-    drifts_beside,
-    read_drifts,
-    write_drifts,
-)
+from deepgat.lab.report.attention_drift import drifts_beside, find_drifts, write_drifts
 from deepgat.lab.report.report_folder import check_report_folder, write_target
 from deepgat.lab.report.table import Table
 
@@ -208,19 +202,15 @@ def reproduce(
         text = f"{len(outcome.diverged)} of {len(specs)} runs diverged: {where} says when and where"
         ERR.print(text, soft_wrap=True, markup=False)
     if target == ALL and outcome.records:
-        build_report(out / RECORDS, out / REPORT, quiet=quiet)
+        report(out / RECORDS, out / REPORT, quiet=quiet)
     tell_failures(specs, outcome)
 
 
 def _show_publications(datasets: list[str] | None, outcome: Outcome, out: Path) -> None:
-    rows = []
-    for name, config, specs in peers.publications(datasets):
-        assert config.published is not None
-        printed = config.published
-        own = _finished(specs, outcome)
-        rows.append(
-            systems_by_depth.Printed(name, printed.score, printed.spread, printed.source, own)
-        )
+    rows = [
+        (setting.name, setting.published, _finished(setting.specs, outcome))
+        for setting in peers.publications(datasets)
+    ]
     _show(peers.PUBLICATIONS, [systems_by_depth.publication_table(rows)], {}, out)
 
 
@@ -250,10 +240,7 @@ def _show_systems(
         *systems_by_depth.overview_tables(found, target, "test", lost),
         *systems_by_depth.overview_tables(found, target, "val", lost),
     ]
-    figures = {
-        **systems_by_depth.system_figures(found, target),
-        **systems_by_depth.overview_figure(found, target),
-    }
+    figures = systems_by_depth.system_figures(tables, target)
     _show(target, tables, figures, out, grid["quick"])
 
 
@@ -281,23 +268,23 @@ def _among(specs: list[RunSpec], source: Path) -> Outcome:
 def _show_target(name: str, plan: Plan, outcome: Outcome, out: Path, sources: list[Path]) -> None:
     """Print and write a target of the paper; ``sources`` are stores or files of records."""
     if name == "table1":
-        section = sections.table1_section(dataset_statistics(plan.table1_datasets))
+        section = sections.make_section(name, dataset_statistics(plan.table1_datasets))
     elif name == "lemmas":
-        section = sections.lemma_section(list(check_lemmas(plan.quick)))
+        section = sections.make_section(name, list(check_lemmas(plan.quick)))
     else:
         records = _finished(target_specs(name, plan), outcome)
         if name == "attention-kl":
             drifts = [
-                drift for place in sources for drift in _drifts(records, place, plan.protocol)
+                drift for place in sources for drift in find_drifts(place, records, plan.protocol)
             ]
             if not drifts:
                 where = " and ".join(map(str, sources))
                 ERR.print(f"attention-kl: no attention of these runs in {where}", markup=False)
                 return
             write_drifts(drifts_beside(out / RECORDS), drifts)
-            section = sections.attention_section(drifts, plan.protocol)
+            section = sections.make_section(name, drifts, plan.protocol)
         else:
-            section = sections.FROM_RECORDS[name](records, plan.protocol)
+            section = sections.make_section(name, records, plan.protocol)
     _show(name, section.tables, section.figures(), out, plan.quick)
 
 
@@ -316,14 +303,6 @@ def _show(
             OUT.print(note)
         OUT.print()
     write_target(target, tables, figures, out)
-
-
-def _drifts(records: list[Record], source: Path, protocol: str) -> list[Drift]:
-    """From the arrays of a store, or from the file beside a file of records."""
-    if source.is_dir():
-        return attention_drifts(records, Store(source).arrays, protocol)
-    known = {record["signature"] for record in records}
-    return [d for d in read_drifts(drifts_beside(source)) if known.issuperset(d.runs)]
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")

@@ -15,7 +15,7 @@ from deepgat.data.catalogue.entries import find_entry
 from deepgat.errors import UserError
 from deepgat.lab.experiments.spec import RunSpec, read_specs
 from deepgat.lab.paper.depths import Change, Repeats, depth_specs
-from deepgat.training.config_file import ConfigFile, read_config, shipped
+from deepgat.training.config_file import Published, read_config, shipped
 
 PUBLICATIONS, PEERS, CONTEST = "publications", "peers", "contenders"
 
@@ -76,7 +76,7 @@ class Publication(NamedTuple):
     """A shipped setting with a published score, and its runs."""
 
     name: str
-    config: ConfigFile
+    published: Published
     specs: list[RunSpec]
 
 
@@ -88,7 +88,7 @@ def publications(datasets: Sequence[str] | None = None) -> list[Publication]:
         config = read_config(name)
         if config.published is None or (wanted is not None and config.dataset not in wanted):
             continue
-        found.append(Publication(name, config, read_specs(name)))
+        found.append(Publication(name, config.published, read_specs(name)))
     if not found:
         raise UserError(
             f"no shipped setting with a published number is on {', '.join(datasets or ())}: see "

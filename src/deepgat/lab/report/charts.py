@@ -1,281 +1,131 @@
-"""Every figure of a report as plain values.
+"""Charts as plain values, and how matplotlib draws them for files.
 
-``page/charts.js`` draws them on the page and :mod:`deepgat.lab.report.figures` in files.
-
-A point of a line is ``[x, y, low, high, text, runs]``: the ends of its band (None without one), the
-text of its tooltip, and a tuple with the signatures of its runs.
+``page/charts.js`` draws the same values on the page. A chart has series of points ``[x, y, low,
+high, text, runs]``: the ends of a point's band (None without one), the text of its tooltip, and a
+tuple with the signatures of its runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deepgat.lab.paper.lemma_graphs import Checked
-from deepgat.lab.paper.lemmas import LemmaCheck
-from deepgat.lab.paper.published import DEEPGAT_PAPER
-from deepgat.lab.report.attention_drift import Drift
-from deepgat.lab.report.over_smoothing import PANELS, UNIFORM, Panel, Profile
-from deepgat.lab.report.paper_tables import degradations, nearest_score
-from deepgat.lab.report.scores import Record, Score, curves, score_on_test, system_name
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from deepgat.figures import COLORS, MARKERS, house_style
+from deepgat.lab.report.table import NONE, Sourced, Table
 
 Chart = dict[str, Any]
-DEPTH_AXIS = "number of layers L"
+IN_ONE_ROW = 5
+"""More panels than this are drawn in rows of three."""
+MANY_LINES = 6
+"""The bands of more lines than this would hide them."""
 
 
-def depth_charts(records: Iterable[Record]) -> list[Chart]:
-    """Micro-F1 against L with 95% intervals, a chart per dataset; published points hollow."""
-    found = curves(records)
-    charts = []
-    for dataset in dict.fromkeys(key[0] for key in found):
-        series = []
-        for (_, model, score), curve in _of_dataset(found, dataset):
-            name = system_name(model, score)
-            points = [_point(layers, score_on_test(runs)) for layers, runs in curve.items()]
-            series.append(_line(name, points))
-            if printed := DEEPGAT_PAPER.get((model, score, dataset)):
-                pairs = {
-                    printed.best_layers: printed.best,
-                    printed.deepest_layers: printed.deepest,
-                }
-                marks = [[x, y, None, None, f"{y:.1f}", ()] for x, y in pairs.items()]
-                series.append(
-                    _line(name, marks, label=f"{name}, published", hollow=True, line=False)
-                )
-        charts.append(
-            {
-                "kind": "lines",
-                "name": f"depth-{dataset}",
-                "title": f"Micro-F1 against depth, {dataset}",
-                "x": DEPTH_AXIS,
-                "y": "test micro-F1 (%)",
-                "floor": 0,
-                "ceiling": 100,
-                "series": series,
-                "note": "Bands: 95% intervals." + _published_note(series),
-            }
-        )
-    return charts
-
-
-def degradation_chart(records: Sequence[Record], protocol: str) -> list[Chart]:
-    """Points lost from the best depth to the largest: bars, published hollow."""
-    bars = degradations(records, protocol)
-    groups = list(dict.fromkeys(dataset for row in bars.values() for dataset in row))
-    if not groups:
-        return []
+def lines(cells: Mapping[str, Mapping[int, str]], title: str, x: str, y: str, **more: Any) -> Chart:
+    """{system: {x: cell of a table}} as a line per system; published values are hollow points."""
     series = []
-    for label, row in bars.items():
-        name, _, published = label.partition(", ")
-        values = [_number(row.get(group)) for group in groups]
-        series.append({"key": name, "label": label, "hollow": bool(published), "values": values})
-    return [
-        {
-            "kind": "bars",
-            "name": "degradation",
-            "title": "Best depth minus largest depth, GAT",
-            "y": "points of micro-F1 lost",
-            "groups": groups,
-            "series": series,
-            "note": _published_note(series).strip(),
-        }
+    for key, row in cells.items():
+        points, published = [], []
+        for place, cell in row.items():
+            own = cell if isinstance(cell, Sourced) else Sourced(cell, (), (None, None, None))
+            ends = [number(value) for value in own.numbers[:3]]
+            printed = own.numbers[3:]
+            points.append([place, *ends, str(cell), own.runs])
+            published += [[place, value, None, None, f"{value:.1f}", ()] for value in printed]
+        dash = key.startswith(("oracle", "uniform"))
+        series.append({"key": key, "label": key, "points": points, "dash": dash})
+        if published:
+            label = f"{key}, published"
+            series.append({"key": key, "label": label, "points": published, "hollow": True})
+    return {"title": title, "x": x, "y": y, "series": series, **more}
+
+
+def table_by_x(
+    name: str,
+    title: str,
+    cells: Mapping[str, Mapping[int, str]],
+    notes: list[str],
+    axes: tuple[str, str],
+    **chart: Any,
+) -> Table:
+    """{system: {x: cell}} as a table with a row per x, and its chart."""
+    rows = [
+        [str(x), *(column.get(x, NONE) for column in cells.values())]
+        for x in sorted({x for column in cells.values() for x in column})
     ]
+    drawn = lines(cells, title, *axes, name=name, floor=0, **chart)
+    return Table(name, title, [axes[0].split()[-1], *cells], rows, notes, [drawn])
 
 
-def nearest_charts(records: Iterable[Record], prototypes: str) -> dict[str, Chart]:
-    """Dataset → e_N against L; the bands reach down to the lower bound of the Bayes error."""
-    found = curves(r for r in records if r["measures"].get("nearest-neighbor"))
-    charts = {}
-    for dataset in dict.fromkeys(key[0] for key in found):
-        series = []
-        for (_, model, score), curve in _of_dataset(found, dataset):
-            points = []
-            for layers in curve:
-                error = nearest_score(curve, layers, prototypes, "error")
-                lower = nearest_score(curve, layers, prototypes, "bayes_lower")
-                if error is None:
-                    continue
-                text = _text(error)
-                if lower is not None:
-                    text += f"; Bayes error {lower.mean:.1f} to {error.mean:.1f}"
-                low = None if lower is None else lower.mean
-                mean = _number(error.mean)
-                points.append([layers, mean, _number(low), mean, text, error.runs])
-            series.append(_line(system_name(model, score), points, dash=model == "oracle"))
-        charts[dataset] = {
-            "kind": "lines",
-            "name": f"nearest-neighbor-{dataset}-{prototypes.replace('+', '-')}",
-            "title": f"e_N on h^L, {dataset}, prototypes {prototypes}",
-            "x": DEPTH_AXIS,
-            "y": "error of the nearest prototype (%)",
-            "floor": 0,
-            "series": series,
-            "note": "Bands: where the Bayes error lies.",
-        }
-    return charts
-
-
-def attention_charts(drifts: Sequence[Drift]) -> list[Chart]:
-    """Boxes per layer, uniform attention, and the bound; a chart per system and dataset."""
-    charts = []
-    for drift in drifts:
-        bounds = [drift.bounds[layer] for layer in drift.divergence]
-        charts.append(
-            {
-                "kind": "boxes",
-                "name": f"attention-kl-{drift.dataset}-{drift.name.lower().replace(' ', '-')}",
-                "title": f"{drift.name}, {drift.dataset}",
-                "x": f"layer of the {drift.layers}-layer network",
-                "y": "D_KL from the 2-layer network's attention",
-                "key": drift.name,
-                "boxes": [
-                    [str(layer), *map(_number, spread), drift.runs]
-                    for layer, spread in drift.divergence.items()
-                ],
-                "uniform": list(map(_number, drift.uniform)),
-                "bounds": None if None in bounds else list(map(_number, bounds)),
-            }
-        )
-    return charts
-
-
-def lemma_charts(checks: Sequence[Checked]) -> list[Chart]:
-    """The variance of one output of h^l: drawn, by both forms, and where it must lie."""
-    charts = []
-    for number, item in enumerate(checks, start=1):
-        check = item.check
-        series = []
-        for color, (words, node) in enumerate(_extreme_nodes(check).items()):
-            series += _lemma_lines(check, node, words, color)
-        charts.append(
-            {
-                "kind": "lines",
-                "name": f"lemma-{number}",
-                "title": f"{item.lemma}, {item.graph}",
-                "x": "layer l",
-                "y": "variance of the first output of hˡ",
-                "log": True,
-                "series": series,
-                "note": f"Bands: where {check.draws:,} draws must lie if the exact formula is "
-                f"right, all together with probability {check.level:.0%}.",
-            }
-        )
-    return charts
-
-
-def _extreme_nodes(check: LemmaCheck) -> dict[str, int]:
-    """The indices of the nodes with the fewest and with the most neighbours."""
-    alone = check.degree <= 1  # its covariance never changes
-    fewest = check.degree.masked_fill(alone, int(check.degree.max()) + 1).argmin()
-    most = check.degree.argmax()
-    if check.degree[fewest] == check.degree[most]:
-        return {"every node": int(most)}
-    return {"fewest neighbours": int(fewest), "most neighbours": int(most)}
-
-
-def _lemma_lines(check: LemmaCheck, node: int, words: str, color: int) -> list[dict[str, Any]]:
-    def variances(moments: Any) -> list[float]:
-        return [float(value) for value in moments.covariance[:, node, 0, 0]]
-
-    low, high = variances(check.bands.lower), variances(check.bands.upper)
-    exact = [
-        [l, _number(v), _number(a), _number(b), f"{v:.4g} (band {a:.4g} to {b:.4g})", ()]
-        for l, (v, a, b) in enumerate(zip(variances(check.exact), low, high, strict=True), 1)  # noqa: E741
-    ]
-
-    def plain(moments: Any) -> list[list[Any]]:
-        return [
-            [l, _number(v), None, None, f"{v:.4g}", ()]
-            for l, v in enumerate(variances(moments), 1)  # noqa: E741
-        ]
-
-    return [
-        _line(f"{words}: exact", exact, color=color, marker=False),
-        _line(f"{words}: path counts", plain(check.path_count), color=color, dash=True,
-              marker=False),
-        _line(f"{words}: drawn", plain(check.empirical), color=color, hollow=True, line=False),
-    ]  # fmt: skip
-
-
-def smoothing_views(profiles: Sequence[Profile]) -> list[dict[str, Any]]:
-    """Per dataset the depths that a slider offers, with the panels of each."""
-    views = []
-    for dataset in dict.fromkeys(profile.dataset for profile in profiles):
-        own = [profile for profile in profiles if profile.dataset == dataset]
-        depths = sorted({profile.layers for profile in own})
-        views.append(
-            {
-                "dataset": dataset,
-                "depths": depths,
-                "panels": [
-                    _panels(dataset, [p for p in own if p.layers == layers]) for layers in depths
-                ],
-            }
-        )
-    return views
-
-
-def _panels(dataset: str, profiles: Sequence[Profile]) -> list[Chart]:
-    charts = []
-    for panel in PANELS:
-        series = [
-            _line(profile.name, [_panel_point(panel, *item) for item in means.items()])
-            for profile in profiles
-            if (means := profile.values[panel.measure])
-        ]
-        if not series:
-            continue
-        if panel.measure == "same_class_attention":
-            even = max((p.values[UNIFORM] for p in profiles), key=len)
-            points = [_panel_point(panel, *item) for item in even.items()]
-            series.append(_line("uniform attention", points, dash=True, marker=False))
-        charts.append(
-            {
-                "kind": "lines",
-                "name": f"smoothing-{panel.measure.replace('_', '-')}",
-                "title": panel.title,
-                "x": "layer l",
-                "y": panel.label,
-                "log": panel.log,
-                "floor": panel.floor,
-                "ceiling": panel.ceiling,
-                "series": series,
-            }
-        )
-    return charts
-
-
-def _panel_point(panel: Panel, layer: int, score: Score) -> list[Any]:
-    return _point(layer, score, "{:.1f}" if panel.digits == 1 else "{:.3g}")
-
-
-# ------------------------------------------------------------------------------- pieces
-
-
-def _published_note(series: Sequence[dict[str, Any]]) -> str:
-    return " Hollow: published." if any(line.get("hollow") for line in series) else ""
-
-
-def _of_dataset(found: dict[tuple[str, str, str], Any], dataset: str) -> list[tuple[Any, Any]]:
-    return [(key, curve) for key, curve in found.items() if key[0] == dataset]
-
-
-def _line(key: str, points: list[list[Any]], **more: Any) -> dict[str, Any]:
-    return {"key": key, "label": key, "points": points, **more}
-
-
-def _point(x: int, score: Score, form: str = "{:.1f}") -> list[Any]:
-    half = score.half_width
-    ends = (None, None) if math.isnan(half) else (score.mean - half, score.mean + half)
-    return [x, _number(score.mean), *map(_number, ends), _text(score, form), score.runs]
-
-
-def _text(score: Score, form: str = "{:.1f}") -> str:
-    spread = "" if math.isnan(score.half_width) else " ± " + form.format(score.half_width)
-    return f"{form.format(score.mean)}{spread} (n = {score.repeats})"
-
-
-def _number(value: float | None) -> float | None:
+def number(value: float | None) -> float | None:
     """Six digits; None for what JSON has no word for."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+
+
+def draw(charts: Sequence[Chart]) -> Figure:
+    """One panel per chart, and one legend below them; a system looks the same in all panels."""
+    columns = len(charts) if len(charts) <= IN_ONE_ROW else 3
+    rows = -(-len(charts) // columns)
+    size, font = ((6.4, 4.4), 10) if len(charts) == 1 else ((3.5 * columns, 3.0 * rows + 0.6), 8)
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in panels[len(charts) :]:
+        axes.set_visible(False)
+    keys = list(dict.fromkeys(series["key"] for chart in charts for series in chart["series"]))
+    for axes, chart in zip(panels, charts, strict=False):
+        house_style(axes)
+        _draw_lines(axes, chart, keys)
+        axes.set_title(chart["title"], loc="left", fontsize=font)
+        axes.set_xlabel(chart["x"], fontsize=font)
+        axes.set_ylabel(chart["y"], fontsize=font)
+    handles: dict[str, Artist] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(list(handles.values()), list(handles), loc="outside lower center",
+                  ncols=3 if len(charts) == 1 else 6, frameon=False, fontsize=9)  # fmt: skip
+    return figure
+
+
+def _draw_lines(axes: Axes, chart: Chart, keys: list[str]) -> None:
+    for series in chart["series"]:
+        place = keys.index(series["key"])
+        color = COLORS[place % len(COLORS)]
+        marker = MARKERS[(place + place // len(COLORS)) % len(MARKERS)]  # new pairs for later lines
+        hollow = series.get("hollow", False)
+        x, y, low, high, *_ = zip(*series["points"], strict=True)
+        axes.plot(
+            x,
+            [math.nan if value is None else value for value in y],  # a gap
+            color=color,
+            linestyle="" if hollow else "--" if series.get("dash") else "-",
+            marker=marker,
+            markersize=9 if hollow else 5,
+            markerfacecolor="none" if hollow else color,
+            label="hollow: published" if hollow else series["label"],
+        )
+        banded = [ends for ends in zip(x, low, high, strict=True) if None not in ends]
+        if banded and len(keys) <= MANY_LINES:
+            inside, lower, upper = zip(*banded, strict=True)
+            axes.fill_between(inside, lower, upper, color=color, alpha=0.12, linewidth=0)
+            if len(banded) == 1:
+                axes.vlines(inside, lower, upper, color=color)
+    values = [p[1] for series in chart["series"] for p in series["points"] if p[1] is not None]
+    if chart.get("log") and min(values, default=0) > 0:
+        axes.set_yscale("log")
+    elif chart.get("floor") is not None:
+        top = axes.get_ylim()[1]
+        axes.set_ylim(chart["floor"], min(top, 1.02 * (chart.get("ceiling") or top)))
+    if chart.get("log_x"):
+        ticks = sorted({point[0] for series in chart["series"] for point in series["points"]})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ticks, [str(tick) for tick in ticks], fontsize="x-small")
+        axes.minorticks_off()
+    else:
+        bins = 8 if len(axes.figure.axes) > 1 else 16
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=bins, integer=True))

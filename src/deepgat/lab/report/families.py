@@ -12,16 +12,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from deepgat.data import parse_split
-from deepgat.data.catalogue.entries import find_entry
-from deepgat.errors import UserError
+from deepgat.data.catalogue.entries import ENTRIES
 from deepgat.lab.report.scores import Record
-from deepgat.models.registry import SYSTEMS, find_system
+from deepgat.models.registry import find_system
 from deepgat.training.recipes import recipe
 
-FREE = {"settings": ("score", "num_layers"), "training": ("seed", "device", "lr")}
+FREE = ("score", "num_layers", "seed", "device")
 """Settings that may differ within a family."""
-NAMES = ("paper", "authors", "published", *SYSTEMS)
-"""What families are named after: presets of systems that have several, else the system."""
 MANY = 4
 """A name lists this many changes and counts the rest."""
 
@@ -50,58 +47,27 @@ def families(records: Iterable[Record]) -> dict[Family, list[Record]]:
     for record in records:
         found.setdefault(family_of(record), []).append(record)
     found = {name: runs for item in found.items() for name, runs in _by_splits(*item).items()}
-
-    def order(item: tuple[Family, Sequence[Record]]) -> tuple[Any, ...]:
-        family, runs = item
-        return (-len(runs), NAMES.index(family.preset), family.changes)
-
-    return dict(sorted(found.items(), key=order))
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
-def family_of(record: Record) -> Family:
+def family_of(record: Record, free: Sequence[str] = (*FREE, "lr")) -> Family:
     """The preset with the fewest changes to it; the first of equals."""
     system = find_system(record["system"])
-    if not system.presets:
-        return Family(system.name, tuple(changes(record, None)))
-    ways = [Family(preset, tuple(changes(record, preset))) for preset in system.presets]
+    ways = [
+        Family(preset or system.name, tuple(_changes(record, preset, free)))
+        for preset in system.presets or (None,)
+    ]
     return min(ways, key=lambda family: len(family.changes))
 
 
-def _by_splits(family: Family, runs: Sequence[Record]) -> dict[Family, list[Record]]:
-    """Divide runs on different kinds of splits, which are not repetitions of each other."""
-    kinds: dict[str, set[str]] = {}
-    for record in runs:
-        kinds.setdefault(record["dataset"], set()).add(_kind(record["split"]))
-    if all(len(found) == 1 for found in kinds.values()):
-        return {family: list(runs)}
-    parts: dict[Family, list[Record]] = {}
-    for record in runs:
-        kind = _kind(record["split"])
-        own = kind == _kind(_default_split(record["dataset"]))
-        changes = family.changes if own else (*family.changes, f"splits {kind}")
-        parts.setdefault(family._replace(changes=changes), []).append(record)
-    return parts
-
-
-def changes(record: Record, preset: str | None, rate: bool = False) -> list[str]:
-    """The settings of a run that differ from its preset; ``rate``: including the learning rate."""
+def _changes(record: Record, preset: str | None, free: Sequence[str]) -> Iterable[str]:
     settings = record["settings"]
-    usual = _usual(
-        record["system"],
-        preset,
-        settings.get("score"),
-        record["dataset"],
-        settings["num_layers"],
-    )
-    found = []
-    for section, expected in usual.items():
-        free = set(FREE[section]).difference(["lr"] if rate else [])
-        found += [
-            f"{name}={record[section][name]}"
-            for name in expected
-            if name not in free and record[section].get(name, expected[name]) != expected[name]
-        ]
-    return found
+    place = (record["dataset"], settings["num_layers"])
+    for section, usual in _usual(record["system"], preset, settings.get("score"), *place).items():
+        for name, value in usual.items():
+            own = record[section].get(name, value)
+            if name not in free and own != value:
+                yield f"{name}={own}"
 
 
 @cache
@@ -113,15 +79,20 @@ def _usual(
     return {"settings": made.settings.to_dict(), "training": made.training.to_dict()}
 
 
+def _by_splits(family: Family, runs: Sequence[Record]) -> dict[Family, list[Record]]:
+    """Divide runs on different kinds of splits, which are not repetitions of each other."""
+    if len({(r["dataset"], _kind(r["split"])) for r in runs}) == len({r["dataset"] for r in runs}):
+        return {family: list(runs)}
+    parts: dict[Family, list[Record]] = {}
+    for record in runs:
+        kind, entry = _kind(record["split"]), ENTRIES.get(record["dataset"])
+        own = entry is not None and kind == _kind(str(parse_split(entry.default_split)))
+        changes = family.changes if own else (*family.changes, f"splits {kind}")
+        parts.setdefault(family._replace(changes=changes), []).append(record)
+    return parts
+
+
 def _kind(split: str) -> str:
     """A split without its index: "random:3:20/30" → "random:20/30"."""
     name, *rest = str(split).split(":")
     return ":".join([name, *rest[1:]])
-
-
-@cache
-def _default_split(dataset: str) -> str:
-    try:
-        return str(parse_split(find_entry(dataset).default_split))
-    except UserError:  # a user's graph
-        return ""

@@ -4,100 +4,66 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import NamedTuple
 
+from deepgat.lab.report.charts import lines
 from deepgat.lab.report.scores import (
     Record,
     Score,
     curves,
     depth_of,
-    mean_score,
-    signatures,
-    system_name,
+    depths_of,
+    score_of,
 )
-from deepgat.lab.report.table import Sourced, Table
+from deepgat.lab.report.table import NONE, Sourced, Table
 
 PROFILE, LAYER_SCORES = "over-smoothing", "layer-scores"
-ACCURACY = "micro_f1"
+ACCURACY, ATTENTION = "micro_f1", "same_class_attention"
+UNIFORM = f"uniform_{ATTENTION}"
+MEASURES = {
+    ACCURACY: ("own micro-F1 %", "test micro-F1 (%) of the layer's own prediction", 1),
+    "energy": ("energy", "Dirichlet energy of hˡ", 3),
+    "relative_energy": ("relative energy", "energy / ‖hˡ‖²", 3),
+    "neighbor_distance": ("MAD neighbours", "distance of neighbours (MAD)", 3),
+    "effective_rank": ("effective rank", "effective rank of hˡ", 1),
+    ATTENTION: ("same-class attention", "share of attention to one's own class", 3),
+    UNIFORM: ("if uniform", "", 3),
+}
+"""Field of :class:`deepgat.analysis.LayerMeasures` → column, axis of its panel, printed digits."""
+
+Profile = dict[str, dict[int, Score]]
+"""Measure → layer l → the mean over repetitions."""
 
 
-class Panel(NamedTuple):
-    """How one measure is plotted."""
-
-    measure: str
-    title: str
-    label: str
-    log: bool = False
-    floor: float | None = 0.0
-    ceiling: float | None = None
-    digits: int = 3
-
-
-PANELS = (
-    Panel(ACCURACY, "Accuracy of the layer's own prediction", "test micro-F1 (%)", ceiling=100,
-          digits=1),
-    Panel("energy", "Dirichlet energy", "energy of hˡ", log=True, floor=None),
-    Panel("relative_energy", "Relative energy", "energy / ‖hˡ‖²"),
-    Panel("neighbor_distance", "Distance of neighbours", "MAD over neighbours"),
-    Panel("effective_rank", "Effective rank", "rank of hˡ", digits=1),
-    Panel("same_class_attention", "Attention to one's own class", "share of attention", floor=None),
-)  # fmt: skip
-"""The fields of :class:`deepgat.analysis.LayerMeasures` that a report shows."""
-UNIFORM = "uniform_same_class_attention"
-COLUMNS = ("system", "layer", "own micro-F1 %", "energy", "relative energy", "MAD neighbours",
-           "effective rank", "same-class attention", "if uniform")  # fmt: skip
-
-LayerScores = dict[int, Score]
-"""Layer l → the mean over repetitions."""
-
-
-class Profile(NamedTuple):
-    """One system with L layers on one dataset."""
-
-    dataset: str
-    model: str
-    score: str
-    layers: int
-    values: dict[str, LayerScores]
-    """Measure → its layers."""
-
-    @property
-    def name(self) -> str:
-        return system_name(self.model, self.score)
-
-
-def profiles(records: Iterable[Record]) -> list[Profile]:
-    """One profile per system and depth with measured layers, or at least scored ones."""
+def profiles(records: Iterable[Record]) -> dict[tuple[str, int], dict[str, Profile]]:
+    """(dataset, L) → system → profile, where layers were measured or at least scored."""
     records = list(records)
-    profiled = curves(r for r in records if r["measures"].get(PROFILE))
-    depths: dict[str, set[int]] = {}
-    for key, curve in profiled.items():
-        depths.setdefault(key[0], set()).update(curve)
-    found = []
-    for (dataset, model, score), curve in curves(records).items():
-        measured = profiled.get((dataset, model, score), {})
-        # the other depths of a dataset with full measures would leave empty panels
-        for layers in sorted(depths.get(dataset, set(curve)).intersection(curve)):
-            values = {ACCURACY: _means(curve[layers], ACCURACY)}
-            for measure in (*(panel.measure for panel in PANELS[1:]), UNIFORM):
-                values[measure] = _means(measured.get(layers, []), measure)
-            if any(len(means) > 1 for means in values.values()):
-                found.append(Profile(dataset, model, score, layers, values))
+    measured = curves(r for r in records if r["measures"].get(PROFILE))
+    found: dict[tuple[str, int], dict[str, Profile]] = {}
+    for dataset, systems in curves(records).items():
+        own = measured.get(dataset, {})
+        for system, curve in systems.items():
+            for layers, runs in curve.items():
+                if own and layers not in depths_of(own.values()):
+                    continue  # most panels would be empty
+                deep = own.get(system, {}).get(layers, [])
+                profile = {name: _means(deep, name) for name in MEASURES}
+                profile[ACCURACY] = _means(runs, ACCURACY)
+                if any(len(means) > 1 for means in profile.values()):
+                    found.setdefault((dataset, layers), {})[system.name] = profile
     return found
 
 
-def _means(records: Sequence[Record], measure: str) -> LayerScores:
-    by_layer: dict[int, list[tuple[Record, float]]] = {}
-    for record in records:
-        for layer, value in layer_values(record, measure).items():
-            by_layer.setdefault(layer, []).append((record, value))
-    return {
-        layer: mean_score(
-            [(record["split"], value) for record, value in pairs],
-            runs=signatures(record for record, _ in pairs),
-        )
-        for layer, pairs in sorted(by_layer.items())
-    }
+def _means(records: Sequence[Record], measure: str) -> dict[int, Score]:
+    values = {record["signature"]: layer_values(record, measure) for record in records}
+    found = {}
+    for layer in depths_of(values.values()):
+
+        def value(run: Record, layer: int = layer) -> float:
+            return values[run["signature"]][layer]
+
+        runs = [record for record in records if layer in values[record["signature"]]]
+        found[layer] = score_of(runs, value)
+    return found
 
 
 def layer_values(record: Record, measure: str) -> dict[int, float]:
@@ -115,28 +81,35 @@ def layer_values(record: Record, measure: str) -> dict[int, float]:
     return {layer: fmean(values) for layer, values in found.items()}
 
 
-# ------------------------------------------------------------------------------- tables
-
-
-def smoothing_tables(found: Sequence[Profile]) -> list[Table]:
-    """A table per dataset and depth: a row per system and layer."""
+def smoothing_tables(records: Iterable[Record]) -> list[Table]:
+    """A table per dataset and depth: a row per system and layer, and a panel per measure."""
     tables = []
-    for dataset, layers in dict.fromkeys((p.dataset, p.layers) for p in found):
-        own = [p for p in found if (p.dataset, p.layers) == (dataset, layers)]
-        rows = []
-        for profile in own:
-            for layer in sorted({layer for means in profile.values.values() for layer in means}):
-                cells = [
-                    _cell(profile.values[panel.measure].get(layer), panel.digits)
-                    for panel in PANELS
-                ]
-                uniform = _cell(profile.values[UNIFORM].get(layer), 3)
-                rows.append([profile.name, str(layer), *cells, uniform])
+    for (dataset, depth), systems in profiles(records).items():
+        cells: dict[str, dict[str, dict[int, str]]] = {name: {} for name in MEASURES}
+        for name, (_, _, digits) in MEASURES.items():
+            for system, profile in systems.items():
+                scores = profile[name].items()
+                cells[name][system] = {layer: _cell(score, digits) for layer, score in scores}
+        rows = [
+            [system, str(layer), *(cells[name][system].get(layer, NONE) for name in MEASURES)]
+            for system, profile in systems.items()
+            for layer in depths_of(profile.values())
+        ]
+        cells[ATTENTION]["uniform attention"] = max(cells.pop(UNIFORM).values(), key=len)
+        charts = []
+        for name, own in cells.items():
+            if shown := {system: column for system, column in own.items() if column}:
+                column, axis, _ = MEASURES[name]
+                chart = lines(shown, column, "layer l", axis, log=name == "energy")
+                chart["floor"] = None if name == ATTENTION else 0
+                chart["ceiling"] = 100 if name == ACCURACY else None
+                own_name = f"smoothing-{name.replace('_', '-')}"
+                charts.append({**chart, "name": own_name, "dataset": dataset, "depth": depth})
         tables.append(
             Table(
-                f"over-smoothing-{dataset}-{layers}",
-                f"Layer by layer, {dataset}, L = {layers}",
-                list(COLUMNS),
+                f"over-smoothing-{dataset}-{depth}",
+                f"Layer by layer, {dataset}, L = {depth}",
+                ["system", "layer", *(column for column, _, _ in MEASURES.values())],
                 rows,
                 [
                     "Means over repetitions. Own micro-F1: of the class prediction that the layer "
@@ -144,16 +117,15 @@ def smoothing_tables(found: Sequence[Profile]) -> list[Table]:
                     "energy of h^l. Same-class attention: the share of attention that goes to "
                     "nodes of one's own class, and what attention to all alike would give."
                 ],
+                charts,
             )
         )
     return tables
 
 
-def _cell(score: Score | None, digits: int) -> str:
-    if score is None:
-        return "–"
+def _cell(score: Score, digits: int) -> Sourced:
     if 0 < abs(score.mean) < 10**-digits:
         text = f"{score.mean:.1e}"
     else:
         text = f"{score.mean:,.{digits if abs(score.mean) < 1000 else 0}f}"
-    return Sourced(text, score.runs)
+    return Sourced(text, score.runs, score.cell().numbers)

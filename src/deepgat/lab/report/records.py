@@ -5,34 +5,41 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
-from typing import Any
 
 from deepgat.data.catalogue.entries import ENTRIES
 from deepgat.lab.experiments import Record, read_records
 from deepgat.lab.experiments.store_entry import DamagedEntry, parse_record
 from deepgat.models.registry import SYSTEMS
 
-REQUIRED: dict[str, type | tuple[type, ...]] = {
-    "dataset": str,
-    "split": str,
-    "seed": int,
-    "micro_f1": dict,
-    "loss": dict,
-    "best_epoch": int,
-    "epochs": int,
-    "stopped": str,
-    "seconds": (int, float),
-    "system": str,
-    "settings": dict,
-    "training": dict,
-}
+REQUIRED = ("dataset", "split", "seed", "micro_f1", "loss", "best_epoch", "epochs", "stopped",
+            "seconds", "system", "settings", "training")  # fmt: skip
 """The fields of a line of ``deepgat train --json`` that a report uses."""
 
 
 def read_any_records(path: Path) -> list[Record]:
     """The distinct records of a file, with or without checksums."""
     return list({record["signature"]: record for record in read_records(path, _parse)}.values())
+
+
+def _parse(line: str) -> Record:
+    """A record; one without a signature is given the hash of its text."""
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DamagedEntry("it is not JSON") from error
+    if not isinstance(record, dict):
+        raise DamagedEntry("it is not a JSON object")
+    if "checksum" in record:
+        return parse_record(line)
+    for name in REQUIRED:
+        if name not in record:
+            raise DamagedEntry(f"it has no {name}")
+    if record["system"] not in SYSTEMS or "num_layers" not in record["settings"]:
+        raise DamagedEntry("its system or its settings are not known")
+    signature = hashlib.sha256(line.strip().encode()).hexdigest()[:16]
+    return {"measures": {}, **record, "signature": signature}
 
 
 def with_short_names(records: Iterable[Record]) -> list[Record]:
@@ -48,33 +55,7 @@ def with_short_names(records: Iterable[Record]) -> list[Record]:
         if Path(path).name != path and path not in names:
             taken = {*ENTRIES, *names.values()}
             stem = Path(path).name or "graph"
-            choices = (stem if i == 1 else f"{stem}-{i}" for i in range(1, len(taken) + 2))
+            choices = (stem if i == 1 else f"{stem}-{i}" for i in count(1))
             names[path] = next(name for name in choices if name not in taken)
         renamed.append({**record, "data": data, "dataset": names.get(path, path)})
     return renamed
-
-
-def _parse(line: str) -> Record:
-    """A record; one without a signature is given the hash of its text."""
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DamagedEntry("it is not JSON") from error
-    if not isinstance(record, dict):
-        raise DamagedEntry("it is not a JSON object")
-    if "checksum" in record:
-        return parse_record(line)
-    _check(record)
-    signature = hashlib.sha256(line.strip().encode()).hexdigest()[:16]
-    return {"measures": {}, **record, "signature": signature}
-
-
-def _check(record: dict[str, Any]) -> None:
-    for name, kind in REQUIRED.items():
-        if not isinstance(record.get(name), kind):
-            raise DamagedEntry(f"it has no {name}" if name not in record else f"its {name} is odd")
-    if record["system"] not in SYSTEMS or not isinstance(record["settings"].get("num_layers"), int):
-        raise DamagedEntry("its system or its settings are not known")
-    scores = [*record["micro_f1"].values(), *record["loss"].values()]
-    if not all(score is None or isinstance(score, int | float) for score in scores):
-        raise DamagedEntry("its scores are no numbers")

@@ -8,11 +8,11 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from deepgat.figures.style import save_figure
+from deepgat.figures import save_figure
+from deepgat.files import FolderKind, check_can_write, new_folder, write_whole
 from deepgat.lab.report.html_page import html_page, page_data
 from deepgat.lab.report.sections import Report
 from deepgat.lab.report.table import Table
-from deepgat.model_folder import FolderKind, check_can_write, new_folder, write_whole
 
 PAGE, TABLES, FIGURES = "report.html", "tables", "figures"
 REPORT_FOLDER = FolderKind("report", PAGE, (PAGE, TABLES, FIGURES))
@@ -38,8 +38,7 @@ def write_report(report: Report, folder: Path) -> Path:
                 for name, figure in section.figures().items():
                     for ending in ("pdf", "png"):
                         figure.savefig(target / FIGURES / f"{prefix}{name}.{ending}")
-        page = html_page(report.title, page_data(report))
-        (target / PAGE).write_text(page, encoding="utf-8")
+        (target / PAGE).write_text(html_page(page_data(report)), encoding="utf-8")
     return folder / PAGE
 
 

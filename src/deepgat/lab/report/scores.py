@@ -8,12 +8,12 @@ in every repetition on its validation nodes; it only averages test scores.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from deepgat.analysis import confidence_interval, paired_p_value
+from deepgat.lab.report.table import Sourced
 
 Record = Mapping[str, Any]
 
@@ -30,9 +30,25 @@ class Score(NamedTuple):
     """Signatures of its runs."""
 
     def __str__(self) -> str:
-        return f"{self.mean:.1f}" + (
-            "" if math.isnan(self.half_width) else f" ± {self.half_width:.1f}"
-        )
+        spread = "" if math.isnan(self.half_width) else f" ± {self.half_width:.1f}"
+        return f"{self.mean:.1f}{spread}"
+
+    def cell(self, more: str = "", *published: float) -> Sourced:
+        """The text, followed by ``more``, and the numbers."""
+        ends = (self.mean - self.half_width, self.mean + self.half_width)
+        return Sourced(f"{self}{more}", self.runs, (self.mean, *ends, *published))
+
+
+class System(NamedTuple):
+    """A model and its attention score, which is empty where the model has none."""
+
+    model: str
+    score: str
+
+    @property
+    def name(self) -> str:
+        model = {"deepgat": "DeepGAT", "gat": "GAT", "gcn": "GCN"}.get(self.model, self.model)
+        return f"{model} {self.score.upper() if len(self.score) == 2 else self.score}".strip()
 
 
 Curve = dict[int, list[Record]]
@@ -44,61 +60,78 @@ def signed(difference: float) -> str:
     return f"{round(difference, 1) + 0.0:+.1f}"
 
 
-def system_name(model: str, score: str) -> str:
-    names = {"deepgat": "DeepGAT", "gat": "GAT", "gcn": "GCN", "oracle": "oracle"}
-    return f"{names.get(model, model)} {score.upper() if len(score) == 2 else score}".strip()
-
-
 def depth_of(record: Record) -> int:
     return int(record["settings"]["num_layers"])
 
 
-def system_of(record: Record) -> tuple[str, str]:
-    """(system, score), the score empty where the system has none."""
-    return record["system"], record["settings"].get("score", "")
+def system_of(record: Record) -> System:
+    return System(record["system"], record["settings"].get("score", ""))
 
 
-def curves(records: Iterable[Record]) -> dict[tuple[str, str, str], Curve]:
-    """(dataset, model, score) → curve of the best candidates on validation nodes."""
-    candidates: dict[tuple[str, str, str, int], dict[tuple[str, int], list[Record]]] = {}
+def curves(records: Iterable[Record]) -> dict[str, dict[System, Curve]]:
+    """Dataset → system → curve of the best candidates on validation nodes."""
+    candidates: dict[tuple[str, System, int], list[Record]] = {}
     for record in records:
-        cell = (record["dataset"], *system_of(record), depth_of(record))
-        repeat = (record["split"], record["seed"])
-        candidates.setdefault(cell, {}).setdefault(repeat, []).append(record)
-    found: dict[tuple[str, str, str], Curve] = {}
-    for (*system, layers), repeats in sorted(candidates.items()):
-        dataset, model, score = system
-        curve = found.setdefault((dataset, model, score), {})
-        curve[layers] = [best_on_validation(repeats[key]) for key in sorted(repeats)]
+        cell = (record["dataset"], system_of(record), depth_of(record))
+        candidates.setdefault(cell, []).append(record)
+    found: dict[str, dict[System, Curve]] = {}
+    for dataset, system, layers in sorted(candidates):
+        runs = _best_of_each_repetition(candidates[dataset, system, layers])
+        found.setdefault(dataset, {}).setdefault(system, {})[layers] = runs
     return found
+
+
+def depths_of(group: Iterable[Mapping[int, Any]]) -> list[int]:
+    """All depths of some curves."""
+    return sorted({layers for curve in group for layers in curve})
 
 
 def best_on_validation(candidates: Sequence[Record]) -> Record:
     """The highest validation micro-F1; ties go to the lower loss, then to fewer layers."""
-    return min(
-        candidates,
-        key=lambda r: (-r["micro_f1"]["val"], _or_inf(r["loss"]["val"]), depth_of(r)),
-    )
+
+    def order(record: Record) -> tuple[float, float, int]:
+        loss = record["loss"]["val"]
+        return -record["micro_f1"]["val"], math.inf if loss is None else loss, depth_of(record)
+
+    return min(candidates, key=order)
 
 
-def mean_score(
-    values: Sequence[tuple[str, float]], layers: str = "", runs: Sequence[str] = ()
+def _best_of_each_repetition(records: Iterable[Record]) -> list[Record]:
+    repeats: dict[tuple[str, int], list[Record]] = {}
+    for record in records:
+        repeats.setdefault((record["split"], record["seed"]), []).append(record)
+    return [best_on_validation(repeats[key]) for key in sorted(repeats)]
+
+
+def best_depth(curve: Curve, protocol: str) -> Score:
+    """The score at the best depth, selected as the protocol says."""
+    if protocol == "authors":
+        scores = [score_of(runs, layers=str(layers)) for layers, runs in curve.items()]
+        return max(scores, key=lambda score: score.mean)
+    chosen = _best_of_each_repetition(run for runs in curve.values() for run in runs)
+    depths = sorted({depth_of(record) for record in chosen})
+    return score_of(chosen, layers=",".join(map(str, depths)))
+
+
+def deepest(curve: Curve) -> Score:
+    return score_of(curve[max(curve)], layers=str(max(curve)))
+
+
+def f1_on_test(record: Record) -> float:
+    return 100 * float(record["micro_f1"]["test"])
+
+
+def score_of(
+    records: Sequence[Record], value: Callable[[Record], float] = f1_on_test, layers: str = ""
 ) -> Score:
-    """The mean of pairs (split, value in %), with its interval over :func:`_independent` units."""
-    by_split: dict[str, list[float]] = {}
-    for split, value in values:
-        by_split.setdefault(split, []).append(value)
-    mean, half = confidence_interval(_independent(by_split))
-    return Score(mean, half, len(values), layers, tuple(runs))
+    """The mean of a value in %."""
+    score = mean_score([(record["split"], value(record)) for record in records])
+    return score._replace(layers=layers, runs=signatures(records))
 
 
-def score_on(part: str, records: Sequence[Record], layers: str = "") -> Score:
-    values = [(r["split"], 100 * r["micro_f1"][part]) for r in records]
-    return mean_score(values, layers, signatures(records))
-
-
-def score_on_test(records: Sequence[Record], layers: str = "") -> Score:
-    return score_on("test", records, layers)
+def mean_score(values: Sequence[tuple[str, float]]) -> Score:
+    """The mean of pairs (split, value in %), with its interval."""
+    return Score(*confidence_interval(_independent(values)), len(values))
 
 
 class Paired(NamedTuple):
@@ -108,60 +141,36 @@ class Paired(NamedTuple):
     p_value: float
 
     def __str__(self) -> str:
-        certain = "" if math.isnan(self.p_value) else f" ({_p(self.p_value)})"
-        return signed(self.difference) + certain
+        if math.isnan(self.p_value):
+            return signed(self.difference)
+        p = "p < 0.001" if self.p_value < 0.001 else f"p = {self.p_value:.3f}"
+        return f"{signed(self.difference)} ({p})"
 
 
 def paired(records: Sequence[Record], others: Sequence[Record]) -> Paired | None:
     """The mean difference on the repetitions that both have; None if they share none."""
-    own = {(r["split"], r["seed"]): 100 * r["micro_f1"]["test"] for r in records}
-    by_split: dict[str, list[float]] = {}
-    for other in others:
-        repeat = (other["split"], other["seed"])
-        if repeat in own:
-            difference = own[repeat] - 100 * other["micro_f1"]["test"]
-            by_split.setdefault(other["split"], []).append(difference)
-    if not by_split:
-        return None
-    units = _independent(by_split)
-    return Paired(fmean(units), paired_p_value(units))
+    own = {(r["split"], r["seed"]): f1_on_test(r) for r in records}
+    pairs = [
+        (r["split"], own[r["split"], r["seed"]] - f1_on_test(r))
+        for r in others
+        if (r["split"], r["seed"]) in own
+    ]
+    units = _independent(pairs)
+    return Paired(fmean(units), paired_p_value(units)) if units else None
 
 
-def _independent(by_split: Mapping[str, list[float]]) -> list[float]:
+def _independent(values: Iterable[tuple[str, float]]) -> list[float]:
     """The means of the splits, or the values of the only split.
 
     Seeds of one split are not independent draws of the data.
     """
+    by_split: dict[str, list[float]] = {}
+    for split, value in values:
+        by_split.setdefault(split, []).append(value)
     if len(by_split) == 1:
         return next(iter(by_split.values()))
     return [fmean(group) for group in by_split.values()]
 
 
-def _p(value: float) -> str:
-    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
-
-
 def signatures(records: Iterable[Record]) -> tuple[str, ...]:
     return tuple(record["signature"] for record in records)
-
-
-def best_depth(curve: Curve, protocol: str) -> Score:
-    """The score at the best depth, selected as the protocol says."""
-    if protocol == "authors":
-        scores = {layers: score_on_test(records, str(layers)) for layers, records in curve.items()}
-        return max(scores.values(), key=lambda score: score.mean)
-    repeats: dict[tuple[str, int], list[Record]] = {}
-    for records in curve.values():
-        for record in records:
-            repeats.setdefault((record["split"], record["seed"]), []).append(record)
-    chosen = [best_on_validation(group) for group in repeats.values()]
-    depths = Counter(depth_of(record) for record in chosen)
-    return score_on_test(chosen, ",".join(str(layers) for layers in sorted(depths)))
-
-
-def deepest(curve: Curve) -> Score:
-    return score_on_test(curve[max(curve)], str(max(curve)))
-
-
-def _or_inf(value: float | None) -> float:
-    return math.inf if value is None else value

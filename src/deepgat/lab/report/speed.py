@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from deepgat.figures.style import COLORS, save_figure
+from deepgat.figures import COLORS, save_figure
 from deepgat.lab.report.table import Table
 
 Row = dict[str, Any]
@@ -66,26 +66,20 @@ def speed_figure(records: list[Row]) -> Figure:
     figure = Figure(figsize=(9.0, 2.5 * len(records) + 0.4), dpi=150, layout="constrained")
     axes = figure.subplots(len(records), 2, squeeze=False)
     for record, (left, right) in zip(records, axes, strict=True):
-        _bars(left, _largest(record, "layer"), "milliseconds", "ms")
-        _bars(right, _largest(record, "step"), "peak_megabytes", "MB")
+        _bars(left, record, "layer", "milliseconds", "ms")
+        _bars(right, record, "step", "peak_megabytes", "MB")
         left.set_title(f"One layer, ms · {machine_name(record)}", loc="left", fontsize=9)
         right.set_title("15-layer training step, peak MB", loc="left", fontsize=9)
     return figure
 
 
-def _largest(record: Row, suite: str) -> list[Row]:
-    rows = [row for row in record["rows"] if row["suite"] == suite]
+def _bars(axes: Axes, record: Row, suite: str, key: str, unit: str) -> None:
+    rows = [row for row in record["rows"] if row["suite"] == suite and row.get(key)]
     most = max((row["edges"] for row in rows), default=0)
-    return [row for row in rows if row["edges"] == most]
-
-
-def _bars(axes: Axes, rows: list[Row], key: str, unit: str) -> None:
-    shown = [row for row in rows if row[key]]
-    shown.sort(key=lambda row: row[key])
+    shown = sorted((row for row in rows if row["edges"] == most), key=lambda row: -row[key])
     colors = [OURS if row["way"].startswith("deepgat") else THEIRS for row in shown]
     bars = axes.barh([row["way"] for row in shown], [row[key] for row in shown], color=colors)
     axes.bar_label(bars, [f"{_cell(float(row[key]))} {unit}" for row in shown], padding=3, size=8)
-    axes.invert_yaxis()
     axes.margins(x=0.22)
     axes.tick_params(labelsize=8, left=False)
     axes.set_xticks([])

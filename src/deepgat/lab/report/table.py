@@ -6,17 +6,28 @@ import csv
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
+
+NONE = "–"
+"""A cell without a value."""
 
 
 class Sourced(str):
-    """A cell's text with the signatures of the runs it was computed from."""
+    """A cell's text with the signatures of the runs it was computed from, and its numbers.
 
-    __slots__ = ("runs",)
+    ``numbers`` are what a chart draws: the mean, both ends of its band and, if there is one, the
+    published value.
+    """
+
+    __slots__ = ("numbers", "runs")
     runs: tuple[str, ...]
+    numbers: tuple[Any, ...]
 
-    def __new__(cls, text: str, runs: Iterable[str]) -> Sourced:
+    def __new__(
+        cls, text: str, runs: Iterable[str], numbers: Iterable[float | None] = ()
+    ) -> Sourced:
         made = super().__new__(cls, text)
-        made.runs = tuple(runs)
+        made.runs, made.numbers = tuple(runs), tuple(numbers)
         return made
 
 
@@ -30,6 +41,8 @@ class Table:
     columns: list[str]
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
+    charts: list[dict[str, Any]] = field(default_factory=list)
+    """Its numbers as the panels of one figure: see :mod:`deepgat.lab.report.charts`."""
 
     def markdown(self) -> str:
         lines = [

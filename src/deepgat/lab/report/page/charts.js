@@ -78,44 +78,37 @@ function seriesMark(series, x, y, size) {
 const dashes = (series) => (series.dash ? "5 4" : null);
 
 function legendKey(series) {
-  const key = svg("svg", { viewBox: "0 0 28 14", "aria-hidden": "true" });
-  if (series.bar) {
-    key.append(svg("rect", { x: 7, y: 1.5, width: 14, height: 11, class: `mark ${series.hollow ? "stroke" : "fill"} ${colorOf(series)}` }));
-    return key;
-  }
-  if (series.line !== false) key.append(svg("line", { x1: 1, x2: 27, y1: 7, y2: 7, class: `stroke ${colorOf(series)}`, "stroke-width": 2, "stroke-dasharray": dashes(series) }));
-  if (series.marker !== false) key.append(seriesMark(series, 14, 7, 3.5));
-  return key;
+  const line = svg("line", { x1: 1, x2: 27, y1: 7, y2: 7, class: `stroke ${colorOf(series)}`, "stroke-width": 2, "stroke-dasharray": dashes(series) });
+  return svg("svg", { viewBox: "0 0 28 14", "aria-hidden": "true" }, line, seriesMark(series, 14, 7, 3.5));
 }
 
 // ---------------------------------------------------------------- the frame of every figure
 
 // Buttons that switch series off; published numbers go with their system. Without series: as before.
-function drawLegend(list, series, bars = false) {
-  if (series) list.entries = series.filter((item) => !(item.hollow && DATA.systems.includes(item.key)));
+function drawLegend(list, series) {
+  if (series) list.entries = series.filter((item) => !item.hollow);
   const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);
   list.replaceChildren(
     ...list.entries.map((item) =>
       el("li", {},
         el("button", { type: "button", "aria-pressed": String(shown.has(item.key)), onclick: () => shown.toggle(item.key) },
-          legendKey({ ...item, bar: bars || item.bar }), item.label)),
+          legendKey(item), item.label)),
     ),
   );
   if (focused >= 0) list.querySelectorAll("button")[focused].focus();
 }
 
 function chart(spec, small = false) {
-  const kind = { lines: drawLines, boxes: drawBoxes, bars: drawBars }[spec.kind];
-  const series = spec.series || [];
+  const { series } = spec;
   const tip = el("div", { class: "tip", role: "status", "aria-live": "polite", hidden: true });
   const plot = el("div", { class: "plot" });
   const legend = el("ul", { class: "legend", "aria-label": "Show or hide" });
   const figure = el(
     "figure",
-    { id: `figure-${spec.name}`, "data-kind": spec.kind },
+    { id: `figure-${spec.name}` },
     el("figcaption", {}, el("h3", {}, spec.title)),
     plot,
-    series.length && !small ? legend : null,
+    small ? null : legend,
     spec.note ? el("p", { class: "note" }, spec.note) : null,
   );
   let width = 0;
@@ -134,7 +127,7 @@ function chart(spec, small = false) {
       role: "group",
       tabindex: 0,
       "aria-roledescription": "figure",
-      "aria-label": `${spec.title}: ${spec.y}${spec.x ? ` against ${spec.x}` : ""}. Arrow keys read the numbers, Enter lists the runs.`,
+      "aria-label": `${spec.title}: ${spec.y} against ${spec.x}. Arrow keys read the numbers, Enter lists the runs.`,
       onpointermove: (event) => point(nearestStop(event), event),
       onpointerdown: (event) => point(nearestStop(event), event),
       onpointerleave: () => point(-1),
@@ -143,7 +136,7 @@ function chart(spec, small = false) {
       onkeydown: pressed,
     });
     const visible = series.filter((item) => shown.has(item.key));
-    drawing = kind(root, spec, visible, width, height);
+    drawing = drawLines(root, spec, visible, width, height);
     const focused = plot.contains(document.activeElement);
     plot.replaceChildren(root, tip);
     if (focused) root.focus();
@@ -205,8 +198,7 @@ function chart(spec, small = false) {
   }
 
   const update = () => {
-    figure.hidden = spec.kind === "boxes" && !shown.has(spec.key);
-    drawLegend(legend, series, spec.kind === "bars");
+    drawLegend(legend, series);
     draw();
   };
   update();
@@ -230,7 +222,7 @@ function chart(spec, small = false) {
 function sparse(ticks) {
   const half = (tick) => 3.6 * tick.text.length + 2;
   for (let every = 1; every < ticks.length; every += 1) {
-    const kept = ticks.filter((tick, index) => tick.always || (ticks.length - 1 - index) % every === 0);
+    const kept = ticks.filter((tick, index) => (ticks.length - 1 - index) % every === 0);
     if (kept.every((tick, index) => !index || kept[index - 1].x + half(kept[index - 1]) <= tick.x - half(tick))) return kept;
   }
   return ticks.slice(-1);
@@ -239,7 +231,7 @@ function sparse(ticks) {
 // Axes and grid; returns where things are.
 function frame(root, spec, values, width, height, xTicks) {
   const top = 26;
-  const bottom = height - (spec.x ? 42 : 24);
+  const bottom = height - 42;
   const scale = verticalScale(values, spec, top, bottom);
   const texts = scale.ticks.map((tick) => tickText(tick, scale.log));
   const left = 12 + 7 * Math.max(...texts.map((text) => text.length), 1);
@@ -254,11 +246,11 @@ function frame(root, spec, values, width, height, xTicks) {
   root.append(svg("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
   const ticks = xTicks(left, right);
   for (const { x, text } of sparse(ticks)) root.append(svg("text", { x, y: bottom + 17, "text-anchor": "middle" }, text));
-  if (spec.x) root.append(svg("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, spec.x));
+  root.append(svg("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, spec.x));
   return { scale, left, right, top, bottom, ticks };
 }
 
-// ---------------------------------------------------------------- kinds
+// ---------------------------------------------------------------- lines
 
 function drawLines(root, spec, visible, width, height) {
   const all = spec.series.flatMap((item) => item.points.map((p) => p[0]));
@@ -286,18 +278,17 @@ function drawLines(root, spec, visible, width, height) {
       const [p] = banded;
       root.append(svg("line", { class: `stroke ${color}`, x1: at(p[0]), x2: at(p[0]), y1: y(p[2]), y2: y(p[3]) }));
     }
-    if (item.line !== false && points.length > 1) {
+    if (!item.hollow && points.length > 1) {
       const path = points.map((p) => `${at(p[0])} ${y(p[1])}`).join("L");
       root.append(svg("path", { class: `stroke line ${color}`, d: `M${path}`, "stroke-width": 2, "stroke-dasharray": dashes(item), "data-key": item.key }));
     }
   }
   for (const item of visible) {
-    if (item.marker === false) continue;
     for (const p of item.points) {
       if (p[1] !== null) root.append(fill(seriesMark(item, at(p[0]), y(p[1]), 3.4), { class: `mark ${item.hollow ? "stroke" : "fill"} ${colorOf(item)} ${p[5].length ? "clickable" : ""}` }, []));
     }
   }
-  const letter = (spec.x || "").split(" ").pop();
+  const letter = spec.x.split(" ").pop();
   const stops = xs.map((x) => ({
     x: at(x),
     title: `${letter} = ${x}`,
@@ -306,79 +297,6 @@ function drawLines(root, spec, visible, width, height) {
         .filter((p) => p[0] === x && p[1] !== null)
         .map((p) => ({ label: item.label, text: p[4], runs: p[5], y: y(p[1]), color: colorOf(item), hollow: item.hollow })),
     ),
-  }));
-  return { stops, top, bottom };
-}
-
-function drawBoxes(root, spec, visible, width, height) {
-  const color = colorOf(spec);
-  const boxes = [...spec.boxes, ["uniform", ...spec.uniform, []]];
-  const bounds = spec.bounds || [];
-  const values = [...boxes.flatMap((box) => box.slice(1, 6)), ...bounds];
-  let step = 0;
-  const axes = frame(root, { ...spec, floor: 0 }, values, width, height, (left, right) => {
-    step = (right - left) / (boxes.length + 0.8);
-    const at = (index) => left + step * (index + 0.5 + (index === boxes.length - 1 ? 0.6 : 0));
-    return boxes.map(([text], index) => ({ x: at(index), text: index === boxes.length - 1 && step < 26 ? "unif." : text }));
-  });
-  const { scale, top, bottom, ticks } = axes;
-  const y = scale.place;
-  const half = Math.min(step * 0.32, 16);
-  boxes.forEach(([, low, first, middle, third, high], index) => {
-    const x = ticks[index].x;
-    const own = index === boxes.length - 1 ? "grey" : color;
-    root.append(
-      svg("line", { class: `stroke ${own}`, x1: x, x2: x, y1: y(low), y2: y(high) }),
-      svg("line", { class: `stroke ${own}`, x1: x - half / 2, x2: x + half / 2, y1: y(low), y2: y(low) }),
-      svg("line", { class: `stroke ${own}`, x1: x - half / 2, x2: x + half / 2, y1: y(high), y2: y(high) }),
-      svg("rect", { class: "surface", x: x - half, y: y(third), width: 2 * half, height: Math.max(y(first) - y(third), 1) }),
-      svg("rect", { class: `band box ${own}`, x: x - half, y: y(third), width: 2 * half, height: Math.max(y(first) - y(third), 1) }),
-      svg("rect", { class: `stroke ${own}`, "stroke-width": 1.5, x: x - half, y: y(third), width: 2 * half, height: Math.max(y(first) - y(third), 1) }),
-      svg("line", { class: `stroke ${own}`, "stroke-width": 2.5, x1: x - half, x2: x + half, y1: y(middle), y2: y(middle) }),
-    );
-  });
-  if (bounds.length) {
-    const ends = [ticks[0].x - half, ...ticks.slice(1, bounds.length - 1).map((tick) => tick.x), ticks[bounds.length - 1].x + half];
-    const path = bounds.map((bound, index) => `${ends[index]} ${y(bound)}`).join("L");
-    root.append(svg("path", { class: "stroke bound grey", d: `M${path}`, "stroke-width": 1.75, "stroke-dasharray": "6 4" }));
-    root.append(svg("text", { x: ticks[0].x - half, y: y(bounds[0]) - 5 }, "bound by construction"));
-  }
-  const stops = boxes.map((box, index) => {
-    const [label, low, first, middle, third, high, runs] = box;
-    const own = index === boxes.length - 1 ? "grey" : color;
-    const row = (name, value) => ({ label: name, text: value, runs, y: y(middle), color: own });
-    const digits = (value) => value.toFixed(4);
-    const rows = [row("median", digits(middle)), row("quartiles", `${digits(first)} – ${digits(third)}`), row("5% – 95%", `${digits(low)} – ${digits(high)}`)];
-    if (index < bounds.length) rows.push({ ...row("bound", digits(bounds[index])), color: "grey" });
-    return { x: ticks[index].x, title: index === boxes.length - 1 ? "uniform attention" : `layer ${label}`, rows };
-  });
-  return { stops, top, bottom };
-}
-
-function drawBars(root, spec, visible, width, height) {
-  const values = spec.series.flatMap((item) => item.values.filter((value) => value !== null));
-  let step = 0;
-  const axes = frame(root, { ...spec, floor: 0 }, values, width, height, (left, right) => {
-    step = (right - left) / spec.groups.length;
-    return spec.groups.map((text, index) => ({ x: left + step * (index + 0.5), text }));
-  });
-  const { scale, top, bottom, ticks } = axes;
-  const wide = Math.min((step * 0.8) / Math.max(visible.length, 1), 44);
-  visible.forEach((item) => {
-    item.values.forEach((value, index) => {
-      if (value === null) return;
-      const present = visible.filter((other) => other.values[index] !== null);
-      const x = ticks[index].x + (present.indexOf(item) - present.length / 2) * wide;
-      const [y0, y1] = [scale.place(0), scale.place(value)];
-      root.append(svg("rect", { class: `bar ${item.hollow ? "stroke" : "fill"} ${colorOf(item)}`, "stroke-width": 1.75, x: x + 2, y: Math.min(y0, y1), width: Math.max(wide - 4, 2), height: Math.max(Math.abs(y0 - y1), 1) }));
-    });
-  });
-  const stops = spec.groups.map((group, index) => ({
-    x: ticks[index].x,
-    title: group,
-    rows: visible
-      .filter((item) => item.values[index] !== null)
-      .map((item) => ({ label: item.label, text: item.values[index].toFixed(1), y: 0, color: colorOf(item), hollow: item.hollow })),
   }));
   return { stops, top, bottom };
 }

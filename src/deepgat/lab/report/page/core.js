@@ -34,15 +34,14 @@ const shown = {
   },
 };
 
-// A system has the same colour everywhere; what is no system takes the colour its series names.
+// A system has the same colour and shape everywhere; what is no system is grey.
 function colorOf(series) {
-  if (Number.isInteger(series.color)) return `c${series.color % PALETTE}`;
   const place = DATA.systems.indexOf(series.key);
   return place < 0 || series.key.startsWith("oracle") ? "grey" : `c${place % PALETTE}`;
 }
 
 function shapeOf(series) {
-  const place = Number.isInteger(series.color) ? series.color : DATA.systems.indexOf(series.key);
+  const place = DATA.systems.indexOf(series.key);
   return ["circle", "square", "triangle", "diamond", "down", "cross"][Math.max(place, 0) % PALETTE];
 }
 

@@ -2,17 +2,20 @@
 
 const main = document.getElementById("main");
 
-function smoothingView(section) {
-  const { views } = section;
+// Charts of networks of several depths: a slider chooses one.
+function depthView(specs) {
   const charts = el("div", { class: "charts small" });
-  const datasets = el("select", { onchange: () => choose() }, ...views.map((view, index) => el("option", { value: index }, view.dataset)));
+  const names = [...new Set(specs.map((spec) => spec.dataset))];
+  const datasets = el("select", { onchange: () => choose() }, ...names.map((name) => el("option", { value: name }, name)));
   const slider = el("input", { type: "range", min: 0, step: 1, id: "network-depth", oninput: () => draw() });
   const output = el("output", { for: "network-depth" });
   const list = el("ul", { class: "legend", "aria-label": "Show or hide" });
+  let depths = [];
   let drawn = [];
 
   function choose() {
-    const { depths } = views[datasets.value];
+    const own = specs.filter((spec) => spec.dataset === datasets.value);
+    depths = [...new Set(own.map((spec) => spec.depth))].sort((one, other) => one - other);
     slider.max = depths.length - 1;
     slider.value = depths.length - 1;
     slider.disabled = depths.length === 1;
@@ -20,14 +23,14 @@ function smoothingView(section) {
   }
 
   function draw() {
-    const view = views[datasets.value];
-    const place = Number(slider.value);
-    output.textContent = `L = ${view.depths[place]}`;
-    slider.setAttribute("aria-valuetext", `${view.depths[place]} layers`);
+    const depth = depths[Number(slider.value)];
+    const panels = specs.filter((spec) => spec.dataset === datasets.value && spec.depth === depth);
+    output.textContent = `L = ${depth}`;
+    slider.setAttribute("aria-valuetext", `${depth} layers`);
     drawn.forEach((figure) => figure.discard());
-    drawn = view.panels[place].map((panel) => chart(panel, true));
+    drawn = panels.map((panel) => chart(panel, true));
     charts.replaceChildren(...drawn);
-    const series = new Map(view.panels[place].flatMap((panel) => panel.series.map((item) => [item.key, item])));
+    const series = new Map(panels.flatMap((panel) => panel.series.map((item) => [item.key, item])));
     drawLegend(list, [...series.values()]);
   }
 
@@ -43,15 +46,16 @@ function smoothingView(section) {
 }
 
 function sectionElement(section) {
-  const charts = section.charts.map((spec) => chart(spec));
+  const specs = section.tables.flatMap((spec) => spec.charts);
+  const charts = specs.filter((spec) => !spec.depth).map((spec) => chart(spec));
+  const deep = specs.filter((spec) => spec.depth);
   const tables = section.tables.map((spec) => table(spec));
-  const small = section.charts.some((spec) => spec.kind === "boxes");
   const many = tables.length > 2;
   return el("section", { id: section.name, "aria-labelledby": `title-${section.name}` },
     el("h2", { id: `title-${section.name}` }, section.title),
     el("p", { class: "intro" }, section.intro),
-    ...(section.views.length ? smoothingView(section) : []),
-    charts.length ? el("div", { class: small ? "charts small" : "charts" }, ...charts) : null,
+    ...(deep.length ? depthView(deep) : []),
+    charts.length ? el("div", { class: "charts" }, ...charts) : null,
     ...(many ? [el("details", {}, el("summary", {}, `The numbers as ${tables.length} tables`), ...tables)] : tables));
 }
 
@@ -62,8 +66,8 @@ function runsSection() {
     columns: ["run", "dataset", "system", "L", "split", "seed", "test", "val", "best epoch", "epochs", "seconds", "hardware", "commit"],
     rows: DATA.runs.map((run, place) => [
       [run.id.slice(0, 8), [place]], run.dataset, run.system, String(run.layers), run.split, String(run.seed),
-      percent(run.f1.test), percent(run.f1.val), String(run.best), String(run.epochs), secondsOf(run),
-      DATA.origins[run.origin].hardware || "–", commitOf(run).slice(0, 10) || "–",
+      percent(run.micro_f1.test), percent(run.micro_f1.val), String(run.best_epoch), String(run.epochs), secondsOf(run),
+      DATA.shared[run.origin].hardware || "–", commitOf(run).slice(0, 10) || "–",
     ]),
     notes: ["micro-F1 in %. A run's settings, seed, commit and versions open at its name."],
   }, { limit: ROWS_AT_FIRST });
@@ -88,7 +92,7 @@ function failuresSection() {
 
 function aboutSection(family) {
   const commits = [...new Set(DATA.runs.map(commitOf))].filter(Boolean);
-  const hardware = [...new Set(DATA.origins.map((origin) => origin.hardware))].filter(Boolean);
+  const hardware = [...new Set(DATA.runs.map((run) => DATA.shared[run.origin].hardware))].filter(Boolean);
   const facts = {
     Settings: family ? family.name : "–",
     Changes: family && family.changes.length > 4 ? family.changes.join(", ") : "",

@@ -86,7 +86,7 @@ function table(spec, options = {}) {
 
 // A whole run as the file that `deepgat run` takes.
 function toml(run) {
-  const spec = DATA.specs[run.spec];
+  const spec = DATA.shared[run.spec];
   const sections = {
     data: { ...spec.data, split: run.split },
     settings: spec.settings,
@@ -104,10 +104,10 @@ function toml(run) {
 }
 
 const secondsOf = (run) => (typeof run.seconds === "number" ? run.seconds.toFixed(1) : "–");
-const commitOf = (run) => DATA.origins[run.origin].versions.commit || "";
+const commitOf = (run) => DATA.shared[run.origin].versions.commit || "";
 
 function describe(run) {
-  const origin = DATA.origins[run.origin];
+  const origin = DATA.shared[run.origin];
   const { commit, ...versions } = origin.versions;
   const facts = {
     Run: run.id,
@@ -117,8 +117,8 @@ function describe(run) {
   };
   if (run.error) Object.assign(facts, { Error: run.error, When: run.when });
   else {
-    facts["Micro-F1 (%)"] = Object.entries(run.f1).filter(([, share]) => share !== null).map(([part, share]) => `${part} ${percent(share)}`).join(", ");
-    facts.Training = `best epoch ${run.best} of ${run.epochs}, ended by ${run.stopped}, ${duration(run.seconds)} in all`;
+    facts["Micro-F1 (%)"] = Object.entries(run.micro_f1).filter(([, share]) => share !== null).map(([part, share]) => `${part} ${percent(share)}`).join(", ");
+    facts.Training = `best epoch ${run.best_epoch} of ${run.epochs}, ended by ${run.stopped}, ${duration(run.seconds)} in all`;
     if (run.memory) facts.Memory = `${Math.round(run.memory / 2 ** 20).toLocaleString("en")} MiB at most`;
   }
   return el("div", { id: "run" },
@@ -126,7 +126,7 @@ function describe(run) {
     el("h3", {}, "The run as a file"),
     el("p", { class: "note" }, "Save it and make the run again with: deepgat run FILE.toml"),
     el("pre", { tabindex: 0, class: "toml" }, toml(run)),
-    run.trace ? el("details", {}, el("summary", {}, "Traceback"), el("pre", { tabindex: 0 }, run.trace)) : null);
+    run.traceback ? el("details", {}, el("summary", {}, "Traceback"), el("pre", { tabindex: 0 }, run.traceback)) : null);
 }
 
 function showRuns(title, places, list = DATA.runs) {
@@ -147,8 +147,8 @@ function showRuns(title, places, list = DATA.runs) {
     columns: ["run", "L", "split", "seed", "lr", "test", "val", "seconds", "commit", "hardware"],
     rows: runs.map((run) => [
       el("button", { type: "button", class: "number", onclick: () => select(run) }, run.id.slice(0, 8)),
-      String(run.layers), run.split, String(run.seed), String(DATA.specs[run.spec].training.lr ?? "–"),
-      percent(run.f1 && run.f1.test), percent(run.f1 && run.f1.val), secondsOf(run), commitOf(run).slice(0, 10) || "–", DATA.origins[run.origin].hardware || "–",
+      String(run.layers), run.split, String(run.seed), String(DATA.shared[run.spec].training.lr ?? "–"),
+      percent(run.micro_f1 && run.micro_f1.test), percent(run.micro_f1 && run.micro_f1.val), secondsOf(run), commitOf(run).slice(0, 10) || "–", DATA.shared[run.origin].hardware || "–",
     ]),
   });
   dialog.replaceChildren(head, el("p", {}, `${count(runs.length, "run")}; seeds ${seeds}; splits ${splits}`), listed, detail);
