@@ -31,7 +31,7 @@ from deepgat.estimator_inputs import (
 )
 from deepgat.training.inputs import WEIGHT
 from deepgat.training.loop import evaluate
-from deepgat.training.recipes import Recipe, recipe, suited
+from deepgat.training.recipes import Recipe, drop_unsuited_self_training, recipe
 from deepgat.training.run import Run, train_once
 
 SETTINGS = (
@@ -185,7 +185,11 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         if weight is not None:
             dataset.graph[WEIGHT] = torch.zeros(graph.num_nodes)
             dataset.graph[WEIGHT][slice(None) if rows is None else rows] = weight.float()
-        run = train_once(dataset, suited(self._recipe(), dataset, self._given(TRAINING)), seed)
+        run = train_once(
+            dataset,
+            drop_unsuited_self_training(self._recipe(), dataset, self._given(TRAINING)),
+            seed,
+        )
         self.classes_ = labels.classes
         self.n_features_in_ = graph.num_features
         self._remember(run, dataset)

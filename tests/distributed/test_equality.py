@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from deepgat.data import load_graph
-from deepgat.distributed import LivePart, Team, cut, owners
+from deepgat.distributed import HaloPart, Team, cut, owners
 from deepgat.models import find_system
 from deepgat.ops import Neighbors, PartNeighbors, use_backend, use_part
-from deepgat.training.loop import fit
+from deepgat.training.loop import train
 from deepgat.training.recipes import recipe
 
 from together import (
@@ -71,7 +71,7 @@ def train_in_two_stages(team: Team | None) -> dict[str, torch.Tensor]:
     )
     torch.manual_seed(0)
     model = network_of(plan, data).double()
-    fitted = fit(model, data, plan.training, team=team)
+    fitted = train(model, data, plan.training, team=team)
     return {
         "losses": torch.tensor([[e.loss, e.val_loss] for e in fitted.history]),
         "best": torch.tensor([e.best_number for e in fitted.history]),
@@ -104,7 +104,7 @@ def train_on_cora(team: Team | None) -> dict[str, dict[str, torch.Tensor]]:
             torch.manual_seed(0)
             model = network_of(plan, data).double()
             training = replace(plan.training, epochs=5, monitor="train-loss", device="cpu")
-            history = fit(model, data, training, team=team).history
+            history = train(model, data, training, team=team).history
             results[f"{name} {extra}"] = {
                 "history": torch.tensor([[e.loss, e.val_loss, e.val_f1] for e in history]),
                 "weights": {key: item.clone() for key, item in model.state_dict().items()},
@@ -127,7 +127,7 @@ def attention_of_parts(team: Team, backend: str) -> dict[str, torch.Tensor]:
     """{layer and model: what this process's edges weigh, by their numbers in the whole graph}."""
     graph = odd_graph()
     part = cut(graph, owners(graph.edge_index, graph.num_nodes, team.size), team.rank, team.size)
-    live = LivePart.meet(team, part.own, part.ids, part.halo_counts.tolist(), part.num_nodes)
+    live = HaloPart.meet(team, part.own, part.ids, part.halo_counts.tolist(), part.num_nodes)
     neighbors = PartNeighbors.of(Neighbors.from_edge_index(part.edge_index, len(part.ids)), live)
     found = {}
     for name in ("deep", "authors", "gat-in-gcnii", "sage"):

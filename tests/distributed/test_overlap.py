@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from deepgat.distributed import LivePart, Team, cut
+from deepgat.distributed import HaloPart, Team, cut
 from deepgat.distributed.team import Swap
 from deepgat.ops import (
     Additive,
@@ -159,7 +159,7 @@ def part_lists(team: Team, kind: str) -> tuple[PartNeighbors, Tensor]:
     graph = Data(x=torch.zeros(n, 1), edge_index=edges, y=torch.zeros(n),
                  train_mask=nothing, val_mask=nothing, test_mask=nothing)  # fmt: skip
     part = cut(graph, owner, team.rank, team.size)
-    live = LivePart.meet(team, part.own, part.ids, part.halo_counts.tolist(), n)
+    live = HaloPart.meet(team, part.own, part.ids, part.halo_counts.tolist(), n)
     square = Neighbors.from_edge_index(part.edge_index, len(part.ids))
     return PartNeighbors.of(square, live), part.ids[: part.own]
 
@@ -224,7 +224,7 @@ class NotedSwap(Swap):
 def noted(team: Team, normalization: Normalization, kinds: tuple[str, ...]) -> list[list[str]]:
     """What happens in a forward and a backward pass, one after the other."""
     events: list[str] = []
-    start = team.start_swap
+    start = team.start_all_to_all
 
     def start_swap(*arguments: Any) -> Swap:
         events.append("send")
@@ -251,7 +251,7 @@ def noted(team: Team, normalization: Normalization, kinds: tuple[str, ...]) -> l
 
         leaves = inputs(lists.part.num_nodes, 0)
         attention.KERNELS["cpu"] = run_forward, run_backward
-        team.start_swap = start_swap
+        team.start_all_to_all = start_swap
         try:
             form = DotProduct(leaves["query"][rows], leaves["key"][rows])
             out = neighbor_attention(lists, leaves["value"][rows], form, normalization)
@@ -259,7 +259,7 @@ def noted(team: Team, normalization: Normalization, kinds: tuple[str, ...]) -> l
             out.sum().backward()
         finally:
             attention.KERNELS["cpu"] = forward, backward
-            del team.start_swap
+            del team.start_all_to_all
         found.append(events.copy())
         events.clear()
     return found

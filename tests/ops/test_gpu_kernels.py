@@ -411,17 +411,18 @@ def test_halves_of_lists_are_the_whole(kind):
         torch.manual_seed(0)
         value, query = (torch.randn(n, 2, 3, device=DEVICE).requires_grad_() for _ in range(2))
 
+        def form_of(q: Tensor) -> DotProduct | Additive:
+            return DotProduct(q, q) if kind == "shared" else Additive(q[..., 0], q[..., 1])
+
         def half(lists: Neighbors, chosen: Tensor) -> KernelHalf:
-            q = query[chosen]
-            form = DotProduct(q, q) if kind == "shared" else Additive(q[..., 0], q[..., 1])
-            return KernelHalf.of(lists, form, None, value[chosen])
+            return KernelHalf.of(lists, form_of(query[chosen]), None, value[chosen])
 
         everyone = torch.arange(n, device=DEVICE)
         if halved:
             second = half(theirs.lists, rows)
             out = half(ours.lists, everyone[:own]).joined(second, theirs.targets)
         else:
-            out = half(square, everyone).alone()[:own]
+            out = attention.neighbor_attention(square, value, form_of(query))[:own]
         out.sin().sum().backward()
         assert value.grad is not None
         assert query.grad is not None

@@ -99,7 +99,7 @@ def crossval(
         else:
             _print(f"{model}, {layers} layers, {pool} pooling, on {data.name}", done)
     if team is not None:
-        team.wait()
+        team.barrier()
         team.leave()
     if len(done) < folds:
         sys.exit(130)

@@ -15,7 +15,7 @@ from deepgat.cli.show import ERR, OUT, BatchProgress, percent, plain_table
 from deepgat.errors import UserError
 from deepgat.model_folder import to_json, write_whole
 from deepgat.training.loop import Epoch, choose_device
-from deepgat.training.recipes import recipe, suited
+from deepgat.training.recipes import drop_unsuited_self_training, recipe
 from deepgat.training.tuning import Found, Search, Trial, as_config, search
 
 
@@ -71,7 +71,7 @@ def tune(
     all_seeds, range_of_depths = tuple(parse_seeds(seeds)), _depths(depths, layers)
     choose_device(device)
     data = load_data(dataset, split, read)
-    what = Search(suited(plan, data), all_seeds, range_of_depths)
+    what = Search(drop_unsuited_self_training(plan, data), all_seeds, range_of_depths)
     with BatchProgress(trials, quiet) as bar:
 
         def on_epoch(trial: int, seed: int, epoch: Epoch) -> None:

@@ -1,22 +1,60 @@
-"""The halo exchange: which rows go to which process, and their transfer."""
+"""Parts of a graph among the processes of a team, and the exchange of their halo."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from deepgat.distributed.team import Swap, Team, Total
+from deepgat.distributed.team import Swap, Team, Total, dealt
 from deepgat.ops import Loan, Part
 
 
 @dataclass(frozen=True, eq=False)
-class LivePart(Part):
-    """One part of a graph among the processes of a team (see :class:`deepgat.ops.Part`).
+class WholeGraphs(Part):
+    """This process's graphs of a step: a part without a halo, so it borrows nothing.
+
+    Nodes are numbered consecutively over all graphs of the step in all processes. Dropout masks
+    are therefore those of a single process with all graphs.
+    """
+
+    team: Team
+    own: int
+    ids: Tensor
+    num_nodes: int
+
+    @staticmethod
+    def among(team: Team, sizes: Sequence[int]) -> WholeGraphs:
+        """This process's share (:func:`dealt`) of graphs with these numbers of nodes."""
+        starts = [0, *accumulate(sizes)]
+        numbers = [torch.arange(starts[i], starts[i + 1]) for i in dealt(range(len(sizes)), team)]
+        ids = torch.cat([torch.empty(0, dtype=torch.long), *numbers]).to(team.device)
+        return WholeGraphs(team, ids.numel(), ids, starts[-1])
+
+    def total(self, x: Tensor) -> Tensor:
+        return Total.apply(x, self.team)
+
+    def gathered(self, x: Tensor) -> Tensor | None:
+        places = self.team.gather_to_first(self.ids[: self.own])
+        values = self.team.gather_to_first(x)
+        if self.team.rank:
+            return None
+        found = x.new_empty(self.num_nodes, *x.shape[1:])
+        found[torch.cat(places)] = torch.cat(values)
+        return found
+
+    def to(self, device: object) -> Part:
+        return self  # a part is always on the device of its process
+
+
+@dataclass(frozen=True, eq=False)
+class HaloPart(WholeGraphs):
+    """One part of a partitioned graph, which borrows the rows of its halo.
 
     Attributes:
         send: number of rows for each process; ``rows`` [Σ send] are their indices, by rank.
@@ -26,10 +64,6 @@ class LivePart(Part):
             ``border`` begins in it: the order in which returned gradients are added.
     """
 
-    team: Team
-    own: int
-    ids: Tensor
-    num_nodes: int
     send: list[int]
     receive: list[int]
     rows: Tensor
@@ -39,7 +73,7 @@ class LivePart(Part):
     overlaps = True
 
     @staticmethod
-    def meet(team: Team, own: int, ids: Tensor, receive: Sequence[int], num_nodes: int) -> LivePart:
+    def meet(team: Team, own: int, ids: Tensor, receive: Sequence[int], num_nodes: int) -> HaloPart:
         """Exchange with the other processes which rows each one needs.
 
         Args:
@@ -48,29 +82,21 @@ class LivePart(Part):
             receive: number of halo nodes that each process owns; the halo is sorted by owner.
         """
         ids = ids.to(team.device)
-        send = team.swap_counts(receive)
-        wanted = team.swap(ids[own:], receive, send)
+        ones = [1] * team.size
+        send = team.all_to_all(torch.tensor(receive, device=team.device), ones, ones).tolist()
+        wanted = team.all_to_all(ids[own:], receive, send)
         rows = torch.searchsorted(ids[:own].contiguous(), wanted)
         border, counts = torch.unique(rows, return_counts=True)
         ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         order = torch.argsort(rows, stable=True)
-        return LivePart(team, own, ids, num_nodes, send, list(receive), rows, border, order, ptr)
+        return HaloPart(team, own, ids, num_nodes, send, list(receive), rows, border, order, ptr)
 
     @property
     def borrows(self) -> bool:  # type: ignore[override]
         return self.team.size > 1
 
     def borrow(self, tensors: Sequence[Tensor]) -> Loan:
-        return LiveLoan(self, tensors)
-
-    def total(self, x: Tensor) -> Tensor:
-        return Total.apply(x, self.team)
-
-    def gathered(self, x: Tensor) -> Tensor | None:
-        return self.team.gathered(self.ids[: self.own], x, self.num_nodes)
-
-    def to(self, device: object) -> Part:
-        return self  # a part is always on the device of its process
+        return HaloLoan(self, tensors)
 
     def added(self, came: Tensor) -> Tensor:
         """Sum the returned gradients per sent row, in a fixed order: → [border, …]."""
@@ -79,10 +105,10 @@ class LivePart(Part):
         return total.view(self.border.numel(), *came.shape[1:])
 
 
-class LiveLoan(Loan):
+class HaloLoan(Loan):
     """An exchange of rows in progress, with one message per dtype."""
 
-    def __init__(self, part: LivePart, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, part: HaloPart, tensors: Sequence[Tensor]) -> None:
         self.own = list(tensors)
         self.messages: list[tuple[list[int], _Journey, Tensor]] = []
         for dtype in sorted({x.dtype for x in tensors}, key=str):
@@ -118,7 +144,7 @@ class _Journey:
         grads: the gradients of those rows, for each tensor in ``wanted``.
     """
 
-    def __init__(self, part: LivePart) -> None:
+    def __init__(self, part: HaloPart) -> None:
         self.part = part
         self.wanted: list[int] = []
         self.given: list[Tensor] = []
@@ -129,7 +155,7 @@ class _Journey:
     def set_out(self, rows: list[Tensor], send: list[int], receive: list[int]) -> Tensor:
         """Start to send the rows [k, w] as one message; return the receive buffer [k', Σ w]."""
         packed = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
-        self.swap = self.part.team.start_swap(packed, send, receive)
+        self.swap = self.part.team.start_all_to_all(packed, send, receive)
         return self.swap.found
 
     def arrived(self, shapes: list[torch.Size]) -> list[Tensor]:

@@ -22,7 +22,7 @@ from deepgat.lab.bench.measure import Measurement, Step, copy_bandwidth, measure
 from deepgat.models import DeepGAT
 from deepgat.nn.checkpoint import chosen, free_memory, recomputed, segment_length
 from deepgat.ops import Neighbors, SparseMatrix, dropout, linear, use_backend
-from deepgat.training.loop import Epoch, fit
+from deepgat.training.loop import Epoch, train
 from deepgat.training.recipes import recipe
 from deepgat.training.run import ModelCard
 
@@ -116,7 +116,7 @@ def epoch(options: Options) -> Iterator[Row]:
         model = ModelCard.of(data, made).build()
         with use_backend(backend):
             tick = partial(_tick, times)
-            fit(model, data, made.training, on_epoch=tick, cuda_graphs=recorded)
+            train(model, data, made.training, on_epoch=tick, cuda_graphs=recorded)
         seconds[way] = min(b - a for a, b in pairwise(times))
     for way, found in seconds.items():
         yield {

@@ -12,34 +12,21 @@ nodes ``targets``, in its first rows.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from deepgat.ops import attention, definition
+from deepgat.ops import attention
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.partitioned.lists import padded
 from deepgat.ops.score_forms import ScoreForm
 
 
-class Half(ABC):
-    """The result of attention over one half."""
-
-    @abstractmethod
-    def joined(self, other: Any, targets: Tensor) -> Tensor:
-        """out [n, H, D] of both halves; ``other`` is the second half, of the same class."""
-
-    @abstractmethod
-    def alone(self) -> Tensor:
-        """out [n, H, D] if there is no second half."""
-
-
 @dataclass(frozen=True, eq=False)
-class KernelHalf(Half):
-    """One half, computed by the kernels."""
+class KernelHalf:
+    """The result of attention over one half, computed by the kernels."""
 
     out: Tensor
     log_sum: Tensor
@@ -60,14 +47,11 @@ class KernelHalf(Half):
         return KernelHalf(*found, link, value.dtype)
 
     def joined(self, other: KernelHalf, targets: Tensor) -> Tensor:
+        """out [n, H, D] over both halves; ``other`` is the second."""
         out: Tensor = _Join.apply(
             self.link, other.link, targets, self.out, self.log_sum, other.out, other.log_sum
         )
         return out.to(self.dtype)
-
-    def alone(self) -> Tensor:
-        nothing = KernelHalf(self.out[:0], self.log_sum[:0], attention.Link(), self.dtype)
-        return self.joined(nothing, torch.empty(0, dtype=torch.long, device=self.out.device))
 
 
 class _Join(torch.autograd.Function):
@@ -114,65 +98,3 @@ def _share(part: Tensor, both: Tensor, out: Tensor) -> Tensor:
     """exp(L_i − L) out_i; 0 if all scores of the half are −inf, since out_i is then NaN."""
     weight = (part - both).exp().unsqueeze(-1)
     return torch.where(weight > 0, weight * out, 0.0)
-
-
-@dataclass(frozen=True, eq=False)
-class ReferenceHalf(Half):
-    """One half in plain torch: Σ e_vu value_u and Σ e_vu with e_vu = exp(s_vu − top_v)."""
-
-    weighted: Tensor | None
-    total: Tensor
-    top: Tensor
-
-    @staticmethod
-    def of(
-        lists: Neighbors,
-        form: ScoreForm,
-        bias: Tensor | None = None,
-        value: Tensor | None = None,
-        dropout: float = 0.0,
-        seed: Tensor | None = None,
-    ) -> ReferenceHalf:
-        scores = definition.edge_scores(lists, form)
-        scores = scores if bias is None else scores + bias
-        with torch.no_grad():
-            top = torch.segment_reduce(scores.detach(), "max", offsets=lists.ptr, axis=0)
-            shift = top.masked_fill(top.isinf(), 0.0)
-        weights = (scores - definition.target_rows(shift, lists)).exp()
-        total = definition.sum_by_target(weights, lists)
-        if value is None:
-            return ReferenceHalf(None, total, top)
-        weights = weights.to(value.dtype)
-        if dropout:
-            assert seed is not None
-            mask = definition.dropout_mask(lists, value.size(1), dropout, seed)
-            weights = weights * mask.to(value.dtype)
-        return ReferenceHalf(definition.aggregate(lists, weights, value), total, top)
-
-    def joined(self, other: ReferenceHalf, targets: Tensor) -> Tensor:
-        return self.with_(other, targets).alone()
-
-    def alone(self) -> Tensor:
-        assert self.weighted is not None
-        return self.weighted / self.total.to(self.weighted.dtype).unsqueeze(-1)
-
-    def log_sums(self) -> Tensor:
-        """log Σ exp(s_vu): [n, H] or [n, 1]."""
-        return self.top + self.total.log()
-
-    def with_(self, other: ReferenceHalf, targets: Tensor) -> ReferenceHalf:
-        """Both halves as one."""
-        count = targets.numel()
-        here, there = self.top[targets], other.top[:count]
-        highest = torch.maximum(here, there)
-
-        def both(x: Tensor, y: Tensor) -> Tensor:
-            factors = (here - highest).exp(), (there - highest).exp()
-            one, two = (f.to(x.dtype).reshape(*f.shape, *(1,) * (x.dim() - 2)) for f in factors)
-            return x.index_copy(0, targets, one * x.index_select(0, targets) + two * y[:count])
-
-        weighted = None
-        if self.weighted is not None and other.weighted is not None:
-            weighted = both(self.weighted, other.weighted)
-        top = self.top.index_copy(0, targets, highest)
-        return ReferenceHalf(weighted, both(self.total, other.total), top)

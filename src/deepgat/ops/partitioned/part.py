@@ -38,22 +38,22 @@ class Part(ABC):
     num_nodes: int
     """Number of nodes in the whole graph."""
 
-    borrows: bool
+    borrows: bool = False
     """Whether processes exchange rows at all."""
-    overlaps: bool
+    overlaps: bool = False
     """Whether the exchange overlaps with computation."""
 
-    @abstractmethod
     def borrow(self, tensors: Sequence[Tensor]) -> Loan:
         """Request the halo rows of every tensor [own, …] in one message, without waiting.
 
         The backward pass returns the halo's gradients to their owners, who add them in a fixed
         order. This transfer overlaps with the same computation as the forward one.
         """
+        raise NotImplementedError("a part without a halo borrows nothing")
 
     def with_halo(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Every tensor [own, …] with the halo rows appended: [own + halo, …]."""
-        return self.borrow(tensors).joined() if self.borrows else list(tensors)
+        return self.borrow(tensors).joined() if self.borrows and tensors else list(tensors)
 
     @abstractmethod
     def total(self, x: Tensor) -> Tensor:

@@ -7,15 +7,16 @@ whole graphs run on the lists of either half (:class:`.lists.Side`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from deepgat.ops import attention, definition, dropout_masks
 from deepgat.ops.neighbors import Neighbors
-from deepgat.ops.partitioned.halves import Half, KernelHalf, ReferenceHalf
+from deepgat.ops.partitioned.halves import KernelHalf
 from deepgat.ops.partitioned.lists import PartNeighbors, Side
 from deepgat.ops.score_forms import (
     Additive,
@@ -49,28 +50,42 @@ def neighbor_attention(
             seed = dropout_masks.numbered(seed, part.ids)
         return run(neighbors.square, value, form, normalization, dropout, seed, bias)
     fast = run is attention.neighbor_attention
-    sides = neighbors.sides if part.overlaps else (neighbors.everywhere,)
+    sides = neighbors.sides if fast and part.overlaps else (neighbors.everywhere,)
     biases = [None if bias is None else side.of_edges(bias) for side in sides]
-    halves: list[Half] = []
-
-    def attend(side: Side, form: ScoreForm, value: Tensor) -> None:
-        make = KernelHalf.of if fast else ReferenceHalf.of
-        lists, bias = side.lists, biases[len(halves)]
-        halves.append(make(lists, form, bias, value, dropout, side.seed(seed)))
-
     if normalization is Normalization.ROW:
-        for side, found in _in_turn(neighbors, sides, [*_compared(form), value]):
-            attend(side, _on_side(side, form, found[:-1]), found[-1])
-        return _joined(halves, sides)[: part.own]
-    forms = []
-    sums = _LogSums(form, sides, fast, biases)
-    for side, found in _in_turn(neighbors, sides, _compared(form)):
-        forms.append(_on_side(side, form, found))
-        sums.add(forms[-1])
-    half = sums.joined(neighbors).unsqueeze(-1).to(value.dtype) / 2
-    for side, (scaled,) in _in_turn(neighbors, sides, [value * (-half).exp()]):
-        attend(side, forms[len(halves)], scaled)
-    return _joined(halves, sides)[: part.own] * half.exp()
+        rows = _in_turn(neighbors, sides, [*_compared(form), value])
+        given = ((_on_side(side, form, found[:-1]), found[-1]) for side, found in rows)
+        return _attended(run, sides, given, biases, dropout, seed)[: part.own]
+    forms, sums = [form] * len(sides), []
+    if isinstance(form, Uniform) and bias is None:
+        log_d = neighbors.degree.double().log().unsqueeze(-1)
+    else:
+        for number, (side, found) in enumerate(_in_turn(neighbors, sides, _compared(form))):
+            forms[number] = _on_side(side, form, found)
+            sums.append(_LogSum.of(side.lists, forms[number], biases[number], fast))
+        log_d = _joined_log_sums(sums, sides)[: part.own]
+    half = log_d.unsqueeze(-1).to(value.dtype) / 2
+    rows = _in_turn(neighbors, sides, [value * (-half).exp()])
+    scaled = ((forms[number], found[0]) for number, (_, found) in enumerate(rows))
+    return _attended(run, sides, scaled, biases, dropout, seed)[: part.own] * half.exp()
+
+
+def _attended(
+    run: Callable[..., Tensor],
+    sides: Sequence[Side],
+    given: Iterable[tuple[ScoreForm, Tensor]],
+    biases: list[Tensor | None],
+    dropout: float,
+    seed: Tensor | None,
+) -> Tensor:
+    """Row-normalised attention over all sides, whose scores and values are ``given`` in turn."""
+    halves = []
+    for side, bias, (form, value) in zip(sides, biases, given, strict=True):
+        numbered = side.seed(seed)
+        if len(sides) == 1:
+            return run(side.lists, value, form, Normalization.ROW, dropout, numbered, bias)
+        halves.append(KernelHalf.of(side.lists, form, bias, value, dropout, numbered))
+    return halves[0].joined(halves[1], sides[1].targets)
 
 
 def attention_weights(
@@ -147,77 +162,51 @@ def _in_turn(
     yield sides[-1], given(loan.joined(sides[-1].own))
 
 
-def _joined(halves: Sequence[Half], sides: Sequence[Side]) -> Tensor:
-    """out [rows of the first side, H, D] over all neighbours."""
-    first, *rest = halves
-    return first.joined(rest[0], sides[1].targets) if rest else first.alone()
-
-
-class _LogSums:
-    """log d_v = log Σ_u exp(s_vu), with its gradient: [own, H] or [own, 1].
+class _LogSum(NamedTuple):
+    """log d_v = log Σ_u exp(s_vu) over the neighbours of one side.
 
     The gradient of log d_v equals that of Σ_u α_vu s_vu with α held constant. For dot products
     this sum is <q_v, Σ_u α_vu k_u>, so the kernels compute both without per-edge storage.
     """
 
-    def __init__(
-        self, form: ScoreForm, sides: Sequence[Side], fast: bool, biases: list[Tensor | None]
-    ) -> None:
-        """``fast``: use the kernels where they support the form."""
-        self.sides, self.biases = sides, biases
-        plain = biases[0] is None
-        self.uniform = plain and isinstance(form, Uniform)
-        self.fast = plain and fast and isinstance(form, DotProduct | ClassAgreement)
-        self.trained = self.fast and torch.is_grad_enabled() and _has_gradient(form)
-        self.found: list[Tensor] = []
-        self.halves: list[ReferenceHalf] = []
-        self.dots: list[DotProduct] = []
-        self.mean_keys: list[Half] = []
+    total: Tensor
+    """[rows, H] or [rows, 1]; without a gradient if ``dot`` is there to supply it."""
+    dot: DotProduct | None = None
+    mean_key: KernelHalf | None = None
+    """Σ_u α_vu k_u."""
 
-    def add(self, form: ScoreForm) -> None:
-        """Compute the sums of the next side."""
-        if self.uniform:
-            return
-        if not self.fast:
-            number = len(self.halves)
-            lists, bias = self.sides[number].lists, self.biases[number]
-            self.halves.append(ReferenceHalf.of(lists, form, bias))
-            return
-        assert isinstance(form, DotProduct | ClassAgreement)
-        lists = self.sides[len(self.found)].lists
-        self.found.append(attention.log_sums(lists, form))
-        if not self.trained:
-            return
+    @staticmethod
+    def of(lists: Neighbors, form: ScoreForm, bias: Tensor | None, fast: bool) -> _LogSum:
+        """``fast``: use the kernels where they support the form."""
+        if not fast or bias is not None or not isinstance(form, DotProduct | ClassAgreement):
+            return _LogSum(definition.log_sums(lists, form, bias))
+        total = attention.log_sums(lists, form)
+        if not (torch.is_grad_enabled() and _has_gradient(form)):
+            return _LogSum(total)
         if isinstance(form, ClassAgreement):
             logits = form.logits
             prediction = logits.sigmoid() if form.independent_labels else logits.softmax(-1)
             form = DotProduct(prediction, prediction, form.scale)
-        self.dots.append(form)
         fixed = DotProduct(form.query.detach(), form.key.detach(), form.scale)
         if form.query is form.key:
             fixed = replace(fixed, key=fixed.query)
-        self.mean_keys.append(KernelHalf.of(lists, fixed, None, form.key))
+        return _LogSum(total, form, KernelHalf.of(lists, fixed, None, form.key))
 
-    def joined(self, neighbors: PartNeighbors) -> Tensor:
-        """The sums over all neighbours."""
-        own = neighbors.part.own
-        if self.uniform:
-            return neighbors.degree.double().log().unsqueeze(-1)
-        if not self.fast:
-            half, *others = self.halves
-            if others:
-                half = half.with_(others[0], self.sides[1].targets)
-            return half.log_sums()[:own]
-        found, *rest = self.found
-        if rest:
-            targets = self.sides[1].targets
-            both = torch.logaddexp(found[targets], rest[0][: targets.numel()])
-            found = found.index_copy(0, targets, both)
-        if not self.trained:
-            return found[:own]
-        score = self.dots[0].query * _joined(self.mean_keys, self.sides)
-        score = self.dots[0].scale * score.sum(-1)
-        return (found + (score - score.detach()))[:own]
+
+def _joined_log_sums(sums: Sequence[_LogSum], sides: Sequence[Side]) -> Tensor:
+    """log d_v over all neighbours, with its gradient: [rows of the first side, H] or […, 1]."""
+    first, *rest = sums
+    if not rest:
+        assert first.dot is None  # only an exchange that overlaps is trained through
+        return first.total
+    (second,), targets = rest, sides[1].targets
+    both = torch.logaddexp(first.total[targets], second.total[: targets.numel()])
+    total = first.total.index_copy(0, targets, both)
+    if first.dot is None or first.mean_key is None or second.mean_key is None:
+        return total
+    mean_key = first.mean_key.joined(second.mean_key, targets)
+    score = first.dot.scale * (first.dot.query * mean_key).sum(-1)
+    return total + (score - score.detach())
 
 
 def _has_gradient(form: ScoreForm) -> bool:
