@@ -123,8 +123,8 @@ def attended(lists: Neighbors, whole: Neighbors, rows: Tensor, backend: str) -> 
     names = factors @ whole.edge_index
     edges = torch.searchsorted(names, factors @ lists.edge_index)
     weigh = torch.randn(n, HEADS, CHANNELS, generator=torch.Generator().manual_seed(9)).double()
-    cases = product(FORMS, Normalization, (0.0, 0.4), (False, True))
-    for form, normalization, dropout, biased in cases:
+    cases = product(FORMS, Normalization, ((0.0, False), (0.4, False), (0.4, True)))
+    for form, normalization, (dropout, biased) in cases:
         if form == "skipped" and normalization is Normalization.SYMMETRIC:
             continue
         given = inputs(n, whole.num_edges)
@@ -186,14 +186,22 @@ def check(size: int, kinds: tuple[str, ...], backend: str) -> None:
 
 
 def test_outputs_and_gradients_are_those_of_the_whole():
-    check(3, ("one-way", "undirected"), "auto")
+    check(2, ("one-way",), "auto")
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("backend", ["auto", "reference"])
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_outputs_and_gradients_on_any_graph(size, backend):
-    check(size, KINDS, backend)
+@pytest.mark.parametrize(
+    ("size", "kinds", "backend"),
+    [
+        (1, KINDS[:1], "auto"),
+        (2, KINDS, "auto"),
+        (3, KINDS[:2], "reference"),
+        (3, KINDS[1:], "auto"),
+        (4, ("no inner node", "empty part"), "auto"),
+    ],
+)
+def test_outputs_and_gradients_on_any_graph(size, kinds, backend):
+    check(size, kinds, backend)
 
 
 def twice(team: Team) -> bool:

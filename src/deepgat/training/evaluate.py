@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -57,8 +58,9 @@ def evaluate(
     if several and team is not None:
         graphs = shared(graphs, team)
     logits = [full(graph.run(model).logits) for graph in graphs]
+    gathered: list[Tensor | None]
     if several and team is not None:
-        gathered = [rows for values in logits for rows in team.gather_to_first(values)][:count]
+        gathered = [*chain.from_iterable(map(team.gather_to_first, logits))][:count]
     else:
         gathered = [_of_all(values, graph) for values, graph in zip(logits, graphs, strict=True)]
     losses, scores = {}, {}
