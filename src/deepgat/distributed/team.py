@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -25,21 +24,6 @@ _TIMEOUT = timedelta(minutes=10)
 
 class LostTeamError(RuntimeError):
     """Another process of the team cannot be reached."""
-
-
-@dataclass(frozen=True, eq=False)
-class Swap:
-    """An exchange of rows in progress; keeps both buffers alive until it is complete."""
-
-    sent: Tensor
-    found: Tensor
-    work: Any
-
-    def wait(self) -> Tensor:
-        """The received rows."""
-        if self.work is not None:
-            _talk(self.work.wait)
-        return self.found
 
 
 class Team:
@@ -142,17 +126,13 @@ class Team:
 
     def all_to_all(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
         """Send ``send[r]`` rows to, and receive ``receive[r]`` from, each r: [Σ receive, …]."""
-        return self.start_all_to_all(rows, send, receive).wait()
-
-    def start_all_to_all(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Swap:
-        """As :meth:`all_to_all`, without waiting. All processes must start in the same order."""
         rows = rows.contiguous()
         if self.size == 1:
-            return Swap(rows, rows, None)
+            return rows
         found = rows.new_empty(sum(receive), *rows.shape[1:])
         self.sent += rows.numel() * rows.element_size()
-        counts = list(receive), list(send)
-        return Swap(rows, found, _talk(dist.all_to_all_single, found, rows, *counts, async_op=True))
+        _talk(dist.all_to_all_single, found, rows, list(receive), list(send))
+        return found
 
     def broadcast(self, x: Tensor) -> Tensor:
         """x of the first process; shapes must agree."""
