@@ -160,9 +160,9 @@ def _write_edges(
                 mine = owned == number
                 lists.source[mine].tofile(source)
                 lists.target[mine].astype(np.int32).tofile(target)
-            if weights is not None:
+            if weights is not None and lists.weight is not None:
                 weights.append(lists.weight, owned)
-            if features is not None:
+            if features is not None and lists.features is not None:
                 features.append(lists.features, owned)
             told("dividing edges", lists.end / edges.nodes)
 

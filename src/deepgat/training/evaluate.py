@@ -58,7 +58,7 @@ def evaluate(
     if several and team is not None:
         graphs = shared(graphs, team)
     logits = [full(graph.run(model).logits) for graph in graphs]
-    gathered: list[Tensor | None]
+    gathered: Sequence[Tensor | None]
     if several and team is not None:
         gathered = [*chain.from_iterable(map(team.gather_to_first, logits))][:count]
     else:
