@@ -33,7 +33,7 @@ from deepgat.distributed.streaming import write_streamed
 from deepgat.lab.bench.measure import measure_once
 from deepgat.lab.bench.random_graphs import hub_rich
 from deepgat.models import build_network
-from deepgat.training.loop import fit
+from deepgat.training import loop
 from deepgat.training.recipes import recipe
 
 FEATURES, CLASSES = 16, 8
@@ -124,12 +124,12 @@ def train(folder: Path, options: argparse.Namespace) -> None:
         sizes.update(edges=graph.edge_index.size(1))
         torch.manual_seed(0)
         model = build_network(plan.system, plan.settings, part.num_features, part.num_classes)
-        fit(model, part if team is not None else whole(part), training, team=team)
+        loop.train(model, part if team is not None else whole(part), training, team=team)
 
     sizes["peak"] = measure_once(work).peak_megabytes
     print(json.dumps(sizes), flush=True)
     if team is not None:
-        team.wait()
+        team.barrier()
         team.leave()
 
 

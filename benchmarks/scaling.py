@@ -31,10 +31,10 @@ import torch.distributed as dist
 
 from deepgat.data import NodeDataset, load_graph
 from deepgat.distributed import Team
-from deepgat.distributed.dataset import PartDataset, part_of
+from deepgat.distributed.part_dataset import PartDataset, part_of
 from deepgat.distributed.partition_folder import is_partition, read_part
 from deepgat.models import build_network
-from deepgat.training.loop import Epoch, fit
+from deepgat.training.loop import Epoch, train
 from deepgat.training.recipes import recipe
 
 
@@ -69,9 +69,9 @@ def main() -> None:
     )
     if team is not None:
         data = part_of(data, team)
-    graphs: Any = data.graphs if isinstance(data, NodeDataset) else data.parts
+    graphs = data.graphs
     own = sum(graph.num_nodes if team is None else graph.y.size(0) for graph in graphs)
-    halo = 0 if isinstance(data, NodeDataset) else sum(graph.halo for graph in graphs)
+    halo = sum(len(graph.ids) - graph.own for graph in graphs) if team is not None else 0
     edges = sum(graph.edge_index.size(1) for graph in graphs)
     messages = [0]
     count_calls(messages)
@@ -87,14 +87,14 @@ def main() -> None:
         sent.append((rows, messages[0], bytes_out(options.interface)))
 
     training = replace(plan.training, epochs=options.epochs, patience=10**6, device=options.device)
-    fit(model, data, training, note, team=team)
+    train(model, data, training, note, team=team)
     epochs = [later - earlier for earlier, later in pairwise(moments)]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     work = median([later - earlier for earlier, later in pairwise(worked)][2:])
     apart = [later - earlier for earlier, later in zip(sent[-2], sent[-1], strict=True)]
     mine = [*apart, peak, peak - before, work, own, halo, edges]
     numbers = torch.tensor([mine], dtype=torch.float64)
-    everyone = [numbers] if team is None else team.to_first(numbers)
+    everyone = [numbers] if team is None else team.gather_to_first(numbers)
     if not team or team.rank == 0:
         rows, settings = torch.cat(everyone).tolist(), plan.settings.to_dict()
         found = {
@@ -121,7 +121,7 @@ def main() -> None:
         }
         print(json.dumps(found), flush=True)
     if team is not None:
-        team.wait()
+        team.barrier()
         team.leave()
 
 

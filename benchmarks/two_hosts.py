@@ -138,7 +138,7 @@ def print_link() -> None:
     found["one_way_bytes_per_second"] = 4 * BIG / sent
     if team.rank == 1:
         print(json.dumps(found), flush=True)
-    team.wait()
+    team.barrier()
     team.leave()
 
 

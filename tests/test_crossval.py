@@ -11,7 +11,8 @@ from torch_geometric.data import Data
 from deepgat import UserError
 from deepgat.data.catalogue.graph_sets import GraphDataset, load_graphs
 from deepgat.models import GIN, ConvStack, DeepGAT, GraphClassifier
-from deepgat.training.cross_validation import as_batch, build_classifier, cross_validate, folds
+from deepgat.training.cross_validation import build_classifier, cross_validate, folds
+from deepgat.training.inputs import prepare_graph, side_by_side
 from deepgat.training.settings import TrainSettings
 from test_cli import assert_sentence, run  # noqa: F401 - a fixture
 
@@ -58,7 +59,7 @@ def test_a_batch_gives_what_each_graph_gives_by_itself(kind, pool):
     gin = kind == "gin"
     body = GIN(2, 8, 3, 2) if gin else DeepGAT(2, 8, 3, 2, label_hops=0)
     model = GraphClassifier(body, pool).eval()
-    together = as_batch(data.graphs, CPU).run(model)
+    together = side_by_side([prepare_graph(graph, CPU) for graph in data.graphs]).run(model)
     assert max(together.layer_logits) == 3
     assert len(together.layer_logits) == (4 if kind == "deepgat" else 1)
     reduce = {"mean": torch.mean, "sum": torch.sum, "max": torch.amax}[pool]
@@ -96,13 +97,13 @@ def test_every_graph_tests_once_and_parts_are_disjoint():
 def test_all_nodes_of_the_set_count_for_the_decay(monkeypatch):
     """Whatever the fold: those of its validation and test graphs too."""
     data, seen = rings_and_stars(18), []
-    fit_inputs = CROSSVAL.fit_inputs
+    trainer = CROSSVAL.Trainer
 
-    def watched(model, inputs, training, nodes, *rest, **more):
+    def watched(model, inputs, training, nodes, **more):
         seen.append(nodes)
-        return fit_inputs(model, inputs, training, nodes, *rest, **more)
+        return trainer(model, inputs, training, nodes, **more)
 
-    monkeypatch.setattr(CROSSVAL, "fit_inputs", watched)
+    monkeypatch.setattr(CROSSVAL, "Trainer", watched)
     settings = {"num_layers": 2, "hidden_channels": 8}
     training = TrainSettings(epochs=1, device="cpu")
     list(cross_validate(data, "gcnii", training, settings=settings, count=3, batch=8))
@@ -184,7 +185,7 @@ def test_mistakes_are_one_sentence(run, tmp_path, monkeypatch, arguments, senten
 
 def test_ctrl_c_keeps_the_finished_folds(run, tmp_path, monkeypatch):  # noqa: F811
     folder = write_tu(tmp_path / "shapes", rings_and_stars())
-    real, seen = CROSSVAL.fit_inputs, []
+    real, seen = CROSSVAL.run_epochs, []
 
     def fit(*arguments, **named):
         seen.append(1)
@@ -192,7 +193,7 @@ def test_ctrl_c_keeps_the_finished_folds(run, tmp_path, monkeypatch):  # noqa: F
             raise KeyboardInterrupt
         return real(*arguments, **named)
 
-    monkeypatch.setattr(CROSSVAL, "fit_inputs", fit)
+    monkeypatch.setattr(CROSSVAL, "run_epochs", fit)
     result = run("crossval", folder, "--folds", 3, "--epochs", 2, "--json")
     assert result.code == 130
     assert len(json.loads(result.out)["folds"]) == 1

@@ -32,7 +32,7 @@ from deepgat.ops import (
     Uniform,
 )
 from deepgat.training.cuda_graph import Recorded
-from deepgat.training.loop import TrainSettings, evaluate, fit, prepare
+from deepgat.training.loop import TrainSettings, evaluate, prepare, train
 from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.run import ModelCard, train_once
 from networks import PAPER_SCORES, settings_of
@@ -347,7 +347,7 @@ def test_a_recorded_step_gives_the_bits_of_an_eager_one(system, chosen):
     found = []
     for recorded in (True, False):
         model = ModelCard.of(data, made).build()
-        found.append((fit(model, data, made.training, cuda_graphs=recorded), model.state_dict()))
+        found.append((train(model, data, made.training, cuda_graphs=recorded), model.state_dict()))
     (one, weights), (two, same_weights) = found
     assert one.history == two.history
     assert all(torch.equal(weights[name], same_weights[name]) for name in weights)
@@ -362,7 +362,7 @@ def test_the_second_stage_is_recorded_too():
         model = ModelCard.of(data, made).build()
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # "cannot be recorded"
-            found.append(fit(model, data, made.training, cuda_graphs=recorded).history)
+            found.append(train(model, data, made.training, cuda_graphs=recorded).history)
     assert found[0] == found[1]
 
 
@@ -389,7 +389,7 @@ def trained(body: str, sampler: EdgeSampler, recorded: bool = True):
     model.edge_sampler = sampler
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # "cannot be recorded"
-        history = fit(model, data, made.training, cuda_graphs=recorded).history
+        history = train(model, data, made.training, cuda_graphs=recorded).history
     return history, model.state_dict()
 
 
@@ -451,7 +451,7 @@ def test_steps_on_several_graphs_are_recorded_each():
         model = ModelCard.of(data, made).build()
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # "cannot be recorded"
-            result = fit(model, data, made.training, cuda_graphs=recorded)
+            result = train(model, data, made.training, cuda_graphs=recorded)
         found.append((result, model.state_dict()))
     (one, weights), (two, same_weights) = found
     assert one.history == two.history
@@ -528,7 +528,7 @@ def trains_in_bf16(system: str, settings: Config, sparse: bool) -> None:
     training = TrainSettings(lr=0.02, epochs=30, device="cuda", precision="bf16")
     made = Recipe(system, settings, training)
     network = ModelCard.of(data, made).build()
-    fitted = fit(network, data, made.training)
+    fitted = train(network, data, made.training)
     losses = torch.tensor([epoch.loss for epoch in fitted.history])
     assert losses.isfinite().all()
     assert losses[-5:].mean() < losses[:5].mean()

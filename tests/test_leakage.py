@@ -16,7 +16,7 @@ from deepgat.data import NodeDataset, propagate_labels
 from deepgat.models import SYSTEMS, LayerOutputs, Network
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.ops import Neighbors
-from deepgat.training.loop import GraphInputs, prepare
+from deepgat.training.inputs import GraphInputs, prepare
 from networks import PAPER_SCORES, network
 from tiny import tiny_dataset
 

@@ -9,7 +9,7 @@ import torch
 
 import deepgat
 from deepgat import DeepGATClassifier, Recipe, Run, load_graph, recipe
-from deepgat.training.recipes import suited
+from deepgat.training.recipes import drop_unsuited_self_training
 from test_cli import run as command  # noqa: F401 - a fixture
 
 EPOCHS = 2
@@ -42,7 +42,7 @@ WAYS: dict[str, Callable[[], Run]] = {
 def expected() -> Run:
     """The recipe itself, trained."""
     data = load_graph("csbm")
-    return deepgat.train_once(data, suited(recipe(training=TRAINING), data))
+    return deepgat.train_once(data, drop_unsuited_self_training(recipe(training=TRAINING), data))
 
 
 def test_the_default_is_a_model_that_can_be_named():

@@ -3,8 +3,9 @@
 import pytest
 
 from deepgat.errors import UserError
-from deepgat.models import SYSTEMS, GATConfig
+from deepgat.models import GCNII, SYSTEMS, GATConfig
 from deepgat.training.recipes import recipe
+from deepgat.training.settings import TrainSettings
 
 # model, score, dataset: lr, weight decay, dropout, D, norm, δ (None: the model has no such loss)
 AUTHORS = [
@@ -182,3 +183,10 @@ def test_the_decay_of_class_heads_depends_on_the_nodes(named):
     training = recipe("deep", training=named).training
     assert training.decay_nodes_heads == 3500
     assert recipe("deep", training={"decay_nodes_heads": 7}).training.decay_nodes_heads == 7
+
+
+def test_the_preset_none_leaves_everything_else_at_its_default():
+    """What deepgat tune writes: it names every setting itself."""
+    system, settings, training = recipe("gcnii", preset="none", num_layers=3, training={"lr": 0.5})
+    assert (system, settings) == ("gcnii", GCNII.Config(num_layers=3))
+    assert training == TrainSettings(lr=0.5)

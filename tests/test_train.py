@@ -17,11 +17,10 @@ from deepgat.errors import Diverged, UserError
 from deepgat.models import APPNP, GCN, GCNII, SYSTEMS, Deep, Network, find_system
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.ops import Neighbors
-from deepgat.training.epoch import make_optimizer
-from deepgat.training.loop import Epoch, TrainSettings, choose_device, evaluate, fit, prepare
+from deepgat.training.loop import Epoch, TrainSettings, choose_device, evaluate, prepare, train
 from deepgat.training.recipes import Recipe, recipe
-from deepgat.training.resume import monitored
 from deepgat.training.run import ModelCard, Run, train_once
+from deepgat.training.trainer import make_optimizer, monitored
 from tiny import tiny_dataset, tiny_labels
 
 CPU = torch.device("cpu")
@@ -102,7 +101,10 @@ def test_the_seed_of_fit_is_that_of_dropout():
     data = tiny_dataset()
     start = build(data, plan())
     losses = [
-        [epoch.loss for epoch in fit(copy.deepcopy(start), data, plan(seed=seed).training).history]
+        [
+            epoch.loss
+            for epoch in train(copy.deepcopy(start), data, plan(seed=seed).training).history
+        ]
         for seed in (0, 0, 1)
     ]
     assert losses[0] == losses[1]
@@ -123,7 +125,7 @@ def test_the_random_numbers_of_the_caller_are_left_alone_when_training_fails():
     model = build(data, plan())
     before = torch.get_rng_state()
     with pytest.raises(UserError):
-        fit(model, data, plan(lr=1e20).training)
+        train(model, data, plan(lr=1e20).training)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -146,7 +148,7 @@ def overfitting(**training) -> tuple[Network, NodeDataset, deepgat.training.loop
     data = changed(data, y=wrong)
     recipe = plan("gat", "paper", **{"lr": 0.1, "epochs": 40} | training)
     model = build(data, recipe)
-    return model, data, fit(model, data, recipe.training)
+    return model, data, train(model, data, recipe.training)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +215,7 @@ def test_every_epoch_is_shown_and_names_the_best_so_far():
     data = tiny_dataset()
     seen: list[Epoch] = []
     recipe = plan("gat", "paper", lr=0.1, epochs=40)
-    fitted = fit(build(data, recipe), data, recipe.training, seen.append)
+    fitted = train(build(data, recipe), data, recipe.training, seen.append)
     assert seen == fitted.history
     for count, epoch in enumerate(seen, start=1):
         assert epoch.best_number == min(seen[:count], key=lambda e: e.val_loss).number
@@ -224,12 +226,12 @@ def test_nothing_of_a_run_waits_for_the_garbage_collector(model, monkeypatch):
     """On a GPU that would be its memory."""
     seen = []
 
-    class Watched(deepgat.training.loop.Epochs):
+    class Watched(deepgat.training.loop.Trainer):
         def __init__(self, *args) -> None:
             super().__init__(*args)
             seen.extend(weakref.ref(item) for item in (self, self.optimizer))
 
-    monkeypatch.setattr(deepgat.training.loop, "Epochs", Watched)
+    monkeypatch.setattr(deepgat.training.loop, "Trainer", Watched)
     gc.collect()
     gc.disable()
     try:
@@ -261,7 +263,7 @@ def test_every_graph_with_training_nodes_takes_one_step_per_epoch(monkeypatch):
         torch.optim.Adam, "step", lambda self: steps.append(1), raising=True
     )  # weights stay
     data = tiny_labels(graphs=5)
-    fit(build(data, plan()), data, plan(epochs=4).training)
+    train(build(data, plan()), data, plan(epochs=4).training)
     assert len(steps) == 4 * 3  # the last two graphs validate and test
 
 
@@ -318,7 +320,7 @@ def test_test_labels_are_never_read_in_training(model, preset, garbage):
     fitted, weights_after = [], []
     for each in (data, changed(data, y=y)):
         trained = build(each, recipe)
-        fitted.append(fit(trained, each, recipe.training))
+        fitted.append(train(trained, each, recipe.training))
         weights_after.append(weights(trained))
     assert fitted[0].history == fitted[1].history
     assert all(
@@ -331,7 +333,9 @@ def test_test_labels_of_many_labels_are_never_read_in_training():
     garbled = [copy.copy(graph) for graph in data.graphs]
     garbled[-1].y = torch.full_like(garbled[-1].y, math.nan)
     other = replace(data, graphs=tuple(garbled))
-    histories = [fit(build(each, plan()), each, plan().training).history for each in (data, other)]
+    histories = [
+        train(build(each, plan()), each, plan().training).history for each in (data, other)
+    ]
     assert histories[0] == histories[1]
 
 
@@ -340,7 +344,7 @@ def test_validation_labels_choose_the_epoch_but_train_nothing():
     y = data.graph.y.clone()
     y[data.graph.val_mask] = (y[data.graph.val_mask] + 1) % 3
     first, other = (
-        fit(build(each, plan()), each, plan().training).history
+        train(build(each, plan()), each, plan().training).history
         for each in (data, changed(data, y=y))
     )
     assert [epoch.loss for epoch in first] == [epoch.loss for epoch in other]
@@ -405,9 +409,9 @@ def test_an_interrupt_keeps_the_best_weights_so_far():
             raise KeyboardInterrupt
 
     model = build(data, plan())
-    fitted = fit(model, data, plan().training, interrupt)
+    fitted = train(model, data, plan().training, interrupt)
     assert fitted.stopped == "interrupted"
-    whole = fit(build(data, plan()), data, plan().training)
+    whole = train(build(data, plan()), data, plan().training)
     assert fitted.history == whole.history[:5]
     assert fitted.best == min(fitted.history, key=lambda epoch: epoch.val_loss)
     assert evaluate(model, data, "cpu").loss["val"] == fitted.best.val_loss
@@ -441,7 +445,7 @@ def test_an_interrupt_inside_an_epoch_drops_that_epoch(monkeypatch):
     data = tiny_dataset()
     model = build(data, plan())
     interrupt_layer_2(model, 7, monkeypatch)
-    fitted = fit(model, data, plan().training)
+    fitted = train(model, data, plan().training)
     monkeypatch.undo()
     assert fitted.stopped == "interrupted"
     assert [epoch.number for epoch in fitted.history] == [1, 2, 3]
@@ -455,7 +459,7 @@ def test_an_interrupt_in_the_first_epoch_has_nothing_to_keep(call, monkeypatch):
     interrupt_layer_2(model, call, monkeypatch)
     before = torch.get_rng_state()
     with pytest.raises(KeyboardInterrupt):
-        fit(model, data, plan().training)
+        train(model, data, plan().training)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -473,9 +477,9 @@ def test_an_interrupt_while_weights_are_set_aside_never_leaves_them_half_done(mo
     monkeypatch.setattr(torch, "_foreach_copy_", half)
     if call == 1:
         with pytest.raises(KeyboardInterrupt):
-            fit(model, data, plan().training)
+            train(model, data, plan().training)
         return
-    fitted = fit(model, data, plan().training)
+    fitted = train(model, data, plan().training)
     assert fitted.stopped == "interrupted"
     assert fitted.best.number == 1
     assert evaluate(model, data, "cpu").loss["val"] == fitted.best.val_loss
@@ -652,7 +656,7 @@ def test_the_decay_of_convolutions_counts_the_nodes_of_the_data():
     for settings in given:
         torch.manual_seed(0)
         model = GCNII(6, 4, 2, 3)
-        fit(model, data, TrainSettings(epochs=3, device="cpu", **settings))
+        train(model, data, TrainSettings(epochs=3, device="cpu", **settings))
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
@@ -662,7 +666,7 @@ def test_the_decay_of_class_heads_counts_the_nodes_of_the_data(monkeypatch):
     """4 layers go the way of 2, and more than half of the decay is left."""
     data, decays = tiny_dataset(), []
 
-    class Watched(deepgat.training.loop.Epochs):
+    class Watched(deepgat.training.loop.Trainer):
         def __init__(self, *args) -> None:
             super().__init__(*args)
             heads = {id(p) for p in self.model.class_head_weights()}
@@ -670,11 +674,11 @@ def test_the_decay_of_class_heads_counts_the_nodes_of_the_data(monkeypatch):
                 if heads & {id(p) for p in group["params"]}:
                     decays.append(group["weight_decay"])
 
-    monkeypatch.setattr(deepgat.training.loop, "Epochs", Watched)
+    monkeypatch.setattr(deepgat.training.loop, "Trainer", Watched)
     most = data.num_nodes - 1
     model = Deep(6, 4, 4, 3, step_depth=2, attention_from=1)
     settings = TrainSettings(epochs=1, device="cpu", weight_decay=0.25, decay_nodes_heads=most)
-    fit(model, data, settings)
+    train(model, data, settings)
     assert decays == [pytest.approx(0.25 * most / data.num_nodes)]
 
 
@@ -695,7 +699,7 @@ def test_edges_are_dropped_anew_in_every_epoch_and_in_training_only(monkeypatch)
         return run(self, x, neighbors, *rest)
 
     monkeypatch.setattr(type(model), "run", watched)
-    fit(model, data, TrainSettings(epochs=4, device="cpu"))
+    train(model, data, TrainSettings(epochs=4, device="cpu"))
     whole = Neighbors.from_edge_index(data.graph.edge_index, 60).edge_index
     assert len(seen[True]) == 4
     assert all(torch.equal(edges, whole) for edges in seen[False])

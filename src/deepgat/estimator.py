@@ -31,7 +31,7 @@ from deepgat.estimator_inputs import (
 )
 from deepgat.model import Model
 from deepgat.training.inputs import WEIGHT
-from deepgat.training.recipes import Recipe, recipe, suited
+from deepgat.training.recipes import Recipe, drop_unsuited_self_training, recipe
 from deepgat.training.run import train_once
 
 SETTINGS = (
@@ -186,7 +186,8 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         if weight is not None:
             dataset.graph[WEIGHT] = torch.zeros(graph.num_nodes)
             dataset.graph[WEIGHT][rows] = weight.float()
-        run = train_once(dataset, suited(self._recipe(), dataset, self._given(TRAINING)), seed)
+        plan = drop_unsuited_self_training(self._recipe(), dataset, self._given(TRAINING))
+        run = train_once(dataset, plan, seed)
         self.classes_ = labels.classes
         self.n_features_in_ = graph.num_features
         self.run_, self._fitted_on = run, dataset

@@ -23,7 +23,7 @@ from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
 from deepgat.training.loop import Epoch, choose_device, prepare
 from deepgat.training.minibatch import in_chunks
-from deepgat.training.recipes import recipe, suited
+from deepgat.training.recipes import drop_unsuited_self_training, recipe
 from deepgat.training.run import ModelCard, Run, train_once
 
 DECIDED = frozenset(("text", "drop", "structure", "scale"))
@@ -51,7 +51,7 @@ def fit(
     """
     data = as_dataset(graph)
     plan = recipe(model, preset=preset, dataset=data.name, training=training, **settings)
-    run = train_once(data, suited(plan, data, training or ()), seed, on_epoch)
+    run = train_once(data, drop_unsuited_self_training(plan, data, training or ()), seed, on_epoch)
     return Model(run.model, run.card, run=run, dataset=data)
 
 
@@ -205,9 +205,7 @@ class Model:
         if chunk:
             inputs = in_chunks(inputs, chunk, device)
         with torch.no_grad():
-            if until is not None:
-                return inputs.run_until(self.network, until)
-            return inputs.run(self.network, with_attention)
+            return inputs.run(self.network, with_attention, until=until)
 
     def predict(
         self, graph: NodeDataset | Data, early_exit: ExitPolicy | None = None

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from deepgat.cli import main
 from deepgat.distributed import Team, launch
 
 DIGITS = ("train", "digits", "--layers", "2", "--hidden", "4", "--device", "cpu")
-DEEP = ("train", "digits", "--layers", "6", "--device", "cpu", "--quiet")
+DEEP = ("--layers", "4", "--hidden", "8", "--device", "cpu", "--quiet")
 
 
 def start(*arguments: object, module: str = "deepgat") -> subprocess.Popen:
@@ -146,7 +147,7 @@ def test_your_graph_in_parts(run, tmp_path):
     assert run("partition", graph, "--parts", 2, "--out", parts)[0] == 0
     code, out, err = deepgat("train", parts, *OWN, "--out", tmp_path / "two", "--processes", 2)
     assert code == 0, err
-    code, whole, err = deepgat("train", graph, *OWN, "--out", tmp_path / "one")
+    code, whole, err = run("train", graph, *OWN, "--out", tmp_path / "one")
     assert code == 0, err
     assert record_of(out)["loss"] == pytest.approx(record_of(whole)["loss"], rel=1e-4)
     cards = [json.loads((tmp_path / name / "model.json").read_text()) for name in ("one", "two")]
@@ -155,8 +156,12 @@ def test_your_graph_in_parts(run, tmp_path):
     assert cards[0]["class_names"] == ["blue", "red"]
     line = (tmp_path / "two" / "predictions.csv").read_text().splitlines()[1]
     assert line.startswith("0,n00,")
+    assert run("evaluate", tmp_path / "two", "--json")[0] == 0
     code, _, err = deepgat("train", graph, *OWN, "--processes", 2)
     assert err.count("comes without a split") == 1  # told by one process alone
+    code, _, err = deepgat("train", parts, "--processes", 3)
+    assert code == 2
+    assert "start 2" in " ".join(err.split())
 
 
 def test_what_a_team_does_not_take(run, tmp_path, monkeypatch):
@@ -172,28 +177,7 @@ def test_what_a_team_does_not_take(run, tmp_path, monkeypatch):
 
 
 @pytest.mark.distributed
-def test_training_from_a_partition(tmp_path):
-    code, _, err = deepgat("partition", "digits", "--parts", 2, "--out", tmp_path / "parts")
-    assert code == 0, err
-    options = ("--layers", 2, "--hidden", 4, "--device", "cpu", "--epochs", 4)
-    code, out, err = deepgat(
-        "train", tmp_path / "parts", *options, "--json", "--out", tmp_path / "a", "--processes", 2
-    )
-    assert code == 0, err
-    code, whole, err = deepgat("train", "digits", *options, "--json", "--out", tmp_path / "b")
-    assert code == 0, err
-    assert record_of(out)["loss"] == pytest.approx(record_of(whole)["loss"], rel=1e-4)
-    header, *_ = (tmp_path / "a" / "predictions.csv").read_text().splitlines()
-    assert header.startswith("graph,node,part,label,prediction")
-    code, out, err = deepgat("evaluate", tmp_path / "a", "--json")
-    assert code == 0, err
-    code, _, err = deepgat("train", tmp_path / "parts", "--processes", 3)
-    assert code == 2
-    assert "start 2" in " ".join(err.split())
-
-
-@pytest.mark.distributed
-def test_two_processes_share_the_graphs_of_a_cross_validation(tmp_path):
+def test_two_processes_share_the_graphs_of_a_cross_validation(run, tmp_path):
     """Rings of five and paths of five, as the TU collection writes them."""
     edges, nodes = [], 0
     for graph in range(24):
@@ -211,7 +195,7 @@ def test_two_processes_share_the_graphs_of_a_cross_validation(tmp_path):
     # layer norm: in single precision a bias before a batch norm follows rounding (docs/scaling.md)
     options = ("--folds", 3, "--epochs", 4, "--batch", 6, "--device", "cpu", "--json",
                "--set", "norm=layer")  # fmt: skip
-    code, whole, err = deepgat("crossval", tmp_path, *options)
+    code, whole, err = run("crossval", tmp_path, *options)
     assert code == 0, err
     code, shared, err = deepgat("crossval", tmp_path, *options, "--processes", 2)
     assert code == 0, err
@@ -241,34 +225,41 @@ def children(process: subprocess.Popen) -> list[int]:
 
 @pytest.mark.distributed
 def test_a_process_killed_at_any_moment_changes_nothing(tmp_path):
-    """Ten times; the last five soon after the start, when nothing may have been kept yet."""
-    options = (*DEEP, "--epochs", 30, "--patience", 30, "--save-every", 4, "--processes", 2)
+    """Ten kills, three in a run; every second one before anything may have been kept."""
+    graph = own_graph(tmp_path / "graph")
+    options = ("train", graph, *DEEP, "--epochs", 40, "--save-every", 4, "--processes", 2)
     began = time.monotonic()
     assert deepgat(*options, "--out", tmp_path / "whole")[0] == 0
     usual = time.monotonic() - began
     expected = weights_of(tmp_path / "whole")
-    draw = random.Random(0)
-    for number in range(10):
-        process = start(*options, "--out", tmp_path / str(number))
-        kept = tmp_path / f"{number}.progress"
-        deadline = time.monotonic() + usual
-        while number < 5 and not kept.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(draw.uniform(0, 1.0 if number < 5 else usual))
-        if alive := children(process):
-            os.kill(draw.choice(alive), signal.SIGKILL)
+    draw, kills = random.Random(0), 0
+    while kills < 10:
+        process = start(*options, "--out", tmp_path / "killed")
+        kept, seen = tmp_path / "killed.progress", set()
+        for _ in range(launch.MOST_RESTARTS):
+            while not (team := set(children(process)) - seen) and process.poll() is None:
+                time.sleep(0.02)  # until it is started again
+            seen |= team
+            deadline = time.monotonic() + usual
+            while kills % 2 and not kept.exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(draw.uniform(0, 0.3 if kills % 2 else 0.6 * usual))
+            if alive := team.intersection(children(process)):
+                os.kill(draw.choice(sorted(alive)), signal.SIGKILL)
+                kills += 1
         code, _, err = finish(process)
         assert code == 0, err
-        found = weights_of(tmp_path / str(number))
+        found = weights_of(tmp_path / "killed")
         assert all(torch.equal(found[name], item) for name, item in expected.items())
         assert not kept.exists()
+        shutil.rmtree(tmp_path / "killed")
 
 
 @pytest.mark.distributed
 def test_an_interrupt_keeps_the_best_weights_so_far(tmp_path):
     process = start(
-        *DEEP, "--epochs", 100000, "--patience", 100000, "--save-every", 2, "--processes", 2,
-        "--out", tmp_path / "kept",
+        "train", own_graph(tmp_path / "graph"), *DEEP, "--epochs", 100000, "--patience", 100000,
+        "--save-every", 2, "--processes", 2, "--out", tmp_path / "kept",
     )  # fmt: skip
     deadline = time.monotonic() + 120
     while not (tmp_path / "kept.progress").exists() and time.monotonic() < deadline:

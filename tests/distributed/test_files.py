@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from deepgat.data import NodeDataset
-from deepgat.distributed import Team, cut_dataset, owners, whole_labels
+from deepgat.data.transforms import MASKS
+from deepgat.distributed import Team, owners, whole_labels
+from deepgat.distributed.part_dataset import cut_dataset
 from deepgat.distributed.partition_folder import is_partition, read_part, write_partition
 from deepgat.errors import UserError
-from deepgat.training.loop import fit
+from deepgat.training.loop import train
 from deepgat.training.recipes import recipe
 from tiny import tiny_dataset, tiny_labels
 
@@ -62,17 +64,17 @@ def test_a_part_that_is_read_is_the_part_that_was_written(tmp_path, data):
         for name in ("class_names", "feature_names", "reading", "num_edge_features"):
             assert getattr(found, name) == getattr(expected, name) == getattr(data, name)
         assert found.node_ids == (data.node_ids if found.number == 0 else ())
-        for a, b in zip(expected.parts, found.parts, strict=True):
+        for a, b in zip(expected.graphs, found.graphs, strict=True):
             assert (a.own, a.num_nodes) == (b.own, b.num_nodes)
             for name in ("ids", "halo_counts", "edge_index", "y"):
                 assert torch.equal(getattr(a, name), getattr(b, name))
             assert torch.equal(a.x.to_dense(), b.x.to_dense())
-            assert all(torch.equal(a.masks[name], b.masks[name]) for name in a.masks)
+            assert all(torch.equal(a[name], b[name]) for name in MASKS)
             for name in ("edge_weight", "edge_attr"):
                 given, read = getattr(a, name), getattr(b, name)
                 assert read is None if given is None else torch.equal(read, given)
             if data.multi_label:
-                assert b.label_features is None
+                assert "label_features" not in b
             else:
                 assert torch.equal(a.label_features, b.label_features)
 
@@ -98,7 +100,7 @@ def train_from(team: Team, folder: str) -> dict[str, list[float]]:
     data = read_part(folder, team.rank, team.size)
     torch.manual_seed(0)
     model = network_of(PLAN, data)
-    fitted = fit(model, data, PLAN.training, team=team)
+    fitted = train(model, data, PLAN.training, team=team)
     labels = whole_labels(data, team)
     if labels is not None:
         whole = tiny_dataset(sparse=True).graph
@@ -113,6 +115,6 @@ def test_training_from_files_is_training_on_the_graph(tmp_path):
     first, second = together(2, train_from, str(tmp_path / "parts"))
     torch.manual_seed(0)
     model = network_of(PLAN, data)
-    alone = [epoch.loss for epoch in fit(model, data, PLAN.training).history]
+    alone = [epoch.loss for epoch in train(model, data, PLAN.training).history]
     assert first == second
     assert first["loss"] == pytest.approx(alone, rel=1e-5)

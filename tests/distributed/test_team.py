@@ -21,13 +21,14 @@ def sums(team: Team) -> dict[str, torch.Tensor]:
         parameter.grad = torch.full((3, 2), float(team.rank + number))
     team.sum_gradients(parameters)
     assert parameters[2].grad is None
+    mine = torch.full((team.rank,), float(team.rank))
     return {
         "small": team.sum(small),
         "large": team.sum(large),
         "gradients": torch.stack([p.grad for p in parameters[:2]]),
-        "highest": torch.tensor(team.highest(float(-team.rank))),
-        "first": team.from_first(torch.tensor([team.rank + 5])),
-        "all": torch.cat([torch.empty(0), *team.to_first(torch.ones(team.rank) * team.rank)]),
+        "highest": torch.tensor(team.all_max(float(-team.rank))),
+        "first": team.broadcast(torch.tensor([team.rank + 5])),
+        "all": torch.cat([torch.empty(0), *team.gather_to_first(mine)]),
     }
 
 

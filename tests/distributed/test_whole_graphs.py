@@ -12,9 +12,11 @@ from deepgat.distributed import Team
 from deepgat.errors import UserError
 from deepgat.models import GIN, GraphClassifier
 from deepgat.ops import Neighbors
-from deepgat.training.cross_validation import GraphBatches, as_batch
-from deepgat.training.loop import evaluate, fit, fit_inputs, scores_of
-from deepgat.training.recipes import suited
+from deepgat.training.evaluate import evaluate, scores_of
+from deepgat.training.inputs import GraphBatches, prepare_graph, side_by_side
+from deepgat.training.loop import run_epochs, train
+from deepgat.training.recipes import drop_unsuited_self_training
+from deepgat.training.trainer import Trainer
 
 from together import DROPOUT, apart, network_of, odd_graph, plan_of, together
 
@@ -51,13 +53,13 @@ def train_nodes(team: Team | None, jobs: list[tuple[str, str, int]]) -> dict[str
     for name, kind, batch in jobs:
         data = several(3 if kind == "few" else 7, kind)
         no_labels = {"label_hops": 0} if kind == "labels" else {}
-        plan = suited(plan_of(name, {**DROPOUT, **no_labels}), data)
+        plan = drop_unsuited_self_training(plan_of(name, {**DROPOUT, **no_labels}), data)
         torch.manual_seed(0)
         model = network_of(plan, data).double()
         training = replace(
             plan.training, epochs=3, monitor="train-loss", device="cpu", batch_graphs=batch
         )
-        history = fit(model, data, training, team=team).history
+        history = train(model, data, training, team=team).history
         scores = evaluate(model, data, "cpu", team)
         results[f"{name} {kind} {batch}"] = _result(model, history, scores.logits, [
             *scores.micro_f1.values(), *scores.loss.values()])  # fmt: skip
@@ -73,7 +75,7 @@ def _result(model: Any, history: Any, logits: list[torch.Tensor], scores: list[f
     }
 
 
-def train_graphs(team: Team | None) -> dict[str, Any]:
+def train_graphs(team: Team | None, names: tuple[str, ...]) -> dict[str, Any]:
     """Classes of whole graphs, by GIN and by a stack with batch norm; a last batch of two."""
     graphs = []
     for number in range(16):
@@ -81,7 +83,7 @@ def train_graphs(team: Team | None) -> dict[str, Any]:
         graphs.append(Data(x=graph.x, edge_index=graph.edge_index, y=torch.tensor([number % 3])))
     nodes = sum(graph.num_nodes for graph in graphs)
     results = {}
-    for name in ("gin", "authors-batch", "deep"):
+    for name in names:
         torch.manual_seed(0)
         plan = plan_of("deep" if name == "gin" else name, {"label_hops": 0})
         body = GIN(7, 8, 2, 3) if name == "gin" else network_of(plan, several(2, "classes"))
@@ -89,32 +91,37 @@ def train_graphs(team: Team | None) -> dict[str, Any]:
         training = replace(
             plan.training, epochs=3, monitor="train-loss", device="cpu", self_training=0.0
         )
-        device = torch.device("cpu")
-        inputs = GraphBatches(graphs[:10], graphs[10:13], 4, device, team, torch.float64)
-        history = fit_inputs(model, inputs, training, nodes, team=team).history
+        made = [prepare_graph(graph, torch.device("cpu")) for graph in graphs]
+        inputs = GraphBatches(made[:10], [side_by_side(made[10:13], team)], 4, team)
+        history = run_epochs(Trainer(model, inputs, training, nodes, team=team)).history
         model.eval()
-        tested = as_batch(graphs[13:], device, team, torch.float64)
+        tested = side_by_side(made[13:], team)
         with torch.no_grad():
             scores = scores_of([tested.run(model).logits], [tested], "val", team)
         results[name] = _result(model, history, [torch.zeros(1)], scores.tolist())
     return results
 
 
-def check(size: int) -> None:
-    for work, arguments in ((train_nodes, (JOBS,)), (train_graphs, ())):
-        alone, team = work(None, *arguments), together(size, work, *arguments)
-        for name, expected in alone.items():
-            assert apart(expected, [found[name] for found in team]) < 1e-10, name
+def train_both(
+    team: Team | None, jobs: list[tuple[str, str, int]], names: tuple[str, ...]
+) -> dict[str, Any]:
+    return train_nodes(team, jobs) | train_graphs(team, names)
+
+
+def check(size: int, jobs: list[tuple[str, str, int]], names: tuple[str, ...]) -> None:
+    alone, team = train_both(None, jobs, names), together(size, train_both, jobs, names)
+    for name, expected in alone.items():
+        assert apart(expected, [found[name] for found in team]) < 1e-10, name
 
 
 def test_two_processes_share_graphs_and_train_as_one():
-    check(2)
+    check(2, [("authors-batch", "classes", 2)], ("gin",))
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("size", [1, 3, 4])
-def test_any_number_of_processes_shares_graphs(size):
-    check(size)
+@pytest.mark.parametrize(("size", "jobs"), [(1, JOBS[:1]), (2, JOBS), (3, JOBS), (4, JOBS[-4:])])
+def test_any_number_of_processes_shares_graphs(size, jobs):
+    check(size, jobs, ("gin", "authors-batch", "deep"))
 
 
 def test_lists_side_by_side_are_those_of_the_graphs_side_by_side():
@@ -142,7 +149,7 @@ def test_one_step_takes_as_many_graphs_as_asked():
     steps = []
     run = model.run
     model.run = lambda x, *rest: (steps.append(x.size(0)), run(x, *rest))[1]
-    fit(model, data, replace(plan.training, epochs=1, device="cpu", batch_graphs=2))
+    train(model, data, replace(plan.training, epochs=1, device="cpu", batch_graphs=2))
     trained = [graph.num_nodes for graph in data.graphs[:5]]
     assert len(steps) == 3 + 1  # five graphs in three steps, and one to validate on
     assert sum(steps[:3]) == sum(trained)
@@ -156,17 +163,17 @@ def test_what_a_batch_does_not_take():
     plan = plan_of("authors")
     model = network_of(plan, data).double()
     with pytest.raises(UserError, match="need dense"):
-        fit(model, sparse, replace(plan.training, epochs=1, device="cpu", batch_graphs=2))
+        train(model, sparse, replace(plan.training, epochs=1, device="cpu", batch_graphs=2))
     with pytest.raises(UserError, match="batch_graphs is 0"):
         replace(plan.training, batch_graphs=0)
     pairs = network_of(plan_of("pairnorm"), data).double()
     settings = replace(plan.training, epochs=1, device="cpu", batch_graphs=2)
     with pytest.raises(UserError, match="PairNorm takes its means over all nodes of a step"):
-        fit(pairs, data, settings)
+        train(pairs, data, settings)
     weighted = replace(data, graphs=tuple(g.clone() for g in data.graphs))
     weighted.graphs[0]["train_weight"] = torch.ones(weighted.graphs[0].num_nodes)
     with pytest.raises(UserError, match="train_weight is for one graph a step"):
-        fit(model, weighted, settings)
+        train(model, weighted, settings)
     with pytest.raises(UserError, match="batch_graphs joins whole graphs"):
         replace(settings, batches="clusters")
 

@@ -18,8 +18,9 @@ from torch_geometric.data import Data
 from deepgat.data import NodeDataset
 from deepgat.distributed import Team
 from deepgat.models import Network, build_network, find_system
-from deepgat.training.loop import evaluate, fit
-from deepgat.training.recipes import Recipe, recipe, suited
+from deepgat.training import loop
+from deepgat.training.loop import evaluate
+from deepgat.training.recipes import Recipe, drop_unsuited_self_training, recipe
 
 PATIENCE_S = 120
 
@@ -179,7 +180,9 @@ def train(
     data = dataset(kind)
     for name in names:
         no_labels = {"label_hops": 0} if kind == "labels" else {}
-        plan = suited(plan_of(name, {**(DROPOUT if drop else NONE), **no_labels}), data)
+        plan = drop_unsuited_self_training(
+            plan_of(name, {**(DROPOUT if drop else NONE), **no_labels}), data
+        )
         torch.manual_seed(0)
         model = network_of(plan, data).double()
         if name.startswith("pairnorm"):  # biases before it have no gradient, as with batch norm
@@ -188,7 +191,7 @@ def train(
         own = plan.training
         monitor = own.monitor if own.self_training else "train-loss"
         training = replace(own, epochs=5, monitor=monitor, device="cpu", checkpoint=checkpoint)
-        fitted = fit(model, data, training, team=team)
+        fitted = loop.train(model, data, training, team=team)
         scores = evaluate(model, data, "cpu", team)
         results[name] = {
             "history": torch.tensor([[e.loss, e.val_loss, e.val_f1] for e in fitted.history]),

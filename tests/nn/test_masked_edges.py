@@ -15,7 +15,7 @@ from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.nn.drop_edge import DropEdge, all_edges, no_edges, recordable
 from deepgat.nn.scores import HeadShape, NeighborMeanScore, ScoreInputs
 from deepgat.ops import Neighbors, use_backend
-from deepgat.training.loop import TrainSettings, fit
+from deepgat.training.loop import TrainSettings, train
 from networks import PAPER_SCORES, network
 from tiny import tiny_dataset
 
@@ -170,7 +170,7 @@ def test_a_training_has_the_same_losses():
             model = network(name, 6, 3, num_layers=3, **chosen)
             assert model.edge_sampler == (all_edges if name in ("g2", "deep") else drop)
             model.edge_sampler = sampler
-            history = fit(model, data, TrainSettings(epochs=8, device="cpu", seed=4)).history
+            history = train(model, data, TrainSettings(epochs=8, device="cpu", seed=4)).history
             found.append([(epoch.loss, epoch.val_loss) for epoch in history])
         torch.testing.assert_close(*map(torch.tensor, found), rtol=1e-4, atol=1e-5)
 

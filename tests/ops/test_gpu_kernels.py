@@ -6,7 +6,6 @@ Interpreted they are slow, so the graphs here are tiny; tests/test_gpu.py has th
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,10 +20,8 @@ from torch_geometric.nn import PairNorm as WholePairNorm
 from deepgat.nn.norms import PairNorm
 from deepgat.ops import attention, definition, dropout_masks, matmul, pairnorm
 from deepgat.ops.neighbors import Neighbors
-from deepgat.ops.partitioned.halves import KernelHalf
-from deepgat.ops.partitioned.lists import PartNeighbors
 from deepgat.ops.pieces import cut_lists
-from deepgat.ops.score_forms import Additive, DotProduct, Normalization
+from deepgat.ops.score_forms import Normalization
 from systems import pair_norm
 
 from graphs import graphs, random_edges
@@ -393,39 +390,3 @@ def test_pair_norm_on_cuda_has_the_type_of_pygs(individually, autocast, dtype):
             torch.set_autocast_dtype("cuda", was_type)
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["shared", "additive"])
-def test_halves_of_lists_are_the_whole(kind):
-    """What a part of a divided graph runs: neighbours among own nodes, then those in the halo."""
-    n, own = 12, 8
-    edge_index = random_edges(n, 40)
-    edge_index = edge_index[:, edge_index[1] < own]
-    square = Neighbors.from_edge_index(edge_index, n).to(DEVICE)
-    part = SimpleNamespace(own=own, ids=torch.arange(n, device=DEVICE))
-    ours, theirs = PartNeighbors.of(square, part).sides  # type: ignore[arg-type]
-    rows = torch.cat([theirs.targets, torch.arange(own, n, device=DEVICE)])
-
-    def found(halved: bool) -> list[Tensor]:
-        torch.manual_seed(0)
-        value, query = (torch.randn(n, 2, 3, device=DEVICE).requires_grad_() for _ in range(2))
-
-        def half(lists: Neighbors, chosen: Tensor) -> KernelHalf:
-            q = query[chosen]
-            form = DotProduct(q, q) if kind == "shared" else Additive(q[..., 0], q[..., 1])
-            return KernelHalf.of(lists, form, None, value[chosen])
-
-        everyone = torch.arange(n, device=DEVICE)
-        if halved:
-            second = half(theirs.lists, rows)
-            out = half(ours.lists, everyone[:own]).joined(second, theirs.targets)
-        else:
-            out = half(square, everyone).alone()[:own]
-        out.sin().sum().backward()
-        assert value.grad is not None
-        assert query.grad is not None
-        return [out.detach(), value.grad, query.grad]
-
-    for halves, whole in zip(found(True), found(False), strict=True):
-        torch.testing.assert_close(halves, whole)

@@ -7,7 +7,7 @@ import torch
 
 from deepgat.models import Deep
 from deepgat.training.ema import AveragedWeights
-from deepgat.training.loop import TrainSettings, evaluate, fit
+from deepgat.training.loop import TrainSettings, evaluate, train
 from tiny import tiny_dataset
 
 
@@ -49,7 +49,7 @@ def test_training_ends_with_the_averaged_weights_of_its_best_epoch():
     torch.manual_seed(0)
     model = Deep(data.num_features, 4, 2, data.num_classes)
     settings = TrainSettings(epochs=30, ema=0.9, device="cpu")
-    result = fit(model, data, settings)
+    result = train(model, data, settings)
     assert evaluate(model, data, "cpu").loss["val"] == pytest.approx(result.best.val_loss, abs=1e-6)
 
 
@@ -61,5 +61,5 @@ def test_the_steps_are_those_without_it():
         torch.manual_seed(0)
         model = Deep(data.num_features, 4, 2, data.num_classes, dropout=0.0)
         settings = TrainSettings(epochs=20, ema=decay, device="cpu")
-        found.append([epoch.loss for epoch in fit(model, data, settings).history])
+        found.append([epoch.loss for epoch in train(model, data, settings).history])
     assert found[0] == found[1]

@@ -13,7 +13,8 @@ from deepgat.model import Model
 from deepgat.model_folder import load_run, save_run
 from deepgat.models import find_system
 from deepgat.ops import Neighbors, SparseMatrix, use_backend
-from deepgat.training.loop import GraphInputs, TrainSettings, evaluate, fit, prepare
+from deepgat.training.inputs import GraphInputs
+from deepgat.training.loop import TrainSettings, evaluate, prepare, train
 from deepgat.training.minibatch import ClusterSampler, NeighborSampler, SampledInputs, in_chunks
 from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.resume import Progress
@@ -201,9 +202,9 @@ def test_it_goes_on_from_where_it_was_kept(kind, tmp_path):
     path = tmp_path / "progress"
     early = made._replace(training=replace(made.training, epochs=3))
     model = ModelCard.of(data, made).build()
-    fit(model, data, early.training, progress=Progress(path, 3, key="x"))
+    train(model, data, early.training, progress=Progress(path, 3, key="x"))
     model = ModelCard.of(data, made).build()
-    fit(model, data, made.training, progress=Progress(path, 3, key="x", resume=True))
+    train(model, data, made.training, progress=Progress(path, 3, key="x", resume=True))
     for mine, theirs in zip(model.parameters(), through.model.parameters(), strict=True):
         assert torch.equal(mine, theirs)
 

@@ -8,7 +8,8 @@ import torch
 
 from deepgat.errors import UserError
 from deepgat.models import Network, build_network
-from deepgat.training.loop import FitResult, fit
+from deepgat.training import loop
+from deepgat.training.loop import FitResult
 from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.resume import Epoch, Progress
 from deepgat.training.run import train_once
@@ -47,7 +48,7 @@ def train(
             raise KilledError
 
     progress = Progress(path, every, key="same", resume=resume)
-    return fit(model, data, settings, on_epoch, progress=progress), model
+    return loop.train(model, data, settings, on_epoch, progress=progress), model
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -111,10 +112,10 @@ def test_files_of_others_and_damaged_ones_are_refused(tmp_path):
     torch.manual_seed(0)
     model = build_network(plan.system, plan.settings, data.num_features, data.num_classes)
     with pytest.raises(UserError, match="belongs to another training run"):
-        fit(model, data, plan.training, progress=Progress(path, 3, key="other", resume=True))
+        loop.train(model, data, plan.training, progress=Progress(path, 3, key="other", resume=True))
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(UserError, match="is damaged"):
-        fit(model, data, plan.training, progress=Progress(path, 3, key="same", resume=True))
+        loop.train(model, data, plan.training, progress=Progress(path, 3, key="same", resume=True))
     with pytest.raises(UserError, match="expected 1 or more"):
         Progress(path, 0, key="same")
 

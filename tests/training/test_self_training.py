@@ -11,11 +11,11 @@ from torch.nn import functional as F
 
 from deepgat.errors import UserError
 from deepgat.models import Deep
-from deepgat.training.epoch import TEMPERATURES
 from deepgat.training.evaluate import evaluate
-from deepgat.training.inputs import FixedInputs, prepare
-from deepgat.training.loop import TrainSettings, fit
+from deepgat.training.inputs import GraphBatches, prepare
+from deepgat.training.loop import TrainSettings, train
 from deepgat.training.self_training import EPOCHS_TO_GROW, SelfTraining
+from deepgat.training.trainer import TEMPERATURES
 from tiny import tiny_dataset, tiny_labels
 
 SETTINGS = TrainSettings(self_training=0.7, device="cpu")
@@ -32,7 +32,7 @@ def made():
 def test_the_loss_is_the_equation_node_by_node(temperature):
     data, model = made()
     (graph,) = prepare(model, data, torch.device("cpu"))
-    stage = SelfTraining.wanted(model, FixedInputs([graph]), SETTINGS, None)
+    stage = SelfTraining.wanted(model, GraphBatches([graph], [graph]), SETTINGS, None)
     assert stage is not None
     n, classes = data.graphs[0].num_nodes, data.num_classes
     train = set(graph.nodes["train"].tolist())
@@ -73,7 +73,7 @@ def test_the_loss_is_the_equation_node_by_node(temperature):
 def test_it_begins_once_patience_has_run_out_from_the_best_weights(monkeypatch):
     data, model = made()
     start = {name: weight.clone() for name, weight in model.state_dict().items()}
-    alone = fit(model, data, PLAIN)
+    alone = train(model, data, PLAIN)
     assert alone.stopped == "patience"
     best = {name: weight.clone() for name, weight in model.state_dict().items()}
     model.load_state_dict(start)
@@ -87,7 +87,7 @@ def test_it_begins_once_patience_has_run_out_from_the_best_weights(monkeypatch):
         assert torch.equal(self.targets, (logits / temperature).softmax(-1))
 
     monkeypatch.setattr(SelfTraining, "begin", noted)
-    taught = fit(model, data, replace(PLAIN, self_training=1.0))
+    taught = train(model, data, replace(PLAIN, self_training=1.0))
     count = len(alone.history)
     assert taught.history[:count] == alone.history
     assert begun == [count]
@@ -122,7 +122,7 @@ def test_targets_are_calibrated_on_the_validation_nodes(monitor, monkeypatch):
 
     monkeypatch.setattr(SelfTraining, "begin", begun)
     monkeypatch.setattr(SelfTraining, "learn", learnt)
-    taught = fit(model, data, settings)
+    taught = train(model, data, settings)
     assert [name for name, *_ in found].count("begin") == 1
     assert len(found) == len(taught.history) + 1
     assert all(expected == pytest.approx(given) for _, expected, given in found)
@@ -132,10 +132,10 @@ def test_targets_are_calibrated_on_the_validation_nodes(monitor, monkeypatch):
 def test_the_second_stage_keeps_its_own_best_epoch():
     data, model = made()
     start = {name: weight.clone() for name, weight in model.state_dict().items()}
-    alone = fit(model, data, PLAIN)
+    alone = train(model, data, PLAIN)
     count = len(alone.history)
     model.load_state_dict(start)
-    taught = fit(model, data, replace(PLAIN, self_training=1.0))
+    taught = train(model, data, replace(PLAIN, self_training=1.0))
     full = count + EPOCHS_TO_GROW
     assert {epoch.best_number for epoch in taught.history[count : full - 1]} == {alone.best.number}
     assert taught.history[full - 1].best_number == full
@@ -148,10 +148,10 @@ def test_the_second_stage_keeps_its_own_best_epoch():
 def test_ended_while_the_targets_grow_the_first_stages_best_stays():
     data, model = made()
     start = {name: weight.clone() for name, weight in model.state_dict().items()}
-    alone = fit(model, data, PLAIN)
+    alone = train(model, data, PLAIN)
     model.load_state_dict(start)
     short = replace(PLAIN, epochs=len(alone.history) + 20, self_training=1.0)
-    taught = fit(model, data, short)
+    taught = train(model, data, short)
     assert len(taught.history) == short.epochs
     assert replace(taught.best, best_number=0) == replace(alone.best, best_number=0)
     assert evaluate(model, data, "cpu").loss["val"] == alone.best.val_loss
@@ -163,7 +163,7 @@ def test_before_the_second_stage_nothing_changes():
     found = []
     for extra in ({}, {"self_training": 1.0}):
         model.load_state_dict(start)
-        found.append(fit(model, data, TrainSettings(epochs=6, device="cpu", **extra)).history)
+        found.append(train(model, data, TrainSettings(epochs=6, device="cpu", **extra)).history)
     assert found[0] == found[1]
 
 
@@ -203,7 +203,7 @@ def test_labels_outside_training_do_not_reach_it(monkeypatch):
         changed = graph.clone()
         changed.y = y
         settings = replace(PLAIN, lr=0.2, epochs=40, patience=3, self_training=0.7)
-        result = fit(model, replace(data, graphs=(changed,)), settings)
+        result = train(model, replace(data, graphs=(changed,)), settings)
         losses.append([(epoch.loss, epoch.val_loss) for epoch in result.history])
     assert losses[0] == losses[1]
     assert len(begun) == 2, "no second stage: nothing tested"
@@ -214,6 +214,6 @@ def test_what_it_cannot_be_used_for_is_said():
     data = tiny_labels()
     model = Deep(data.num_features, 64, 2, data.num_classes, multi_label=True)
     with pytest.raises(UserError, match="self_training takes one graph with one class per node"):
-        fit(model, data, replace(SETTINGS, epochs=1))
+        train(model, data, replace(SETTINGS, epochs=1))
     with pytest.raises(UserError, match="self_training"):
         TrainSettings(self_training=-1.0)

@@ -98,7 +98,7 @@ def crossval(
         else:
             _print(title, record, done)
     if team is not None:
-        team.wait()
+        team.barrier()
         team.leave()
     if len(done) < folds:
         sys.exit(130)

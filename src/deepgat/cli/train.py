@@ -37,7 +37,7 @@ from deepgat.models import LabelPropagation
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.training.config_file import read_config
 from deepgat.training.loop import MONITORS, Epoch, choose_device
-from deepgat.training.recipes import Recipe, recipe, suited
+from deepgat.training.recipes import Recipe, drop_unsuited_self_training, recipe
 from deepgat.training.resume import Progress
 from deepgat.training.run import ModelCard, train_once
 
@@ -182,7 +182,7 @@ def train(
     else:
         assert team is not None
         data = read_part(folder, team.rank, team.size)
-    plan = suited(plan, data, changes)
+    plan = drop_unsuited_self_training(plan, data, changes)
     resume = resume or (out is not None and launch.restarted())
 
     records = []
@@ -207,7 +207,7 @@ def train(
             if out is not None:
                 OUT.print(f"saved to {out}", soft_wrap=True)
     if team is not None:
-        team.wait()
+        team.barrier()
         team.leave()
     if records and records[-1]["stopped"] == "interrupted":
         ERR.print("interrupted: the last run kept its best weights so far")
@@ -275,9 +275,9 @@ def _run(
         if whole is not None:
             save_run(folder, run, whole)
             if progress is not None:
-                progress.remove()
+                progress.path.unlink(missing_ok=True)
         if team is not None:
-            team.wait()  # until every process can see the folder
+            team.barrier()  # until every process can see the folder
     return run.record()
 
 

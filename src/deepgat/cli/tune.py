@@ -16,7 +16,7 @@ from deepgat.cli.show import ERR, OUT, echo_json, percent, plain_table, progress
 from deepgat.errors import UserError
 from deepgat.files import write_whole
 from deepgat.training.loop import Epoch, choose_device
-from deepgat.training.recipes import recipe, suited
+from deepgat.training.recipes import drop_unsuited_self_training, recipe
 from deepgat.training.tuning import Found, Search, Trial, as_config, search
 
 
@@ -66,7 +66,7 @@ def tune(
     all_seeds, range_of_depths = tuple(parse_numbers(seeds, "--seeds")), _depths(depths, layers)
     choose_device(device)
     data = load_data(dataset, split, read)
-    what = Search(suited(plan, data), all_seeds, range_of_depths)
+    what = Search(drop_unsuited_self_training(plan, data), all_seeds, range_of_depths)
 
     def on_trial(trial: Trial) -> None:
         if not quiet and not ERR.is_terminal:

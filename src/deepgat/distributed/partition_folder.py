@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from deepgat.data import NodeDataset
-from deepgat.data.transforms import SPLITS
-from deepgat.distributed.dataset import SHARED, PartDataset, cut_dataset
+from deepgat.distributed.part_dataset import PartDataset, cut_dataset
 from deepgat.distributed.partition import owners
-from deepgat.distributed.parts import GraphPart
 from deepgat.errors import UserError
 from deepgat.files import FolderKind, new_folder, to_json
 
@@ -30,8 +29,17 @@ FORMAT = 1
 DESCRIPTION = "partition.json"
 NODES = "nodes.json"
 PARTITION_FOLDER = FolderKind("partition", DESCRIPTION, (DESCRIPTION, NODES, "parts"))
-_SOMETIMES = ("label_features", "edge_weight", "edge_attr")
-"""Optional arrays of a part."""
+DESCRIBED = (
+    "name", "title", "num_features", "num_classes", "multi_label", "split",
+    "class_names", "feature_names", "reading", "feature_plan",
+)  # fmt: skip
+"""Fields of the dataset in ``partition.json``."""
+ARRAYS = {
+    **{name: name for name in ("ids", "halo_counts", "edge_index", "y")},
+    **{name: f"{name}_mask" for name in ("train", "val", "test")},
+    **{name: name for name in ("label_features", "edge_weight", "edge_attr")},
+}
+"""File → attribute of a part; the last three are optional."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +63,11 @@ def write_partition(
     sizes = []
     with new_folder(folder, PARTITION_FOLDER) as target:
         for number in range(parts):
-            mine = cut_dataset(dataset, found, number, parts)
-            for index, part in enumerate(mine.parts):
+            mine = cut_dataset(dataset, found, number, parts).graphs
+            for index, part in enumerate(mine):
                 _write(part_folder(target, number, index), part)
-            sizes.append(
-                PartSize(
-                    sum(part.own for part in mine.parts),
-                    sum(part.halo for part in mine.parts),
-                    sum(part.edge_index.size(1) for part in mine.parts),
-                )
-            )
+            own, edges = sum(part.own for part in mine), sum(part.num_edges for part in mine)
+            sizes.append(PartSize(own, sum(len(part.ids) for part in mine) - own, edges))
             if told is not None:
                 told("writing parts", (number + 1) / parts)
         write_description(target, dataset, sizes)
@@ -77,7 +80,7 @@ def write_description(folder: Path, dataset: NodeDataset, sizes: list[PartSize])
         "format": FORMAT,
         "parts": len(sizes),
         "graphs": len(dataset.graphs),
-        **{name: getattr(dataset, name) for name in SHARED},
+        **{name: getattr(dataset, name) for name in DESCRIBED},
         "sizes": [vars(size) for size in sizes],
     }
     (folder / DESCRIPTION).write_text(to_json(description, indent=1))
@@ -105,9 +108,8 @@ def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
                 f"{folder} has partition format {found['format']} but this deepgat reads format "
                 f"{FORMAT}: partition the graph again"
             )
-        found = {"feature_plan": []} | found  # older folders lack it
         found |= {name: tuple(found[name]) for name in ("class_names", "feature_names")}
-        return {name: found[name] for name in ("parts", "graphs", *SHARED)}
+        return {name: found[name] for name in ("parts", "graphs", *DESCRIBED)}
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise UserError(
             f"{folder} is not a partitioned graph: make one with deepgat partition"
@@ -116,37 +118,33 @@ def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 def read_part(folder: str | os.PathLike[str], number: int, of: int) -> PartDataset:
     """Part ``number`` of a folder written for ``of`` processes."""
-    found = read_description(folder)
-    if found["parts"] != of:
+    described = read_description(folder)
+    parts, graphs = described.pop("parts"), described.pop("graphs")
+    if parts != of:
         raise UserError(
-            f"{folder} is partitioned for {found['parts']} processes but there are {of}: "
-            f"start {found['parts']}, or partition it into {of} parts"
+            f"{folder} is partitioned for {parts} processes but there are {of}: "
+            f"start {parts}, or partition it into {of} parts"
         )
-    inner = Path(folder) / "parts" / str(number)
+    inner, names = Path(folder) / "parts" / str(number), Path(folder) / NODES
     try:
-        parts = tuple(_read(inner / str(index)) for index in range(found["graphs"]))
-        names = Path(folder) / NODES
-        node_ids = tuple(json.loads(names.read_text())) if number == 0 and names.exists() else ()
+        described["graphs"] = tuple(_read(inner / str(index)) for index in range(graphs))
+        if number == 0 and names.exists():
+            described["node_ids"] = tuple(json.loads(names.read_text()))
     except (OSError, ValueError) as error:
         raise UserError(
             f"part {number} of {folder} is damaged: partition the graph again"
         ) from error
-    shared = {name: found[name] for name in SHARED}
-    return PartDataset(parts=parts, number=number, of=of, node_ids=node_ids, **shared)
+    return PartDataset(**described, number=number, of=of)
 
 
-def _write(folder: Path, part: GraphPart) -> None:
+def _write(folder: Path, part: Data) -> None:
     def keep(name: str, item: Tensor) -> None:
         np.save(folder / f"{name}.npy", item.contiguous().numpy())
 
     keep("sizes", torch.tensor([part.own, part.num_nodes, part.x.size(1)]))
-    for name in ("ids", "halo_counts", "edge_index", "y"):
-        keep(name, getattr(part, name))
-    for name in SPLITS:
-        keep(name, part.masks[name])
-    for name in _SOMETIMES:
-        if getattr(part, name) is not None:
-            keep(name, getattr(part, name))
+    for name, attribute in ARRAYS.items():
+        if attribute in part:
+            keep(name, part[attribute])
     if part.x.layout == torch.strided:
         keep("x", part.x)
     else:
@@ -155,7 +153,7 @@ def _write(folder: Path, part: GraphPart) -> None:
         keep("x_value", part.x.values())
 
 
-def _read(folder: Path) -> GraphPart:
+def _read(folder: Path) -> Data:
     def kept(name: str) -> Tensor:
         # copy on write: torch warns about read-only arrays
         return torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c"))
@@ -166,12 +164,9 @@ def _read(folder: Path) -> GraphPart:
     else:
         numbers = kept("x_ptr"), kept("x_column"), kept("x_value")
         x = torch.sparse_csr_tensor(*numbers, (own, features), check_invariants=False)
-    there = [name for name in _SOMETIMES if (folder / f"{name}.npy").exists()]
-    return GraphPart(
-        own=own,
-        num_nodes=num_nodes,
-        **{name: kept(name) for name in ("ids", "halo_counts", "edge_index", "y")},
-        x=x,
-        masks={name: kept(name) for name in SPLITS},
-        **{name: kept(name) for name in there},
-    )
+    there = {
+        attribute: kept(name)
+        for name, attribute in ARRAYS.items()
+        if (folder / f"{name}.npy").exists()
+    }
+    return Data(own=own, num_nodes=num_nodes, x=x, **there)

@@ -7,7 +7,7 @@ features. METIS and "order" also hold all neighbours, at 4 bytes each; "stream" 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from deepgat.distributed.partition_folder import (
 )
 from deepgat.files import new_folder
 
+ENDS = ("source", "target")
 _AT_ONCE = 2**22
 """Node numbers of an edge file to read at once."""
 
@@ -81,24 +82,30 @@ def _owners(graph: StreamedGraph, parts: int, method: str, told: Told) -> np.nda
     return owners_of(adjacency, parts, method)
 
 
-class _ArrayFile:
-    """An .npy file of a known shape, written from start to end."""
+class _PartFiles:
+    """One .npy file for every part, of a known shape each; rows are appended by their owner."""
 
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: Any) -> None:
-        self.file = path.open("wb")
+    def __init__(
+        self, folders: list[Path], name: str, shapes: Iterable[tuple[int, ...]], dtype: Any
+    ) -> None:
         self.dtype = np.dtype(dtype)
+        self.files = [(folder / f"{name}.npy").open("wb") for folder in folders]
         description = np.lib.format.dtype_to_descr(self.dtype)
-        header = {"descr": description, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self.file, header)
+        for file, shape in zip(self.files, shapes, strict=True):
+            header = {"descr": description, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
 
-    def append(self, items: np.ndarray) -> None:
-        self.file.write(np.ascontiguousarray(items, dtype=self.dtype).data)
+    def append(self, rows: np.ndarray, owner: np.ndarray) -> None:
+        """Write every row [k, …] to the part that owns it, ``owner`` [k]."""
+        for number, file in enumerate(self.files):
+            file.write(np.ascontiguousarray(rows[owner == number], dtype=self.dtype).data)
 
-    def __enter__(self) -> _ArrayFile:
+    def __enter__(self) -> _PartFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.file.close()
+        for file in self.files:
+            file.close()
 
 
 def _write(
@@ -111,8 +118,7 @@ def _write(
 ) -> list[PartSize]:
     folders = [part_folder(target, number) for number in range(parts)]
     own = np.bincount(owner, minlength=parts)
-    entering = np.zeros(parts, dtype=np.int64)
-    np.add.at(entering, owner, graph.edges.degree)
+    entering = np.bincount(owner, graph.edges.degree, parts).astype(np.int64)
     _write_edges(folders, scratch, graph, owner, entering, told)
     _write_features(folders, graph, owner, own, told)
     _write_labels(folders, scratch, graph, owner, own, told)
@@ -135,34 +141,29 @@ def _write_edges(
     told: Told,
 ) -> None:
     """Write the edge values of every part, and the ends of its edges to temporary files."""
-    edges = graph.edges
+    edges, width = graph.edges, len(graph.edges.feature_names)
     with ExitStack() as stack:
-        values: dict[str, list[_ArrayFile]] = {"edge_weight": [], "edge_attr": []}
-        for folder, count in zip(folders, entering.tolist(), strict=True):
-            shapes = {
-                "edge_weight": (count,) if edges.weighted else None,
-                "edge_attr": (count, len(edges.feature_names)) if edges.feature_names else None,
-            }
-            for name, shape in shapes.items():
-                if shape is not None:
-                    file = _ArrayFile(folder / f"{name}.npy", shape, np.float32)
-                    values[name].append(stack.enter_context(file))
-        ends = {
-            name: [stack.enter_context(_ends(scratch, number, name).open("wb"))
-                   for number in range(len(folders))]
-            for name in ("source", "target")
-        }  # fmt: skip
+
+        def opened(name: str, *more: int) -> _PartFiles:
+            shapes = [(count, *more) for count in entering.tolist()]
+            return stack.enter_context(_PartFiles(folders, name, shapes, np.float32))
+
+        weights = opened("edge_weight") if edges.weighted else None
+        features = opened("edge_attr", width) if width else None
+        ends = [
+            [stack.enter_context(_ends(scratch, number, name).open("wb")) for name in ENDS]
+            for number in range(len(folders))
+        ]
         for lists in edges.lists():
-            target = lists.target
-            owned = owner[target]
-            for number in range(len(folders)):
+            owned = owner[lists.target]
+            for number, (source, target) in enumerate(ends):
                 mine = owned == number
-                lists.source[mine].tofile(ends["source"][number])
-                target[mine].astype(np.int32).tofile(ends["target"][number])
-                if lists.weight is not None:
-                    values["edge_weight"][number].append(lists.weight[mine])
-                if lists.features is not None:
-                    values["edge_attr"][number].append(lists.features[mine])
+                lists.source[mine].tofile(source)
+                lists.target[mine].astype(np.int32).tofile(target)
+            if weights is not None and lists.weight is not None:
+                weights.append(lists.weight, owned)
+            if features is not None and lists.features is not None:
+                features.append(lists.features, owned)
             told("dividing edges", lists.end / edges.nodes)
 
 
@@ -174,36 +175,31 @@ def _write_features(
     folders: list[Path], graph: StreamedGraph, owner: np.ndarray, own: np.ndarray, told: Told
 ) -> None:
     n, step, width = len(owner), graph.edges.stretch, graph.dataset.num_features
+    ranges = [(begin, min(begin + step, n)) for begin in range(0, n, step)]
     with ExitStack() as stack:
+
+        def opened(name: str, shapes: list[tuple[int, ...]], dtype: Any) -> _PartFiles:
+            return stack.enter_context(_PartFiles(folders, name, shapes, dtype))
+
         if not graph.sparse:
-            dense = [
-                stack.enter_context(_ArrayFile(folder / "x.npy", (int(count), width), np.float32))
-                for folder, count in zip(folders, own, strict=True)
-            ]
-            for begin in range(0, n, step):
-                rows = graph.rows(begin, min(begin + step, n))
-                for number, file in enumerate(dense):
-                    file.append(rows[owner[begin : begin + step] == number])
-                told("dividing features", min(1.0, (begin + step) / n))
+            dense = opened("x", [(count, width) for count in own.tolist()], np.float32)
+            for begin, end in ranges:
+                dense.append(graph.rows(begin, end), owner[begin:end])
+                told("dividing features", end / n)
             return
-        counts = np.zeros(n, dtype=np.int64)
-        for begin in range(0, n, step):
-            counts[begin : begin + step] = np.diff(graph.rows(begin, min(begin + step, n)).indptr)
-        files = []
+        counts = np.concatenate([np.diff(graph.rows(*each).indptr) for each in ranges])
+        shapes: list[tuple[int, ...]] = []
         for number, folder in enumerate(folders):
             ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[owner == number])])
-            np.save(folder / "x_ptr.npy", ptr)
-            shape = (int(ptr[-1]),)
-            column = _ArrayFile(folder / "x_column.npy", shape, np.int64)
-            value = _ArrayFile(folder / "x_value.npy", shape, np.float32)
-            files.append((stack.enter_context(column), stack.enter_context(value)))
-        for begin in range(0, n, step):
-            rows = graph.rows(begin, min(begin + step, n))
-            for number, (column, value) in enumerate(files):
-                mine = rows[owner[begin : begin + step] == number]
-                column.append(mine.indices)
-                value.append(mine.data)
-            told("dividing features", min(1.0, (begin + step) / n))
+            np.save(folder / "x_ptr.npy", ptr.astype(np.int64))
+            shapes.append((int(ptr[-1]),))
+        column, value = opened("x_column", shapes, np.int64), opened("x_value", shapes, np.float32)
+        for begin, end in ranges:
+            rows = graph.rows(begin, end)
+            owned = np.repeat(owner[begin:end], counts[begin:end])
+            column.append(rows.indices, owned)
+            value.append(rows.data, owned)
+            told("dividing features", end / n)
 
 
 def _write_labels(
@@ -225,16 +221,10 @@ def _write_labels(
         return
     label = torch.where(data.train_mask, data.y, -1).numpy()
     near = LabelLists(graph.edges, label, classes, scratch / "counts")
-    with ExitStack() as stack:
-        files = []
-        for folder, count in zip(folders, own.tolist(), strict=True):
-            shape = (count, HOPS, classes)
-            file = _ArrayFile(folder / "label_features.npy", shape, np.float32)
-            files.append(stack.enter_context(file))
+    shapes = [(count, HOPS, classes) for count in own.tolist()]
+    with _PartFiles(folders, "label_features", shapes, np.float32) as files:
         for lists in graph.edges.lists():
-            rows = near.rows(lists)
-            for number, file in enumerate(files):
-                file.append(rows[owner[lists.begin : lists.end] == number])
+            files.append(near.rows(lists), owner[lists.begin : lists.end])
             told("propagating labels", lists.end / len(owner))
 
 
@@ -252,10 +242,10 @@ def _write_halo(
     np.save(folder / "halo_counts.npy", np.bincount(owner[halo], minlength=parts))
     place = np.empty(len(owner), dtype=np.int64)
     place[ids] = np.arange(len(ids))
-    with _ArrayFile(folder / "edge_index.npy", (2, edges), np.int64) as file:
-        for name in ("source", "target"):
+    with _PartFiles([folder], "edge_index", [(2, edges)], np.int64) as file:
+        for name in ENDS:
             for piece in _pieces(_ends(scratch, number, name)):
-                file.append(place[piece])
+                file.append(place[piece], np.zeros(len(piece), dtype=np.int64))
             _ends(scratch, number, name).unlink()
     return len(halo)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from deepgat.errors import UserError
 
+T = TypeVar("T")
 _SMALL = 4096
 """Sums of up to this many numbers use all_gather."""
 _TIMEOUT = timedelta(minutes=10)
@@ -21,21 +24,6 @@ _TIMEOUT = timedelta(minutes=10)
 
 class LostTeamError(RuntimeError):
     """Another process of the team cannot be reached."""
-
-
-@dataclass(frozen=True, eq=False)
-class Swap:
-    """An exchange of rows in progress; keeps both buffers alive until it is complete."""
-
-    sent: Tensor
-    found: Tensor
-    work: Any
-
-    def wait(self) -> Tensor:
-        """The received rows."""
-        if self.work is not None:
-            _talk(self.work.wait)
-        return self.found
 
 
 class Team:
@@ -99,20 +87,14 @@ class Team:
             return x
         flat = x.contiguous().view(-1)
         if flat.numel() <= _SMALL:
-            return _in_order(self.everyone(flat)).view(x.shape)
+            return _in_order(self.all_gather(flat)).view(x.shape)
         # every process sums one slice, so traffic does not grow with the number of processes
         stretch = -(-flat.numel() // self.size)
         padded = torch.cat([flat, flat.new_zeros(stretch * self.size - flat.numel())])
         theirs = torch.empty_like(padded)
         _talk(dist.all_to_all_single, theirs, padded)
-        total = self.everyone(_in_order(theirs.view(self.size, stretch)))
+        total = self.all_gather(_in_order(theirs.view(self.size, stretch)))
         return total.view(-1)[: flat.numel()].view(x.shape)
-
-    def everyone(self, x: Tensor) -> Tensor:
-        """x of every process: [k] → [size, k]."""
-        found = x.new_empty(self.size, x.numel())
-        _talk(dist.all_gather, list(found.unbind()), x.contiguous())
-        return found
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Replace every gradient by its sum over the processes."""
@@ -126,69 +108,76 @@ class Team:
             for grad, piece in zip(same, pieces, strict=True):
                 grad.copy_(piece.view_as(grad))
 
-    def highest(self, number: float) -> float:
+    def all_gather(self, x: Tensor) -> Tensor:
+        """x of every process: [k] → [size, k]."""
+        if self.size == 1:
+            return x.view(1, -1)
+        found = x.new_empty(self.size, x.numel())
+        _talk(dist.all_gather, list(found.unbind()), x.contiguous())
+        return found
+
+    def all_max(self, number: float) -> float:
         """The maximum over the processes."""
-        if self.size == 1:
-            return number
-        return float(self.everyone(torch.tensor([number], device=self.device).double()).max())
+        return float(self.all_gather(torch.tensor([number], device=self.device).double()).max())
 
-    def swap(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
+    def barrier(self) -> None:
+        """Return once every process has called this."""
+        self.all_max(0.0)
+
+    def all_to_all(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
         """Send ``send[r]`` rows to, and receive ``receive[r]`` from, each r: [Σ receive, …]."""
-        return self.start_swap(rows, send, receive).wait()
-
-    def start_swap(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Swap:
-        """As :meth:`swap`, without waiting. All processes must start swaps in the same order."""
         rows = rows.contiguous()
+        if self.size == 1:
+            return rows
         found = rows.new_empty(sum(receive), *rows.shape[1:])
-        if self.size == 1:
-            return Swap(rows, found, None)
         self.sent += rows.numel() * rows.element_size()
-        counts = list(receive), list(send)
-        return Swap(rows, found, _talk(dist.all_to_all_single, found, rows, *counts, async_op=True))
+        _talk(dist.all_to_all_single, found, rows, list(receive), list(send))
+        return found
 
-    def swap_counts(self, send: Sequence[int]) -> list[int]:
-        """Exchange counts: send ``send[r]`` to process r, return what each process sent here."""
-        if self.size == 1:
-            return list(send)
-        asked = torch.tensor(send, device=self.device)
-        found = torch.empty_like(asked)
-        _talk(dist.all_to_all_single, found, asked)
-        return found.tolist()
-
-    def from_first(self, x: Tensor) -> Tensor:
-        """Broadcast x from the first process; shapes must agree."""
+    def broadcast(self, x: Tensor) -> Tensor:
+        """x of the first process; shapes must agree."""
         if self.size == 1:
             return x
         moved = x.to(self.device).contiguous()
         _talk(dist.broadcast, moved, 0)
         return moved.to(x.device)
 
-    def gathered(self, ids: Tensor, rows: Tensor, count: int) -> Tensor | None:
-        """The rows of all processes at the places ``ids``, [count, …]; None except in rank 0."""
-        places, values = self.to_first(ids), self.to_first(rows)
-        if self.rank:
-            return None
-        found = rows.new_empty(count, *rows.shape[1:])
-        found[torch.cat(places)] = torch.cat(values)
-        return found
-
-    def to_first(self, x: Tensor) -> list[Tensor]:
+    def gather_to_first(self, x: Tensor) -> list[Tensor]:
         """x [k_r, …] of every process in the order of ranks; [] except in the first process."""
-        if self.size == 1:
-            return [x]
-        counts = self.everyone(torch.tensor([x.size(0)], device=self.device)).view(-1).tolist()
-        send = [x.size(0) if rank == 0 else 0 for rank in range(self.size)]
-        receive = counts if self.rank == 0 else [0] * self.size
-        found = x.new_empty(sum(receive), *x.shape[1:]).to(self.device)
-        _talk(dist.all_to_all_single, found, x.to(self.device).contiguous(), receive, send)
-        return list(found.split(receive)) if self.rank == 0 else []
-
-    def wait(self) -> None:
-        """A barrier: return once every process has called it."""
-        self.highest(0.0)
+        count, others = x.size(0), [0] * (self.size - 1)
+        counts = self.all_gather(torch.tensor([count], device=self.device)).view(-1).tolist()
+        receive = [0] * self.size if self.rank else counts
+        found = self.all_to_all(x.to(self.device), [count, *others], receive)
+        return [] if self.rank else list(found.split(receive))
 
     def __repr__(self) -> str:
         return f"Team(rank={self.rank}, size={self.size}, device={self.device})"
+
+
+def dealt(items: Sequence[T], team: Team) -> list[T]:
+    """This process's share when items are dealt to the processes in turn."""
+    return list(items[team.rank :: team.size])
+
+
+@contextmanager
+def stop_asked(team: Team | None) -> Iterator[Callable[[], bool]]:
+    """A function that all processes call together: was any of them interrupted (Ctrl-C)?
+
+    An interrupt is recorded instead of raised, since a process that stops alone leaves the others
+    waiting. Without a team, or outside the main thread, interrupts raise as usual.
+    """
+    if team is None:
+        yield lambda: False
+        return
+    asked = threading.Event()
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread:
+        before = signal.signal(signal.SIGINT, lambda number, frame: asked.set())
+    try:
+        yield lambda: team.all_max(float(asked.is_set())) > 0
+    finally:
+        if in_main_thread:
+            signal.signal(signal.SIGINT, before)
 
 
 class Total(torch.autograd.Function):

@@ -23,7 +23,6 @@ from deepgat.models.network import Network
 from deepgat.models.outputs import Context
 from deepgat.ops import (
     Features,
-    Loan,
     Neighbors,
     Part,
     PartNeighbors,
@@ -71,20 +70,6 @@ class _Board:
 
 
 @dataclass(frozen=True, eq=False)
-class _FromBoard(Loan):
-    """What all chunks have answered is there at once."""
-
-    own: list[Tensor]
-    halo: list[Tensor]
-
-    def joined(self, rows: Tensor | None = None) -> list[Tensor]:
-        return [
-            torch.cat([x if rows is None else x.index_select(0, rows), below.to(x.device)])
-            for x, below in zip(self.own, self.halo, strict=True)
-        ]
-
-
-@dataclass(frozen=True, eq=False)
 class _ChunkPart(Part):
     """A chunk as the operators see it."""
 
@@ -93,12 +78,14 @@ class _ChunkPart(Part):
     num_nodes: int
     board: _Board
     borrows = True
-    overlaps = False
 
-    def borrow(self, tensors: Sequence[Tensor]) -> Loan:
+    def with_halo(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         halo = self.ids[self.own :].cpu()
-        found = self.board.ask(tensors, adds_up=False)
-        return _FromBoard(list(tensors), [rows.index_select(0, halo) for rows in found])
+        found = self.board.ask(tensors, adds_up=False) if tensors else []
+        return [
+            torch.cat([x, rows.index_select(0, halo).to(x.device)])
+            for x, rows in zip(tensors, found, strict=True)
+        ]
 
     def total(self, x: Tensor) -> Tensor:
         (found,) = self.board.ask([x], adds_up=True)

@@ -19,7 +19,6 @@ from deepgat.ops.norm import layer_norm_elu
 from deepgat.ops.pairnorm import pair_norm
 from deepgat.ops.partitioned.lists import PartNeighbors
 from deepgat.ops.partitioned.part import (
-    Loan,
     Part,
     current_part,
     node_mean,
@@ -49,7 +48,6 @@ __all__ = [
     "DotProduct",
     "EdgeScore",
     "Features",
-    "Loan",
     "Neighbors",
     "Normalization",
     "Part",

@@ -9,7 +9,6 @@ calling a registered operator costs half a millisecond.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -67,12 +66,8 @@ def run(
     dropout: float = 0.0,
     seed: Tensor | None = None,
     bias: Tensor | None = None,
-    link: Link | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(out [n, H, D], log Σ exp of every list in the layout of the kernels).
-
-    With a ``link``, the lists are halves of longer ones (:mod:`deepgat.ops.partitioned.halves`).
-    """
+    """(out [n, H, D], log Σ exp of every list in the layout of the kernels)."""
     nothing = value.new_empty(0)
     query = key = nothing
     kind, activation, scale, slope, shared = NONE, AS_IS, 1.0, 0.0, False
@@ -96,7 +91,7 @@ def run(
     if bias is not None:
         bias = bias.expand(-1, value.size(1)).to(exact or bias.dtype)
     lists = [getattr(neighbors, name) for name in LISTS]
-    apply = attend if torch.compiler.is_compiling() else partial(_Attend.apply, link)
+    apply = attend if torch.compiler.is_compiling() else _Attend.apply
     return apply(
         lists,
         query,
@@ -266,26 +261,17 @@ def register_kernels(
     KERNELS[device] = forward, backward
 
 
-class Link:
-    """Passes (out, log Σ exp) of the complete lists to the backward pass of one half."""
-
-    whole: tuple[Tensor, Tensor] | None = None
-
-
 class _Attend(torch.autograd.Function):
-    """``deepgat::attend`` without the dispatcher; with a link, for one half of longer lists."""
+    """``deepgat::attend`` without the dispatcher."""
 
     @staticmethod
-    def forward(
-        ctx: Any, link: Link | None, lists: list[Tensor], *inputs: Any
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, lists: list[Tensor], *inputs: Any) -> tuple[Tensor, Tensor]:
         value = inputs[2]
         if value.device.type not in KERNELS:
             raise _no_kernel(value)
         run, ctx.run_backward = KERNELS[value.device.type]
         output = run(lists, *inputs)
-        ctx.link = link
-        ctx.save_for_backward(*(output if link is None else ()), *inputs[:5], *lists)
+        ctx.save_for_backward(*output, *inputs[:5], *lists)
         ctx.plain = inputs[5:]
         ctx.mark_non_differentiable(output[1])
         return output
@@ -293,17 +279,14 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
-        saved = ctx.saved_tensors
-        if ctx.link is not None:
-            saved, ctx.link.whole = (*ctx.link.whole, *saved), None
-        out, log_sum, query, key, value, bias, seed, *lists = saved
+        out, log_sum, query, key, value, bias, seed, *lists = ctx.saved_tensors
         wanted = ctx.needs_input_grad
         found = ctx.run_backward(
             grad, out, log_sum, lists, query, key, value, bias, seed, *ctx.plain,
-            wanted[2] or wanted[3], wanted[5],
+            wanted[1] or wanted[2], wanted[4],
         )  # fmt: skip
         grads = (item if item.dim() > 1 else None for item in found)
-        return (None, None, *grads, None) + (None,) * len(ctx.plain)
+        return (None, *grads, None) + (None,) * len(ctx.plain)
 
 
 def _no_kernel(value: Tensor) -> RuntimeError:

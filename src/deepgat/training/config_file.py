@@ -35,13 +35,11 @@ from deepgat.errors import UserError, unknown_name
 from deepgat.models.registry import DEFAULT, SYSTEMS, find_system
 from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.settings import TrainSettings
-from deepgat.training.values import checked_values
+from deepgat.training.values import checked_values, from_table
 
 NAMES = ("system", "preset")
 SECTIONS = ("data", "settings", "training", "analysis", "sweep", "published")
 DATA = ("dataset", "split", "undirected", "read", "content")
-PLAIN = "none"
-"""The preset of a file that leaves nothing to a recipe: what it does not name has its default."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +76,6 @@ class ConfigFile:
         config = find_system(self.system).network.Config
         settings = checked_values(config, self.settings, "settings")
         training = checked_values(TrainSettings, self.training, "training")
-        if self.preset == PLAIN:
-            return Recipe(self.system, config(**settings), TrainSettings(**training))
         return recipe(
             self.system, preset=self.preset, dataset=self.dataset, training=training, **settings
         )
@@ -157,7 +153,7 @@ def parse_config(text: str) -> ConfigFile:
         tables.get("settings", {}),
         tables.get("training", {}),
         " ".join(comments),
-        _published(tables.get("published")),
+        from_table(Published, tables["published"], "published") if "published" in tables else None,
         data,
         read_texts(data.get("read", {})),
         tables.get("analysis", {}),
@@ -173,19 +169,3 @@ def read_texts(read: Any) -> list[str]:
     if isinstance(read, list | tuple) and all(isinstance(item, str) for item in read):
         return list(read)
     raise UserError(f"data.read is {read!r}: expected a table of options and texts, [data.read]")
-
-
-def _published(table: Mapping[str, Any] | None) -> Published | None:
-    if table is None:
-        return None
-    for name in table:
-        if name not in ("score", "spread", "source"):
-            raise unknown_name("published setting", name, ("score", "spread", "source"))
-    numbers = {name: table[name] for name in ("score", "spread") if name in table}
-    source = table.get("source")
-    if "score" not in table or not isinstance(source, str):
-        raise UserError("[published] lacks score or source: expected a number in % and a text")
-    for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UserError(f"{name} in [published] is {value!r}: expected a number in %")
-    return Published(source=source, **{name: float(value) for name, value in numbers.items()})

@@ -6,99 +6,27 @@ Every fold tests once; of the other graphs a ninth, drawn by class, validates an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from deepgat.data.catalogue.graph_sets import GraphDataset
-from deepgat.distributed import Team, WholeGraphs, dealt
+from deepgat.distributed import Team
 from deepgat.errors import UserError
-from deepgat.models import GIN, ConvStack, GraphClassifier, LayerOutputs, build_network
+from deepgat.models import GIN, ConvStack, GraphClassifier, build_network
 from deepgat.models.convolutions import CONVS
-from deepgat.ops import Neighbors, PartNeighbors, use_part
-from deepgat.training.loop import Epoch, GraphInputs, Trained, choose_device, fit_inputs, scores_of
+from deepgat.training.device import choose_device
+from deepgat.training.evaluate import scores_of
+from deepgat.training.inputs import GraphBatches, prepare_graph, side_by_side
+from deepgat.training.loop import run_epochs
 from deepgat.training.recipes import recipe
+from deepgat.training.resume import Epoch
 from deepgat.training.settings import TrainSettings
-
-
-@dataclass(frozen=True, eq=False)
-class BatchInputs(GraphInputs):
-    """Several graphs as one of many components; ``nodes`` are the numbers of *graphs* here."""
-
-    graph_of: Tensor
-    """[n]: the graph of each node."""
-
-    def run(self, model: Trained, with_attention: bool = False, segment: int = 0) -> LayerOutputs:
-        assert isinstance(model, GraphClassifier)
-        with use_part(self.part):
-            return model.run(self.x, self.neighbors, self.graph_of, len(self.y))
-
-
-def as_batch(
-    graphs: Sequence[Data],
-    device: torch.device,
-    team: Team | None = None,
-    dtype: torch.dtype = torch.float32,
-) -> BatchInputs:
-    """The graphs side by side: their neighbour lists are the blocks of one diagonal.
-
-    In a team, this process's share of the graphs, each whole.
-    """
-    mine = list(graphs) if team is None else [graphs[i] for i in dealt(range(len(graphs)), team)]
-    sizes = torch.tensor([graph.num_nodes for graph in mine], dtype=torch.long)
-    starts = sizes.cumsum(0) - sizes
-    none = torch.empty(2, 0, dtype=torch.long)
-    shifted = [none, *(g.edge_index + s for g, s in zip(mine, starts.tolist(), strict=True))]
-    lists = Neighbors.from_edge_index(torch.cat(shifted, 1), int(sizes.sum())).to(device)
-    if team is not None:
-        whole = WholeGraphs.among(team, [int(graph.num_nodes or 0) for graph in graphs])
-        lists = PartNeighbors.of(lists, whole)
-    every = torch.arange(len(mine), device=device)
-    first = graphs[0]
-    return BatchInputs(
-        x=torch.cat([first.x[:0], *(graph.x for graph in mine)]).to(device, dtype),
-        neighbors=lists,
-        label_features=None,
-        y=torch.cat([first.y[:0], *(graph.y for graph in mine)]).to(device),
-        nodes={"train": every, "val": every},
-        counts={"train": len(graphs), "val": len(graphs)},
-        graph_of=torch.repeat_interleave(torch.arange(len(mine)), sizes).to(device),
-    )
-
-
-class GraphBatches:
-    """Mini-batches of graphs, drawn anew every epoch."""
-
-    repeated: Sequence[GraphInputs] = ()
-
-    def __init__(
-        self,
-        train: Sequence[Data],
-        val: Sequence[Data],
-        size: int,
-        device: torch.device,
-        team: Team | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        self.graphs, self.size = train, size
-        self.as_batch = partial(as_batch, device=device, team=team, dtype=dtype)
-        self.validation: Sequence[GraphInputs] = [self.as_batch(val)]
-        largest = sorted((graph.num_nodes or 0 for graph in train), reverse=True)
-        self.most_nodes = sum(largest[: -(-size // (1 if team is None else team.size))])
-
-    def training(self) -> Iterator[GraphInputs]:
-        order = torch.randperm(len(self.graphs)).split(self.size)
-        # Batch norm cannot train on one graph alone: a single last graph joins the batch before it.
-        parts = [part.tolist() for part in order]
-        if len(parts) > 1 and len(parts[-1]) == 1:
-            parts[-2] += parts.pop()
-        for part in parts:
-            yield self.as_batch([self.graphs[i] for i in part])
+from deepgat.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -189,24 +117,21 @@ def cross_validate(
     if batch < 2:
         raise UserError(f"batch is {batch}: expected 2 or more graphs")
     device = choose_device(training.device) if team is None else team.device
-    graphs = data.graphs
-    nodes = sum(graph.num_nodes for graph in graphs)
+    nodes = sum(graph.num_nodes for graph in data.graphs)
     training = replace(training, seed=seed)
     build_classifier(data, model, settings or {}, pool, seed)  # refuses what it does not know
-    for number, (train, val, test) in enumerate(folds(data.y, count, seed), start=1):
+    graphs = [prepare_graph(graph, device) for graph in data.graphs]
+    for number, numbers in enumerate(folds(data.y, count, seed), start=1):
+        train, val, test = ([graphs[i] for i in part.tolist()] for part in numbers)
         network = build_classifier(data, model, settings or {}, pool, seed).to(device)
-        chosen = [[graphs[i] for i in part.tolist()] for part in (train, val, test)]
-        inputs = GraphBatches(chosen[0], chosen[1], batch, device, team)
-
-        def watch(epoch: Epoch, number: int = number) -> None:
-            if on_epoch is not None:
-                on_epoch(number, epoch)
-
-        fitted = fit_inputs(network, inputs, training, nodes, watch, team=team)
+        inputs = GraphBatches(train, [side_by_side(val, team)], batch, team)
+        trainer = Trainer(network, inputs, training, nodes, team=team)
+        watch = None if on_epoch is None else partial(on_epoch, number)
+        fitted = run_epochs(trainer, watch)
         if fitted.stopped == "interrupted":
             raise KeyboardInterrupt
         network.eval()
-        tested = as_batch(chosen[2], device, team)
+        tested = side_by_side(test, team)
         with torch.no_grad():
             logits = tested.run(network).logits.float()
         accuracy = float(scores_of([logits], [tested], "val", team)[1])

@@ -6,7 +6,7 @@ steps are soon forgotten. Training continues with w; evaluation uses w̄.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -46,10 +46,6 @@ class AveragedWeights:
         finally:
             torch._foreach_copy_(self.weights, self._aside)
 
-    def state(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
+        """The state, to save and to restore in place."""
         return {"step": self.step} | {str(k): mean for k, mean in enumerate(self.average)}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        self.step.copy_(state["step"])
-        for k, mean in enumerate(self.average):
-            mean.copy_(state[str(k)])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -11,11 +12,11 @@ from torch import Tensor
 from deepgat.analysis import f1_counts, micro_f1
 from deepgat.data import NodeDataset
 from deepgat.data.transforms import SPLITS
-from deepgat.distributed import PartDataset, Team, dealt
+from deepgat.distributed import PartDataset, Team
 from deepgat.models import Network
 from deepgat.nn import classification_loss
 from deepgat.training.device import choose_device
-from deepgat.training.inputs import GraphInputs, empty_like, prepare
+from deepgat.training.inputs import GraphInputs, prepare, shared
 from deepgat.training.minibatch import in_chunks
 
 
@@ -31,65 +32,46 @@ class Evaluation:
 @torch.no_grad()
 def evaluate(
     model: Network,
-    dataset: NodeDataset | PartDataset,
+    dataset: NodeDataset,
     device: str = "auto",
     team: Team | None = None,
     chunk: int = 0,
 ) -> Evaluation:
     """Score the model on the training, validation and test nodes of the data.
 
-    In a team the first process gets the logits of all nodes, the others none. With ``chunk`` they
-    are computed layer by layer, so many nodes at a time: the same logits, and memory that does not
-    grow with the depth (:mod:`deepgat.models.chunked`).
+    In a team the first process gets the logits of all nodes, the others none. Where the data has
+    several graphs, every process runs its share of them whole. With ``chunk`` logits are computed
+    layer by layer, so many nodes at a time: the same logits, and memory that does not grow with
+    the depth (:mod:`deepgat.models.chunked`).
     """
     where = choose_device(device) if team is None else team.device
     model.to(where).eval()
-    if team is not None and isinstance(dataset, NodeDataset) and len(dataset.graphs) > 1:
-        return _evaluate_whole(model, dataset, team)
+    several = len(dataset.graphs) > 1 and not isinstance(dataset, PartDataset)
+    graphs: Sequence[GraphInputs]
     if chunk and team is None:
         whole = prepare(model, dataset, torch.device("cpu"))
-        graphs: Sequence[GraphInputs] = [in_chunks(graph, chunk, where) for graph in whole]
+        graphs = [in_chunks(graph, chunk, where) for graph in whole]
     else:
-        graphs = prepare(model, dataset, where, team)
+        graphs = prepare(model, dataset, where, None if several else team)
+    parts = [name for name in SPLITS if any(graph.counts[name] for graph in graphs)]
+    count = len(graphs)
+    if several and team is not None:
+        graphs = shared(graphs, team)
     logits = [full(graph.run(model).logits) for graph in graphs]
-    found = [_gathered(values, graph) for values, graph in zip(logits, graphs, strict=True)]
-    return _evaluation(logits, graphs, found, team)
-
-
-def _evaluate_whole(model: Network, dataset: NodeDataset, team: Team) -> Evaluation:
-    """Every process runs whole graphs, its share of them; scores are those of all."""
-    mine = [dataset.graphs[i] for i in dealt(range(len(dataset.graphs)), team)]
-    rest = -(-len(dataset.graphs) // team.size) - len(mine)
-    share = replace(dataset, graphs=(*mine, *dataset.graphs[:rest]))
-    graphs = prepare(model, share, team.device)
-    if rest:  # as many everywhere, since all wait for each other after each
-        graphs = [*graphs[:-1], empty_like(graphs[-1])]
-    counts = {
-        name: sum(int(graph[f"{name}_mask"].sum()) for graph in dataset.graphs) for name in SPLITS
-    }
-    graphs = [replace(graph, counts=counts) for graph in graphs]
-    logits = [full(graph.run(model).logits) for graph in graphs]
-    found = [values for rows in logits for values in team.to_first(rows)]
-    return _evaluation(logits, graphs, found[: len(dataset.graphs)], team)
-
-
-def _evaluation(
-    logits: Sequence[Tensor],
-    graphs: Sequence[GraphInputs],
-    found: Sequence[Tensor | None],
-    team: Team | None,
-) -> Evaluation:
+    gathered: Sequence[Tensor | None]
+    if several and team is not None:
+        gathered = [*chain.from_iterable(map(team.gather_to_first, logits))][:count]
+    else:
+        gathered = [_of_all(values, graph) for values, graph in zip(logits, graphs, strict=True)]
     losses, scores = {}, {}
-    for part in SPLITS:
-        if any(graph.counts[part] for graph in graphs):
-            losses[part], scores[part] = scores_of(logits, graphs, part, team).tolist()
-    return Evaluation(scores, losses, [values.cpu() for values in found if values is not None])
+    for name in parts:
+        losses[name], scores[name] = scores_of(logits, graphs, name, team).tolist()
+    return Evaluation(scores, losses, [values.cpu() for values in gathered if values is not None])
 
 
-def _gathered(values: Tensor, graph: GraphInputs) -> Tensor | None:
+def _of_all(values: Tensor, graph: GraphInputs) -> Tensor | None:
     """The rows of all nodes, by their numbers, in the first process of a team; None elsewhere."""
-    part = graph.part
-    return values if part is None else part.gathered(values)
+    return values if graph.part is None else graph.part.gathered(values)
 
 
 def scores_of(

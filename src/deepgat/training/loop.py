@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
 from deepgat.data import NodeDataset
-from deepgat.distributed import PartDataset, Team
-from deepgat.distributed.interrupts import stop_asked
+from deepgat.distributed import PartDataset, Team, stop_asked
 from deepgat.errors import UserError
 from deepgat.models import Network
 from deepgat.nn.norms import PairNorm
 from deepgat.training.device import choose_device, own_random_numbers
-from deepgat.training.epoch import Epochs
-from deepgat.training.evaluate import Evaluation, evaluate, scores_of
-from deepgat.training.inputs import WEIGHT, FixedInputs, GraphInputs, Inputs, Trained, prepare
+from deepgat.training.evaluate import Evaluation, evaluate
+from deepgat.training.inputs import WEIGHT, GraphBatches, GraphInputs, Inputs, prepare, shared
 from deepgat.training.minibatch import SampledInputs
-from deepgat.training.resume import Epoch, Progress, Weights, best_of
-from deepgat.training.settings import MONITORS, PRECISIONS, TrainSettings
+from deepgat.training.resume import Epoch, Progress
+from deepgat.training.settings import MONITORS, TrainSettings
+from deepgat.training.trainer import Trainer
 
 __all__ = [
     "MONITORS",
-    "PRECISIONS",
     "Epoch",
     "Evaluation",
     "FitResult",
-    "FixedInputs",
-    "GraphInputs",
-    "Inputs",
     "TrainSettings",
-    "Trained",
     "choose_device",
     "evaluate",
-    "fit",
-    "fit_inputs",
     "prepare",
-    "scores_of",
+    "run_epochs",
+    "train",
 ]
 
 
@@ -53,9 +46,9 @@ class FitResult:
     seconds: float
 
 
-def fit(
+def train(
     model: Network,
-    dataset: NodeDataset | PartDataset,
+    dataset: NodeDataset,
     settings: TrainSettings | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     cuda_graphs: bool = True,
@@ -84,7 +77,7 @@ def fit(
     model.to(device)
     inputs: Inputs
     if settings.batches == "none":
-        inputs = _whole_steps(model, dataset, settings, device, team)
+        inputs = _whole_graphs(model, dataset, settings, device, team)
     elif team is None:
         graphs = prepare(model, dataset, torch.device("cpu"))
         _require_nodes(dataset, graphs)
@@ -95,105 +88,83 @@ def fit(
         raise UserError(
             f"batches={settings.batches} is for one process: train in one, or set batches=none"
         )
-    nodes = dataset.num_nodes
-    return fit_inputs(model, inputs, settings, nodes, on_epoch, cuda_graphs, team, progress)
+    trainer = Trainer(model, inputs, settings, dataset.num_nodes, cuda_graphs, team)
+    return run_epochs(trainer, on_epoch, progress)
 
 
-def _whole_steps(
+def _whole_graphs(
     model: Network,
-    dataset: NodeDataset | PartDataset,
+    dataset: NodeDataset,
     settings: TrainSettings,
     device: torch.device,
     team: Team | None,
-) -> FixedInputs:
+) -> GraphBatches:
     """Graphs, or this process's parts of them, each seen whole in a step."""
-    whole = dataset.graphs if isinstance(dataset, NodeDataset) else ()
-    several = len(whole) > 1
-    count = settings.batch_graphs
-    if count > 1 and isinstance(dataset, PartDataset) and len(dataset.parts) > 1:
+    graphs = dataset.graphs
+    batch = settings.batch_graphs if len(graphs) > 1 else 1
+    if batch > 1 and isinstance(dataset, PartDataset):
         raise UserError(
-            f"batch_graphs is {count}, but {dataset.title} is divided already: train on the "
+            f"batch_graphs is {batch}, but {dataset.title} is divided already: train on the "
             "graphs themselves, or set batch_graphs to 1"
         )
-    if count > 1 and several:
-        if any(WEIGHT in graph for graph in whole):
-            raise UserError(f"{WEIGHT} is for one graph a step: set batch_graphs to 1")
-        if any(isinstance(module, PairNorm) for module in model.modules()):
-            raise UserError(
-                "PairNorm takes its means over all nodes of a step, so it would mix the graphs of "
-                "one: set batch_graphs to 1, or choose another normalisation"
-            )
-    sharing = team if several and count > 1 else None  # whole graphs of every step
-    graphs = prepare(model, dataset, device, team if sharing is None else None)
-    _require_nodes(dataset, graphs)
-    return FixedInputs(graphs, count if several else 1, sharing)
+    if batch > 1 and any(WEIGHT in graph for graph in graphs):
+        raise UserError(f"{WEIGHT} is for one graph a step: set batch_graphs to 1")
+    if batch > 1 and any(isinstance(module, PairNorm) for module in model.modules()):
+        raise UserError(
+            "PairNorm takes its means over all nodes of a step, so it would mix the graphs of "
+            "one: set batch_graphs to 1, or choose another normalisation"
+        )
+    sharing = team if batch > 1 else None  # each process has whole graphs of every step
+    inputs = prepare(model, dataset, device, team if sharing is None else None)
+    _require_nodes(dataset, inputs)
+    validation = [graph for graph in inputs if graph.counts["val"]]
+    return GraphBatches(
+        [graph for graph in inputs if graph.counts["train"]],
+        validation if sharing is None else shared(validation, sharing),
+        batch,
+        sharing,
+    )
 
 
-def fit_inputs(
-    model: Trained,
-    inputs: Inputs,
-    settings: TrainSettings,
-    nodes: int,
+def run_epochs(
+    trainer: Trainer,
     on_epoch: Callable[[Epoch], None] | None = None,
-    cuda_graphs: bool = True,
-    team: Team | None = None,
     progress: Progress | None = None,
 ) -> FitResult:
-    """As :func:`fit`, for inputs that are on the device of the model already.
-
-    ``nodes``: nodes of the whole data, of which these inputs may be a part.
-    """
-    device = inputs.validation[0].y.device
-    if progress is not None and team is not None:  # one file, by one process
-        progress = replace(progress, writes=progress.writes and team.rank == 0)
-    epoch_of = Epochs(model, inputs, settings, nodes, cuda_graphs, team)
-    best_weights, spare = Weights(model), Weights(model)
+    """Train until patience or the epochs run out, or Ctrl-C."""
+    settings, team = trainer.settings, trainer.team
     stopped, start = "epochs", time.perf_counter()
-    with own_random_numbers(settings.seed, device), stop_asked(team) as asked:
-        history: list[Epoch] = []
-        if progress is not None:
-            kept = best_weights.named()
-            history, before, state = progress.read(model, kept, epoch_of.optimizer)
-            epoch_of.restore(state)
-            start -= before
-        best = best_of(history)
+    with own_random_numbers(settings.seed, trainer.device), stop_asked(team) as asked:
+        if progress is not None and (saved := progress.read()) is not None:
+            trainer.restore(saved)
+            start -= saved.seconds
         try:
-            for number in range(len(history) + 1, settings.epochs + 1):
-                if epoch_of.over(history) and not epoch_of.begin_second_stage(
-                    best_weights, history
-                ):
+            while len(trainer.history) < settings.epochs:
+                if trainer.patience_over() and not trainer.begin_second_stage():
                     break
-                epoch = Epoch(number, *epoch_of(number))
-                if best is None or epoch_of.better(epoch, best):
-                    with epoch_of.kept_weights():
-                        spare.keep()  # into a spare copy: Ctrl-C may interrupt it
-                    epoch = best = replace(epoch, best_number=number)
-                    best_weights, spare = spare, best_weights
-                else:
-                    epoch = replace(epoch, best_number=best.number)
-                history.append(epoch)
+                epoch = trainer.run_epoch()
                 if on_epoch is not None:
                     on_epoch(epoch)
-                if progress is not None and progress.due(number):
-                    seconds, state = time.perf_counter() - start, epoch_of.state()
-                    kept = best_weights.named()
-                    progress.write(model, kept, epoch_of.optimizer, history, seconds, state)
+                if progress is not None and epoch.number % progress.every == 0:
+                    state = trainer.state()
+                    if team is None or team.rank == 0:
+                        progress.write(state, trainer.history, time.perf_counter() - start)
                 if asked():
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
-            if best is None:  # nothing to keep yet
+            if trainer.best is None:  # nothing to keep yet
                 raise
             stopped = "interrupted"
         finally:
-            epoch_of.release()
-    assert best is not None
-    if stopped == "epochs" and epoch_of.over(history):
+            trainer.release()
+    assert trainer.best is not None
+    if stopped == "epochs" and trainer.patience_over():
         stopped = "patience"
-    best_weights.restore()
-    return FitResult(history, best, stopped, time.perf_counter() - start)
+    trainer.restore_best()
+    return FitResult(trainer.history, trainer.best, stopped, time.perf_counter() - start)
 
 
-def _require_nodes(dataset: NodeDataset | PartDataset, graphs: Sequence[GraphInputs]) -> None:
+def _require_nodes(dataset: NodeDataset, graphs: list[GraphInputs]) -> None:
     for part, name in (("train", "training"), ("val", "validation")):
         if not any(graph.counts[part] for graph in graphs):
             raise UserError(

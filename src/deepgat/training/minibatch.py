@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,6 +26,7 @@ from deepgat.distributed import owners
 from deepgat.errors import UserError
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.chunked import Chunks
+from deepgat.models.outputs import Until
 from deepgat.nn.norms import BatchNorm
 from deepgat.ops import Columns, Neighbors, dropout_masks, take_rows
 from deepgat.ops.sampling import Places, reach, sublists
@@ -46,23 +46,11 @@ class Batch:
     """[k] int64: which of the m nodes the loss is over, ascending."""
 
 
-class BatchSampler(Protocol):
-    """Draws the batches of one graph."""
-
-    most_nodes: int
-    """No batch has more."""
-
-    def draw(self) -> list[Tensor]:
-        """What the batches of one epoch begin with, from torch's random numbers; all seeds once."""
-        ...
-
-    def batch(self, start: Tensor) -> Batch:
-        """The batch that begins so."""
-        ...
-
-
 class ClusterSampler:
     """``per_batch`` clusters of a graph at a time, every cluster once in an epoch.
+
+    ``draw`` returns what the batches of one epoch begin with, from torch's random numbers, and
+    ``batch`` makes one of them. No batch has more than ``most_nodes`` nodes.
 
     Args:
         neighbors: of the whole graph, on the CPU.
@@ -96,6 +84,8 @@ class ClusterSampler:
 
 class NeighborSampler:
     """Some training nodes at a time, with drawn neighbours of drawn neighbours.
+
+    As :class:`ClusterSampler`.
 
     Args:
         neighbors: of the whole graph, on the CPU.
@@ -133,20 +123,6 @@ class NeighborSampler:
         return Batch(nodes, sublists(self.neighbors, nodes, self.places), seeds)
 
 
-def sampler_of(settings: TrainSettings, graph: GraphInputs, layers: int) -> BatchSampler:
-    """The sampler that the settings name, for one graph on the CPU."""
-    train = graph.nodes["train"]
-    if settings.batches == "clusters":
-        return ClusterSampler(graph.neighbors, train, settings.clusters, settings.per_batch)
-    return NeighborSampler(
-        graph.neighbors,
-        train,
-        settings.per_batch,
-        settings.fan_outs(layers),
-        settings.most_nodes,
-    )
-
-
 class SampledInputs:
     """Mini-batches of graphs on the CPU, each moved to the device when it is used.
 
@@ -169,11 +145,18 @@ class SampledInputs:
                 "batch_size is 1, and a batch norm cannot train on a single node: set 2 or more, "
                 "or choose another normalisation"
             )
-        self.samplers = [
-            (graph, sampler_of(settings, graph, model.num_layers))
-            for graph in graphs
-            if graph.counts["train"]
-        ]
+        self.samplers: list[tuple[GraphInputs, ClusterSampler | NeighborSampler]] = []
+        for graph in graphs:
+            lists, train, size = graph.neighbors, graph.nodes["train"], settings.per_batch
+            if not train.numel():
+                continue
+            if settings.batches == "clusters":
+                clusters = ClusterSampler(lists, train, settings.clusters, size)
+                self.samplers.append((graph, clusters))
+            else:
+                fan_outs = settings.fan_outs(model.num_layers)
+                drawn = NeighborSampler(lists, train, size, fan_outs, settings.most_nodes)
+                self.samplers.append((graph, drawn))
         self.validation: Sequence[GraphInputs] = [
             in_chunks(graph, settings.most_nodes, device) for graph in graphs if graph.counts["val"]
         ]
@@ -199,13 +182,19 @@ def _of_batch(graph: GraphInputs, batch: Batch, device: torch.device) -> GraphIn
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ChunkedInputs(GraphInputs):
     """A graph on the CPU that is run layer by layer; labels and masks are on the device."""
 
     chunks: Chunks
 
-    def run(self, model: Trained, with_attention: bool = False, segment: int = 0) -> LayerOutputs:
+    def run(
+        self,
+        model: Trained,
+        with_attention: bool = False,
+        segment: int = 0,
+        until: Until | None = None,
+    ) -> LayerOutputs:
         """The output alone: no layer's state is kept."""
         assert isinstance(model, Network)
         labels = self.y if model.needs_labels else None

@@ -12,11 +12,13 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from deepgat.data import NodeDataset
-from deepgat.distributed import PartDataset
 from deepgat.errors import UserError, unknown_name
 from deepgat.models.config import Config
 from deepgat.models.registry import System, find_system
 from deepgat.training.settings import TrainSettings
+
+PLAIN = "none"
+"""The preset that leaves nothing to a recipe: what is not named has its plain default."""
 
 
 class Recipe(NamedTuple):
@@ -79,15 +81,17 @@ def recipe(
     Args:
         model: a name of :data:`~deepgat.models.SYSTEMS`; left out, "deep".
         preset: for deepgat, gat and oracle: "paper", its equations, or "authors", the choices of
-            their code; left out, the system's first.
+            their code; left out, the system's first. For any system "none": what is not named has
+            the default of its class.
         dataset: a name of the catalogue; the authors tuned some values per dataset.
         training: fields of :class:`~deepgat.training.settings.TrainSettings` to replace.
         settings: fields of the system's configuration to replace, such as ``num_layers=15``.
     """
     system = find_system(model)
-    preset = _preset(system, preset)
     config, schedule = system.config, dict(system.training)
-    if preset is not None:
+    if preset == PLAIN:
+        config, schedule = type(config)(), {}
+    elif preset := _preset(system, preset):
         config = config.with_changes(system.presets[preset])
     if preset == "authors":
         if "score" in settings:
@@ -104,7 +108,9 @@ def recipe(
     )
 
 
-def suited(plan: Recipe, dataset: NodeDataset | PartDataset, asked: Collection[str] = ()) -> Recipe:
+def drop_unsuited_self_training(
+    plan: Recipe, dataset: NodeDataset, asked: Collection[str] = ()
+) -> Recipe:
     """The recipe without self-training if the data does not suit it, unless the user asked for it.
 
     Self-training needs one graph with one class per node, seen whole in every step. ``asked``: the
@@ -112,8 +118,8 @@ def suited(plan: Recipe, dataset: NodeDataset | PartDataset, asked: Collection[s
     """
     if "self_training" in asked:
         return plan
-    count = len(dataset.graphs if isinstance(dataset, NodeDataset) else dataset.parts)
-    if count == 1 and not dataset.multi_label and plan.training.batches == "none":
+    one = len(dataset.graphs) == 1 and not dataset.multi_label
+    if one and plan.training.batches == "none":
         return plan
     return plan._replace(training=plan.training.with_changes({"self_training": 0.0}))
 

@@ -15,14 +15,16 @@ from typing import Any
 import torch
 
 from deepgat.data import FeaturePlan, NodeDataset, load_graph
-from deepgat.distributed import PartDataset, Team
+from deepgat.distributed import Team
 from deepgat.errors import UserError
 from deepgat.files import to_json
 from deepgat.models import Network, build_network
 from deepgat.models.config import Config
-from deepgat.training.loop import Epoch, Evaluation, FitResult, TrainSettings, evaluate, fit
+from deepgat.training.evaluate import Evaluation, evaluate
+from deepgat.training.loop import FitResult, train
 from deepgat.training.recipes import Recipe
-from deepgat.training.resume import Progress
+from deepgat.training.resume import Epoch, Progress
+from deepgat.training.settings import TrainSettings
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class ModelCard:
     """How the features were made from columns."""
 
     @staticmethod
-    def of(dataset: NodeDataset | PartDataset, recipe: Recipe) -> ModelCard:
+    def of(dataset: NodeDataset, recipe: Recipe) -> ModelCard:
         return ModelCard(
             recipe.system,
             recipe.settings,
@@ -145,7 +147,7 @@ class Run:
 
 
 def train_once(
-    dataset: NodeDataset | PartDataset,
+    dataset: NodeDataset,
     recipe: Recipe,
     seed: int = 0,
     on_epoch: Callable[[Epoch], None] | None = None,
@@ -154,17 +156,15 @@ def train_once(
 ) -> Run:
     """Draw the weights from the seed, train, and score once; test labels are read here only.
 
-    ``team`` and ``progress`` are as in :func:`deepgat.training.loop.fit`; the key of ``progress``
-    is set here, and the first process of a team writes it.
+    ``team`` and ``progress`` are as in :func:`deepgat.training.loop.train`; the key of
+    ``progress`` is set here.
     """
-    recipe = recipe._replace(training=replace(recipe.training, seed=seed))
-    card = ModelCard.of(dataset, recipe)
+    training = replace(recipe.training, seed=seed)
+    card = ModelCard.of(dataset, recipe._replace(training=training))
     model = card.build()
     if progress is not None:
-        writes = team is None or team.rank == 0
-        progress = replace(progress, key=card.digest(), writes=writes)
-    fitted = fit(model, dataset, recipe.training, on_epoch, team=team, progress=progress)
-    training = recipe.training
+        progress = replace(progress, key=card.digest())
+    fitted = train(model, dataset, training, on_epoch, team=team, progress=progress)
     scores = evaluate(model, dataset, training.device, team, training.chunk)
     return Run(card, model, fitted, scores)
 

@@ -95,21 +95,15 @@ class SelfTraining:
         """The first epoch that may be the best: of the second stage, once targets count fully."""
         return 1 if self.began is None else self.began + EPOCHS_TO_GROW
 
-    def state(self) -> dict[str, Tensor] | None:
-        """Of all nodes, to save; every process of a team calls it, the first one gets it."""
+    def targets_of_all(self) -> Tensor | None:
+        """[n, C], to save; every process of a team calls it, and the first one gets them."""
         part = self.graph.part
-        targets = self.targets if part is None else part.gathered(self.targets)
-        if targets is None:
-            return None
-        return {"targets": targets, "epoch": self.epoch, "first": self.first}
+        return self.targets if part is None else part.gathered(self.targets)
 
-    def restore(self, state: dict[str, Tensor]) -> None:
-        part, rows = self.graph.part, state["targets"]
-        if part is not None:
-            rows = rows[part.ids[: part.own].cpu()]
-        self.targets.copy_(rows)
-        self.epoch.copy_(state["epoch"])
-        self.first.copy_(state["first"])
+    def restore_targets(self, rows: Tensor) -> None:
+        """Take up the saved targets, once ``first`` has its saved value."""
+        part = self.graph.part
+        self.targets.copy_(rows if part is None else rows[part.ids[: part.own].cpu()])
         if not math.isinf(self.first.item()):
             self.began = int(self.first.item())
 

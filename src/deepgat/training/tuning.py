@@ -18,15 +18,32 @@ from typing import Any
 from deepgat.data import NodeDataset
 from deepgat.errors import UserError
 from deepgat.files import to_json
-from deepgat.training.config_file import PLAIN, read_texts
-from deepgat.training.loop import Epoch
-from deepgat.training.loop import fit as train
-from deepgat.training.recipes import Recipe
+from deepgat.training.config_file import read_texts
+from deepgat.training.loop import train
+from deepgat.training.recipes import PLAIN, Recipe
+from deepgat.training.resume import Epoch
 from deepgat.training.run import ModelCard
 from deepgat.training.values import to_toml
 
 WARM_UP = 5
 """Trials before one may be given up half-way."""
+
+
+SPACE: Mapping[str, tuple[Any, ...]] = {
+    "lr": ("log", 1e-3, 0.1),
+    "weight_decay": ("log", 1e-6, 1e-2),
+    "weight_decay_conv": ("log", 1e-6, 1e-1),
+    "dropout": ("float", 0.0, 0.9),
+    "hidden_channels": ("choice", 8, 16, 32, 64, 128),
+    "heads": ("choice", 1, 2, 4, 8),
+    "norm": ("choice", "none", "layer", "batch"),
+    "delta": ("float", 0.0, 1.0),
+    "label_hops": ("int", 0, 3),
+    "sharpness": ("float", 0.25, 5.0),
+    "attention_dropout": ("float", 0.0, 0.8),
+    "alpha": ("float", 0.02, 0.5),
+}
+"""How the settings are drawn that are searched, in every system that has them."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +56,43 @@ class Search:
     depth: tuple[int, int] | None = None
     """The least and the most layers, where the depth is to be chosen too."""
 
+    def space(self) -> list[tuple[str, tuple[Any, ...]]]:
+        """(name, how it is drawn) of every searched setting."""
+        own, training = self.plan.settings.kinds(), self.plan.training.to_dict()
+        space = [item for item in SPACE.items()
+                 if item[0] in own or training.get(item[0]) is not None]  # fmt: skip
+        return space if self.depth is None else [*space, ("num_layers", ("int", *self.depth))]
+
+    def start(self) -> dict[str, Any]:
+        """The plan's own settings as a trial, where they lie in the search."""
+        at_hand = {**self.plan.settings.to_dict(), **self.plan.training.to_dict()}
+        start = {name: at_hand[name] for name, _ in self.space() if at_hand[name] is not None}
+        if not start["weight_decay"]:
+            del start["weight_decay"]  # 0 lies outside a search over powers of ten
+        if self.depth is not None:
+            start["num_layers"] = min(max(at_hand["num_layers"], self.depth[0]), self.depth[1])
+        return start
+
+    def changed(self, values: Mapping[str, Any]) -> Recipe:
+        """The plan with the settings of a trial."""
+        own = self.plan.settings.kinds()
+        return Recipe(
+            self.plan.system,
+            self.plan.settings.with_changes({k: v for k, v in values.items() if k in own}),
+            self.plan.training.with_changes({k: v for k, v in values.items() if k not in own}),
+        )
+
     def describe(self, dataset: NodeDataset) -> str:
         """Everything that must be the same to resume a search: one line of JSON."""
+        training = self.plan.training.to_dict()
         told = {
             "dataset": dataset.name,
             "split": dataset.split,
             "system": self.plan.system,
             "settings": self.plan.settings.to_dict(),
-            "training": {
-                key: value
-                for key, value in self.plan.training.to_dict().items()
-                if key not in ("seed", "device")
-            },
-            "seeds": list(self.seeds),
-            "depth": None if self.depth is None else list(self.depth),
+            "training": {k: v for k, v in training.items() if k not in ("seed", "device")},
+            "seeds": self.seeds,
+            "depth": self.depth,
         }
         return to_json(told).strip()
 
@@ -101,12 +141,11 @@ def search(
         raise UserError(f"trials is {trials}: expected 1 or more")
     optuna = _optuna()
     study = _study(optuna, dataset, what, journal)
-    names = _names(what)
     if not study.trials:
-        study.enqueue_trial(_start(what.plan, names, what.depth))
+        study.enqueue_trial(what.start())
 
     def objective(trial: Any) -> float:
-        plan = _drawn(trial, what)
+        plan = what.changed({name: _suggest(trial, name, *how) for name, how in what.space()})
         scores = []
         for seed in what.seeds:
             card = ModelCard.of(dataset, plan._replace(training=replace(plan.training, seed=seed)))
@@ -122,7 +161,6 @@ def search(
             try:
                 fitted = train(card.build(), dataset, card.training, watch)
             except UserError as error:  # settings with which training diverges
-                trial.set_user_attr("failed", str(error))
                 raise optuna.TrialPruned from error
             if fitted.stopped == "interrupted":
                 raise KeyboardInterrupt
@@ -136,7 +174,12 @@ def search(
     left = trials - sum(trial.state.is_finished() for trial in study.trials)
     if left > 0:
         study.optimize(objective, n_trials=left, callbacks=[tell])
-    return _found(study, what)
+    done = [_trial(trial) for trial in study.trials if trial.state.is_finished()]
+    scored = [(trial.val_f1, -trial.number, trial) for trial in done if trial.val_f1 is not None]
+    if not scored:
+        raise UserError("no trial finished: allow more trials")
+    val_f1, _, best = max(scored, key=lambda item: item[:2])
+    return Found(what.changed(best.settings), val_f1, best.number, done, best.settings)
 
 
 def _optuna() -> Any:
@@ -151,17 +194,13 @@ def _optuna() -> Any:
 
 
 def _study(optuna: Any, dataset: NodeDataset, what: Search, journal: Path) -> Any:
-    if journal.is_dir():
-        raise UserError(f"{journal} is a folder: expected a file for the trials")
-    if journal.exists() and not _is_journal(journal):
-        raise UserError(f"{journal} is not a journal of trials: name another file, or remove it")
     journal.parent.mkdir(parents=True, exist_ok=True)
     told = what.describe(dataset)
     try:
+        _check_journal(journal)
         backend = optuna.storages.journal.JournalFileBackend(str(journal))
-        storage = optuna.storages.JournalStorage(backend)
         study = optuna.create_study(
-            storage=storage,
+            storage=optuna.storages.JournalStorage(backend),
             study_name="deepgat",
             direction="maximize",
             load_if_exists=True,
@@ -183,74 +222,21 @@ def _study(optuna: Any, dataset: NodeDataset, what: Search, journal: Path) -> An
     return study
 
 
-def _is_journal(path: Path) -> bool:
-    """Optuna adds to any file it is given: look first whether the lines are its own."""
-    try:
+def _check_journal(path: Path) -> None:
+    """Optuna adds to any file it is given: raise an error unless the lines are its own."""
+    if path.exists():
         with path.open(encoding="utf-8") as file:
-            first = file.readline()
-        return not first or "op_code" in json.loads(first)
-    except (OSError, ValueError, TypeError):
-        return False
+            if first := file.readline():
+                json.loads(first)["op_code"]
 
 
-SEARCHED = (
-    "dropout", "hidden_channels", "heads", "norm", "delta", "label_hops", "sharpness",
-    "attention_dropout", "alpha",
-)  # fmt: skip
-"""Settings that are searched in every system that has them."""
-
-
-def _names(what: Search) -> list[str]:
-    """Names of the searched settings, of the training and of the system."""
-    names = ["lr", "weight_decay"]
-    if what.plan.training.weight_decay_conv is not None:
-        names.append("weight_decay_conv")
-    kinds = what.plan.settings.kinds()
-    return names + [name for name in SEARCHED if name in kinds]
-
-
-def _drawn(trial: Any, what: Search) -> Recipe:
-    """The recipe of one trial."""
-    draw: Mapping[str, Callable[[], Any]] = {
-        "lr": lambda: trial.suggest_float("lr", 1e-3, 0.1, log=True),
-        "weight_decay": lambda: trial.suggest_float("weight_decay", 1e-6, 1e-2, log=True),
-        "weight_decay_conv": lambda: trial.suggest_float("weight_decay_conv", 1e-6, 1e-1, log=True),
-        "dropout": lambda: trial.suggest_float("dropout", 0.0, 0.9),
-        "hidden_channels": lambda: trial.suggest_categorical(
-            "hidden_channels", [8, 16, 32, 64, 128]
-        ),
-        "heads": lambda: trial.suggest_categorical("heads", [1, 2, 4, 8]),
-        "norm": lambda: trial.suggest_categorical("norm", ["none", "layer", "batch"]),
-        "delta": lambda: trial.suggest_float("delta", 0.0, 1.0),
-        "label_hops": lambda: trial.suggest_int("label_hops", 0, 3),
-        "sharpness": lambda: trial.suggest_float("sharpness", 0.25, 5.0),
-        "attention_dropout": lambda: trial.suggest_float("attention_dropout", 0.0, 0.8),
-        "alpha": lambda: trial.suggest_float("alpha", 0.02, 0.5),
-    }
-    values = {name: draw[name]() for name in _names(what)}
-    if what.depth is not None:
-        values["num_layers"] = trial.suggest_int("num_layers", *what.depth)
-    return _changed(what.plan, values)
-
-
-def _changed(plan: Recipe, values: Mapping[str, Any]) -> Recipe:
-    own = plan.settings.kinds()
-    return Recipe(
-        plan.system,
-        plan.settings.with_changes({k: v for k, v in values.items() if k in own}),
-        plan.training.with_changes({k: v for k, v in values.items() if k not in own}),
-    )
-
-
-def _start(plan: Recipe, names: Sequence[str], depth: tuple[int, int] | None) -> dict[str, Any]:
-    """The plan's own settings as a trial, where they lie in the search."""
-    at_hand = {**plan.settings.to_dict(), **plan.training.to_dict()}
-    start = {name: at_hand[name] for name in names if at_hand[name] is not None}
-    if not start["weight_decay"]:
-        del start["weight_decay"]  # 0 lies outside a search over powers of ten
-    if depth is not None:
-        start["num_layers"] = min(max(at_hand["num_layers"], depth[0]), depth[1])
-    return start
+def _suggest(trial: Any, name: str, kind: str, *values: Any) -> Any:
+    match kind:
+        case "choice":
+            return trial.suggest_categorical(name, list(values))
+        case "int":
+            return trial.suggest_int(name, *values)
+    return trial.suggest_float(name, *values, log=kind == "log")
 
 
 def _trial(frozen: Any) -> Trial:
@@ -258,28 +244,16 @@ def _trial(frozen: Any) -> Trial:
     return Trial(frozen.number, frozen.value if finished else None, dict(frozen.params))
 
 
-def _found(study: Any, what: Search) -> Found:
-    done = [trial for trial in study.trials if trial.state.is_finished()]
-    complete = [trial for trial in done if trial.state.name == "COMPLETE"]
-    if not complete:
-        raise UserError("no trial finished: allow more trials")
-    best = max(complete, key=lambda trial: (trial.value, -trial.number))
-    plan = _changed(what.plan, best.params)
-    return Found(plan, best.value, best.number, [_trial(t) for t in done], dict(best.params))
-
-
 def as_config(found: Found, dataset: NodeDataset) -> str:
     """The best settings as a complete file for ``deepgat train --config``."""
-    own = {
-        key: value
-        for key, value in found.recipe.training.to_dict().items()
-        if value is not None and key not in ("seed", "device", "checkpoint")
-    }
+    training = found.recipe.training.to_dict()
+    for name in ("seed", "device", "checkpoint"):  # results do not depend on the last two
+        del training[name]
     read = {"read": read_texts(dataset.reading)} if dataset.reading else {}
     tables = {
         "data": {"dataset": dataset.name, "split": dataset.split, **read},
         "settings": found.recipe.settings.to_dict(),
-        "training": own,
+        "training": training,
     }
     return (
         f"# Found by deepgat tune: validation micro-F1 {100 * found.val_f1:.2f}%, trial "

@@ -10,7 +10,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, TypeVar
@@ -40,7 +40,7 @@ def from_table(kind: type[T], table: Any, where: str) -> T:
     for item in fields(kind):  # type: ignore[arg-type]
         required = item.default is MISSING and item.default_factory is MISSING
         if required and item.name not in values:
-            word = _word(field_types(kind)[item.name])  # type: ignore[arg-type]
+            word = _WORDS[field_types(kind)[item.name]]  # type: ignore[arg-type]
             raise UserError(f"{where}.{item.name} is missing: expected {word}")
     return kind(**values)
 
@@ -65,20 +65,16 @@ def field_types(kind: type) -> Mapping[str, Any]:
 
 def typed(name: str, value: Any, hint: Any) -> Any:
     """The value in the type of its field: whole numbers become floats, lists become tuples."""
-    if type(value) is hint and hint in (str, bool):
-        return value
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is tuple:
+    inner = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
+    if typing.get_origin(hint) is tuple:
         if not isinstance(value, list | tuple):
             raise UserError(f"{name} is {value!r}: expected a list")
         return tuple(typed(name, item, inner[0]) for item in value)
-    if origin in (types.UnionType, typing.Union):
-        if value is None:
-            return None
-        (hint,) = (kind for kind in inner if kind is not types.NoneType)
+    if inner:  # X | None
+        return None if value is None else typed(name, value, inner[0])
     accepted = (int, float) if hint is float else hint
     if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
-        raise UserError(f"{name} is {value!r}: expected {_word(hint)}")
+        raise UserError(f"{name} is {value!r}: expected {_WORDS[hint]}")
     if hint is float:
         value = float(value) if abs(value) < math.inf else math.nan
         if not math.isfinite(value):
@@ -108,8 +104,3 @@ def _toml(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     return "[" + ", ".join(map(_toml, value)) + "]"
-
-
-def _word(hint: Any) -> str:
-    inner: Iterable[Any] = typing.get_args(hint) or (hint,)
-    return next((_WORDS[kind] for kind in inner if kind in _WORDS), "a value of another type")

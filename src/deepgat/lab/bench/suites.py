@@ -22,7 +22,7 @@ from deepgat.lab.bench.measure import Measurement, Step, copy_bandwidth, measure
 from deepgat.models import DeepGAT
 from deepgat.nn.checkpoint import chosen, free_memory, recomputed, segment_length
 from deepgat.ops import Neighbors, SparseMatrix, dropout, linear, use_backend
-from deepgat.training.loop import fit
+from deepgat.training.loop import train
 from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.run import ModelCard
 
@@ -126,7 +126,7 @@ def _fastest_epoch(data: NodeDataset, made: Recipe, backend: str, cuda_graphs: b
     ends: list[float] = []
     model = ModelCard.of(data, made).build()
     with use_backend(backend):
-        fit(
+        train(
             model,
             data,
             made.training,

@@ -23,8 +23,8 @@ from deepgat.lab.experiments.measures import MEASURES
 from deepgat.models.config import Config
 from deepgat.models.network import Network
 from deepgat.models.registry import find_system
-from deepgat.training.config_file import PLAIN, ConfigFile, read_config, read_texts
-from deepgat.training.recipes import Recipe
+from deepgat.training.config_file import ConfigFile, read_config, read_texts
+from deepgat.training.recipes import PLAIN, Recipe
 from deepgat.training.settings import TrainSettings
 from deepgat.training.values import from_table, to_toml
 

@@ -2,9 +2,9 @@
 
 Every process owns some nodes. In each layer it borrows the rows of their neighbours in other
 parts, the *halo*. Code that works node by node does not change. Code that combines nodes uses this
-module: for rows of neighbours (:meth:`Part.borrow`), for means over all nodes (:func:`node_mean`,
-:func:`node_mean_share`), and for node numbers in the whole graph, which seed the dropout masks.
-:mod:`deepgat.distributed` implements the communication.
+module: for rows of neighbours (:meth:`Part.with_halo`), for means over all nodes
+(:func:`node_mean`, :func:`node_mean_share`), and for node numbers in the whole graph, which seed
+the dropout masks. :mod:`deepgat.distributed` implements the communication.
 """
 
 from __future__ import annotations
@@ -14,18 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import Tensor
-
-
-class Loan(ABC):
-    """Halo rows in transit; work that does not need them can overlap with the transfer."""
-
-    own: list[Tensor]
-    """The tensors [own, …] passed to ``borrow``. Use these instead of the originals: they receive
-    the gradients of the borrowed rows."""
-
-    @abstractmethod
-    def joined(self, rows: Tensor | None = None) -> list[Tensor]:
-        """Wait, then append the halo to the ``rows`` [k] of each tensor (None: all rows)."""
 
 
 class Part(ABC):
@@ -38,22 +26,16 @@ class Part(ABC):
     num_nodes: int
     """Number of nodes in the whole graph."""
 
-    borrows: bool
+    borrows: bool = False
     """Whether processes exchange rows at all."""
-    overlaps: bool
-    """Whether the exchange overlaps with computation."""
-
-    @abstractmethod
-    def borrow(self, tensors: Sequence[Tensor]) -> Loan:
-        """Request the halo rows of every tensor [own, …] in one message, without waiting.
-
-        The backward pass returns the halo's gradients to their owners, who add them in a fixed
-        order. This transfer overlaps with the same computation as the forward one.
-        """
 
     def with_halo(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Every tensor [own, …] with the halo rows appended: [own + halo, …]."""
-        return self.borrow(tensors).joined() if self.borrows else list(tensors)
+        """Every tensor [own, …] with the halo rows appended: [own + halo, …].
+
+        The backward pass returns the halo's gradients to their owners, who add them in a fixed
+        order.
+        """
+        return list(tensors)
 
     @abstractmethod
     def total(self, x: Tensor) -> Tensor:

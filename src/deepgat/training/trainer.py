@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -21,7 +22,7 @@ from deepgat.training.device import autocast
 from deepgat.training.ema import AveragedWeights
 from deepgat.training.evaluate import full, losses_and_f1
 from deepgat.training.inputs import GraphInputs, Inputs, Trained
-from deepgat.training.resume import Epoch, Weights, monitored, under
+from deepgat.training.resume import Epoch, Saved
 from deepgat.training.self_training import SelfTraining
 from deepgat.training.settings import TrainSettings
 
@@ -52,8 +53,11 @@ def make_optimizer(model: Trained, settings: TrainSettings, nodes: int) -> torch
     return torch.optim.Adam(groups, lr=settings.lr, fused=on_gpu, capturable=on_gpu)
 
 
-class Epochs:
-    """One epoch after the other: a step per training graph, then a look at the validation nodes."""
+class Trainer:
+    """The state of a training run: the epochs so far, the model, its best weights, the optimiser.
+
+    ``nodes`` is the number of nodes of the whole data, of which the inputs may be a part.
+    """
 
     def __init__(
         self,
@@ -61,43 +65,41 @@ class Epochs:
         inputs: Inputs,
         settings: TrainSettings,
         nodes: int,
-        cuda_graphs: bool,
-        team: Team | None,
+        cuda_graphs: bool = True,
+        team: Team | None = None,
     ) -> None:
-        self.model, self.inputs = model, inputs
-        self.team = team
-        self.precision, self.patience = settings.precision, settings.patience
-        self.monitor = settings.monitor
-        calibrates = self.monitor == "loss-and-errors"
-        device = inputs.validation[0].y.device
+        self.model, self.inputs, self.settings, self.team = model, inputs, settings, team
+        self.history: list[Epoch] = []
+        self.best: Epoch | None = None
+        self.weights = list(model.state_dict().values())
+        self.best_weights, self.spare = ([w.clone() for w in self.weights] for _ in range(2))
+        self.optimizer = make_optimizer(model, settings, nodes)
+        self.second_stage = SelfTraining.wanted(model, inputs, settings, team)
+        self.averaged = AveragedWeights(model, settings.ema) if settings.ema else None
+        self.device = inputs.validation[0].y.device
+        calibrates = settings.monitor == "loss-and-errors"
         self.temperatures = TEMPERATURES if calibrates or settings.self_training else (1.0,)
-        self.temperature_grid = torch.tensor(self.temperatures, device=device)
-        self.monitored = (
-            slice(None)
-            if calibrates
-            else slice(self.temperatures.index(1.0), self.temperatures.index(1.0) + 1)
-        )
+        self.temperature_grid = torch.tensor(self.temperatures, device=self.device)
+        one = self.temperatures.index(1.0)
+        self.monitored = slice(None) if calibrates else slice(one, one + 1)
         """Which temperatures count: the validation loss is the smallest loss among them."""
+
         needed = model.layer_bytes(inputs.most_nodes)
-        free = free_memory(device) / (1 if team is None or device.type == "cuda" else team.size)
+        sharers = 1 if team is None or self.device.type == "cuda" else team.size
+        free = free_memory(self.device) / sharers
         checkpoint = chosen(settings.checkpoint, model.num_layers, *needed, free)
         if team is not None:  # all must recompute the same layers, or they would deadlock
-            number = team.highest(CHECKPOINTS.index(checkpoint))
-            checkpoint = CHECKPOINTS[int(number)]
+            checkpoint = CHECKPOINTS[int(team.all_max(CHECKPOINTS.index(checkpoint)))]
         self.segment = segment_length(checkpoint, model.num_layers)
         model.forget_projections(checkpoint == "projections")
         record = (
             cuda_graphs
             and team is None
-            and device.type == "cuda"
+            and self.device.type == "cuda"
             and bool(inputs.repeated)
             and not self.segment
             and _fit_together(model, inputs.repeated, free)
         )
-        self.val_graphs = inputs.validation
-        self.optimizer = make_optimizer(model, settings, nodes)
-        self.second_stage = SelfTraining.wanted(model, inputs, settings, self.team)
-        self.averaged = AveragedWeights(model, settings.ema) if settings.ema else None
         record_step = record and recordable(model.edge_sampler)
         self.steps = {
             id(graph): Recorded(partial(self._step, graph), record_step)
@@ -105,66 +107,98 @@ class Epochs:
         }
         self.validate = Recorded(self._validate, record)
 
-    def __call__(self, number: int) -> tuple[float, float, float]:
-        """(mean training loss, validation loss, validation micro-F1)."""
+    def run_epoch(self) -> Epoch:
+        """One epoch; if it is the best so far, its weights are kept."""
+        number = len(self.history) + 1
         self.model.train()
         losses = [self._checked(*self._take(graph), number) for graph in self.inputs.training()]
-        total, steps = sum(losses), len(losses)
         self.model.eval()
         val_loss, val_f1 = self.validate().tolist()
         if not math.isfinite(val_loss):
             what = f"the validation loss became {val_loss}"
-            raise _diverged(self._odd_one(), number, what, self.team)
-        return total / steps, val_loss, val_f1
+            raise _diverged(self._not_finite(), number, what, self.team)
+        epoch = Epoch(number, sum(losses) / len(losses), val_loss, val_f1, number)
+        if self.best is None or self._better(epoch, self.best):
+            with self._validated_weights():
+                torch._foreach_copy_(self.spare, self.weights)  # Ctrl-C may interrupt the copy
+            self.best_weights, self.spare = self.spare, self.best_weights
+            self.best = epoch
+        else:
+            epoch = replace(epoch, best_number=self.best.number)
+        self.history.append(epoch)
+        return epoch
 
-    def state(self) -> dict[str, Tensor]:
-        """State to save besides the model and the optimiser; every process of a team calls it."""
-        taught = {} if self.second_stage is None else self.second_stage.state() or {}
-        averaged = {} if self.averaged is None else self.averaged.state()
-        return taught | {f"weights.{name}": item for name, item in averaged.items()}
+    def restore_best(self) -> None:
+        """Give the model the weights of its best epoch."""
+        torch._foreach_copy_(self.weights, self.best_weights)
 
-    def restore(self, state: dict[str, Tensor]) -> None:
-        if self.second_stage is not None and state:
-            self.second_stage.restore(state)
-        if self.averaged is not None and state:
-            self.averaged.restore(under("weights.", state))
-
-    def over(self, history: Sequence[Epoch]) -> bool:
-        """Whether patience has run out."""
-        if not history:
+    def patience_over(self) -> bool:
+        if not self.history:
             return False
-        first, last, since = self._first(), history[-1].number, history[-1].best_number
+        since = self.history[-1].best_number
         if self.second_stage is not None:
-            since = max(since, self.second_stage.began or 0, first - 1)
-        return last - since >= self.patience
+            since = max(since, self.second_stage.began or 0, self._first_compared() - 1)
+        return len(self.history) - since >= self.settings.patience
 
-    def better(self, epoch: Epoch, best: Epoch) -> bool:
-        """Whether the epoch takes the place of the best one before it."""
-        if epoch.number <= self._first():
-            return epoch.number == self._first()
-        return monitored(epoch, self.monitor) < monitored(best, self.monitor)
-
-    def _first(self) -> int:
-        """The first epoch that is compared with those after it."""
-        return 1 if self.second_stage is None else self.second_stage.first_compared
-
-    def begin_second_stage(self, best: Weights, history: Sequence[Epoch]) -> bool:
-        """Begin the second stage from the best weights, if there is one and it has not begun."""
+    def begin_second_stage(self) -> bool:
+        """Begin self-training from the best weights; False if there is no stage left to begin."""
         if self.second_stage is None or self.second_stage.began is not None:
             return False
-        best.restore()
+        self.restore_best()
         if self.averaged is not None:
             self.averaged.reset()
         self.model.eval()
         with torch.no_grad():
-            logits = [full(self.val_graphs[0].run(self.model).logits)]
+            logits = [full(self.inputs.validation[0].run(self.model).logits)]
         losses, _ = self._losses_and_f1(logits)
-        self.second_stage.begin(len(history), logits[0], self._temperature(losses))
+        self.second_stage.begin(len(self.history), logits[0], self._temperature(losses))
         return True
 
-    def kept_weights(self) -> AbstractContextManager[None]:
-        """Inside, the model has the weights that are validated and kept."""
-        return nullcontext() if self.averaged is None else self.averaged.in_place()
+    def state(self) -> dict[str, Tensor]:
+        """All tensors that a resumed run needs; every process of a team calls it."""
+        tensors = self._in_place()
+        for index, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": item for name, item in state.items()}
+        if self.second_stage is not None:
+            targets = self.second_stage.targets_of_all()
+            tensors |= {} if targets is None else {"targets": targets}
+        tensors["random.cpu"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
+        return tensors
+
+    def restore(self, saved: Saved) -> None:
+        """Go on from a saved state."""
+        tensors = saved.tensors
+        for name, item in self._in_place().items():
+            item.copy_(tensors[name])
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, item in tensors.items():
+            kind, _, rest = name.partition(".")
+            if kind == "optimizer":
+                index, _, key = rest.partition(".")
+                state.setdefault(int(index), {})[key] = item
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        if self.second_stage is not None:
+            self.second_stage.restore_targets(tensors["targets"])
+        torch.set_rng_state(tensors["random.cpu"])
+        if "random.cuda" in tensors and self.device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
+        self.history = list(saved.history)
+        self.best = self.history[self.history[-1].best_number - 1]
+
+    def _in_place(self) -> dict[str, Tensor]:
+        """The part of the state that lies in tensors of a fixed size."""
+        weights = self.model.state_dict()
+        tensors = {f"model.{name}": item for name, item in weights.items()}
+        kept = zip(weights, self.best_weights, strict=True)
+        tensors |= {f"best.{name}": item for name, item in kept}
+        if self.averaged is not None:
+            tensors |= {f"average.{name}": x for name, x in self.averaged.tensors().items()}
+        if self.second_stage is not None:
+            tensors |= {"epoch": self.second_stage.epoch, "first": self.second_stage.first}
+        return tensors
 
     def release(self) -> None:
         """Free the memory: there are no epochs after this."""
@@ -175,6 +209,22 @@ class Epochs:
         self.steps.clear()
         del self.validate
 
+    def _better(self, epoch: Epoch, best: Epoch) -> bool:
+        """Whether the epoch takes the place of the best one before it."""
+        first = self._first_compared()
+        if epoch.number <= first:
+            return epoch.number == first
+        monitor = self.settings.monitor
+        return monitored(epoch, monitor) < monitored(best, monitor)
+
+    def _first_compared(self) -> int:
+        """The first epoch that is compared with those after it."""
+        return 1 if self.second_stage is None else self.second_stage.first_compared
+
+    def _validated_weights(self) -> AbstractContextManager[None]:
+        """Inside, the model has the weights that are validated and kept."""
+        return nullcontext() if self.averaged is None else self.averaged.in_place()
+
     def _take(self, graph: GraphInputs) -> tuple[Tensor, LayerOutputs]:
         """A step on one graph: replayed, where it was recorded."""
         recorded = self.steps.get(id(graph))
@@ -184,7 +234,7 @@ class Epochs:
         graph = graph.sampled(self.model)
         self.optimizer.zero_grad(set_to_none=True)
         with use_part(graph.part):
-            with autocast(self.precision, graph.y.device):
+            with autocast(self.settings.precision, self.device):
                 outputs = graph.run(self.model, segment=self.segment)
             logits = {layer: full(values) for layer, values in outputs.layer_logits.items()}
             weight = () if graph.weight is None else (graph.weight,)
@@ -210,27 +260,41 @@ class Epochs:
     @torch.no_grad()
     def _validate(self) -> Tensor:
         """[2]: loss and micro-F1 of the output on the validation nodes."""
-        with self.kept_weights():
-            logits = [full(graph.run(self.model).logits) for graph in self.val_graphs]
+        with self._validated_weights():
+            logits = [full(graph.run(self.model).logits) for graph in self.inputs.validation]
         losses, f1 = self._losses_and_f1(logits)
         if self.second_stage is not None:
             self.second_stage.learn(logits[0], self._temperature(losses))
         return torch.stack([losses[self.monitored].min(), f1])
 
     def _losses_and_f1(self, logits: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        return losses_and_f1(logits, self.val_graphs, "val", self.team, self.temperatures)
+        return losses_and_f1(logits, self.inputs.validation, "val", self.team, self.temperatures)
 
     def _temperature(self, losses: Tensor) -> Tensor:
         """[1]: the temperature of the smallest loss."""
         return self.temperature_grid.gather(0, losses.argmin().view(1))
 
     @torch.no_grad()
-    def _odd_one(self) -> LayerOutputs:
+    def _not_finite(self) -> LayerOutputs:
         """What the model computes for the first graph whose output is not finite."""
-        with self.kept_weights():
-            found = (graph.run(self.model) for graph in self.val_graphs)
-            odd = (outputs for outputs in found if not _all_finite(outputs.logits, self.team))
-            return next(odd, None) or self.val_graphs[0].run(self.model)
+        with self._validated_weights():
+            for graph in self.inputs.validation:
+                outputs = graph.run(self.model)
+                if not _all_finite(outputs.logits, self.team):
+                    break
+        return outputs
+
+
+def monitored(epoch: Epoch, monitor: str) -> float:
+    """The monitored number; smaller is better."""
+    match monitor:
+        case "loss-and-errors":
+            return epoch.val_loss + 1 - epoch.val_f1
+        case "val-f1":
+            return -epoch.val_f1
+        case "train-loss":
+            return epoch.loss
+    return epoch.val_loss
 
 
 def _fit_together(model: Trained, graphs: Sequence[GraphInputs], free: float) -> bool:
@@ -242,8 +306,8 @@ def _fit_together(model: Trained, graphs: Sequence[GraphInputs], free: float) ->
 
 def _all_finite(x: Tensor, team: Team | None) -> bool:
     """Whether all numbers are finite, in every process of a team."""
-    odd = not x.isfinite().all()
-    return not odd if team is None else team.highest(float(odd)) == 0
+    finite = bool(x.isfinite().all())
+    return finite if team is None else team.all_max(float(not finite)) == 0
 
 
 def _diverged(outputs: LayerOutputs, epoch: int, what: str, team: Team | None) -> Diverged:

@@ -1,8 +1,7 @@
-"""Attention while rows travel: the same numbers and gradients, and really meanwhile."""
+"""Attention on parts of a graph: the numbers and gradients of the whole."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -11,8 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from deepgat.distributed import LivePart, Team, cut
-from deepgat.distributed.team import Swap
+from deepgat.distributed import HaloPart, Team, cut
 from deepgat.ops import (
     Additive,
     ClassAgreement,
@@ -23,12 +21,9 @@ from deepgat.ops import (
     PartNeighbors,
     ScoreForm,
     Uniform,
-    attention,
     neighbor_attention,
     use_backend,
 )
-from deepgat.ops.cpu import kernels
-from deepgat.ops.partitioned.lists import Side
 
 from together import together
 
@@ -123,8 +118,8 @@ def attended(lists: Neighbors, whole: Neighbors, rows: Tensor, backend: str) -> 
     names = factors @ whole.edge_index
     edges = torch.searchsorted(names, factors @ lists.edge_index)
     weigh = torch.randn(n, HEADS, CHANNELS, generator=torch.Generator().manual_seed(9)).double()
-    cases = product(FORMS, Normalization, (0.0, 0.4), (False, True))
-    for form, normalization, dropout, biased in cases:
+    cases = product(FORMS, Normalization, ((0.0, False), (0.4, False), (0.4, True)))
+    for form, normalization, (dropout, biased) in cases:
         if form == "skipped" and normalization is Normalization.SYMMETRIC:
             continue
         given = inputs(n, whole.num_edges)
@@ -159,7 +154,7 @@ def part_lists(team: Team, kind: str) -> tuple[PartNeighbors, Tensor]:
     graph = Data(x=torch.zeros(n, 1), edge_index=edges, y=torch.zeros(n),
                  train_mask=nothing, val_mask=nothing, test_mask=nothing)  # fmt: skip
     part = cut(graph, owner, team.rank, team.size)
-    live = LivePart.meet(team, part.own, part.ids, part.halo_counts.tolist(), n)
+    live = HaloPart.meet(team, part.own, part.ids, part.halo_counts.tolist(), n)
     square = Neighbors.from_edge_index(part.edge_index, len(part.ids))
     return PartNeighbors.of(square, live), part.ids[: part.own]
 
@@ -186,14 +181,22 @@ def check(size: int, kinds: tuple[str, ...], backend: str) -> None:
 
 
 def test_outputs_and_gradients_are_those_of_the_whole():
-    check(3, ("one-way", "undirected"), "auto")
+    check(2, ("one-way",), "auto")
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("backend", ["auto", "reference"])
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_outputs_and_gradients_on_any_graph(size, backend):
-    check(size, KINDS, backend)
+@pytest.mark.parametrize(
+    ("size", "kinds", "backend"),
+    [
+        (1, KINDS[:1], "auto"),
+        (2, KINDS, "auto"),
+        (3, KINDS[:2], "reference"),
+        (3, KINDS[1:], "auto"),
+        (4, ("no inner node", "empty part"), "auto"),
+    ],
+)
+def test_outputs_and_gradients_on_any_graph(size, kinds, backend):
+    check(size, kinds, backend)
 
 
 def twice(team: Team) -> bool:
@@ -210,115 +213,3 @@ def twice(team: Team) -> bool:
 @pytest.mark.distributed
 def test_no_bit_depends_on_the_threads():
     assert all(together(2, twice))
-
-
-@dataclass(frozen=True, eq=False)
-class NotedSwap(Swap):
-    events: list[str]
-
-    def wait(self) -> Tensor:
-        self.events.append("wait")
-        return super().wait()
-
-
-def noted(team: Team, normalization: Normalization, kinds: tuple[str, ...]) -> list[list[str]]:
-    """What happens in a forward and a backward pass, one after the other."""
-    events: list[str] = []
-    start = team.start_swap
-
-    def start_swap(*arguments: Any) -> Swap:
-        events.append("send")
-        return NotedSwap(**vars(start(*arguments)), events=events)
-
-    forward, backward = attention.KERNELS["cpu"]
-
-    def note(lists: list[Tensor], own: int, what: str) -> None:
-        events.append(f"{'own' if lists[0].numel() - 1 == own else 'halo'} {what}")
-
-    found = []
-    for kind in kinds:
-        lists, rows = part_lists(team, kind)
-
-        def run_forward(
-            given: list[Tensor], *rest: Any, own: int = len(rows)
-        ) -> tuple[Tensor, Tensor]:
-            note(given, own, "there")
-            return forward(given, *rest)
-
-        def run_backward(*given: Any, own: int = len(rows)) -> tuple[Tensor, ...]:
-            note(given[3], own, "back")
-            return backward(*given)
-
-        leaves = inputs(lists.part.num_nodes, 0)
-        attention.KERNELS["cpu"] = run_forward, run_backward
-        team.start_swap = start_swap
-        try:
-            form = DotProduct(leaves["query"][rows], leaves["key"][rows])
-            out = neighbor_attention(lists, leaves["value"][rows], form, normalization)
-            events.append("turn")
-            out.sum().backward()
-        finally:
-            attention.KERNELS["cpu"] = forward, backward
-            del team.start_swap
-        found.append(events.copy())
-        events.clear()
-    return found
-
-
-ROW = ["send", "own there", "wait", "halo there", "turn",
-       "halo back", "send", "own back", "wait"]  # fmt: skip
-SYMMETRIC = [
-    "send", "own there", "own there", "wait", "halo there", "halo there",  # d_v and its gradient
-    "send", "own there", "wait", "halo there", "turn",
-    "halo back", "send", "own back", "wait",
-    "halo back", "send", "own back", "wait",
-]  # fmt: skip
-
-
-@pytest.mark.skipif(not kernels.available(), reason="the kernels are not built")
-@pytest.mark.parametrize(
-    ("normalization", "expected"), [(Normalization.ROW, ROW), (Normalization.SYMMETRIC, SYMMETRIC)]
-)
-def test_rows_travel_while_own_nodes_are_attended_to(normalization, expected):
-    """In every process in the same order, also in one that needs nothing or has nothing."""
-    for events in together(3, noted, normalization, ("undirected", "no border", "empty part")):
-        middle, border, empty = events
-        assert middle == expected
-        assert border == expected
-        # without a node both halves look alike
-        plain = [[e.removeprefix("own ").removeprefix("halo ") for e in x] for x in (empty, middle)]
-        assert plain[0] == plain[1]
-
-
-def held(side: Side) -> Tensor:
-    """[e] the numbers of the part's edges that a side holds."""
-    assert side.chosen is not None
-    return side.chosen.nonzero().squeeze(1)
-
-
-def test_halves_hold_every_edge_once():
-    class Part:
-        own, ids = 5, torch.arange(10, 18)
-
-    edges = both_ways((0, 1), (1, 2), (3, 4))
-    edges = torch.cat([edges, torch.tensor([[5, 6, 5, 7], [1, 1, 3, 3]])], 1)
-    lists = PartNeighbors.of(Neighbors.from_edge_index(edges, 8), Part())  # type: ignore[arg-type]
-    ours, theirs = lists.sides
-    assert ours.lists.symmetric
-    assert ours.lists.num_nodes == 5
-    assert theirs.targets.tolist() == [1, 3]
-    assert theirs.ids.tolist() == [11, 13, 15, 16, 17]
-    edge = torch.arange(lists.num_edges)
-    assert sorted(torch.cat([held(ours), held(theirs)]).tolist()) == edge.tolist()
-    for side in (ours, theirs):
-        count = held(side).numel()
-        named = torch.stack(
-            [side.ids[side.lists.source.long()], side.ids[side.lists.target.long()]]
-        )
-        assert torch.equal(named[:, :count], lists.edge_index[:, held(side)])
-        assert (side.lists.source == side.lists.target)[count:].all()
-        assert torch.equal(side.lists.source[side.lists.by_source].sort().values,
-                           side.lists.source[side.lists.by_source])  # fmt: skip
-        assert torch.equal(side.lists.target[side.lists.by_source], side.lists.target_by_source)
-        assert torch.equal(side.of_edges(edge)[:count], held(side))
-    assert replace(theirs).of_nodes(torch.arange(1, 6)).tolist() == [2, 4, 0, 0, 0]
