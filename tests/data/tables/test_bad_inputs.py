@@ -313,22 +313,22 @@ def npz_with_a_part_missing(path: Path) -> Made:
     return npz(path / "g.npz", adj_indptr=None)
 
 
-@case("indices of adj do not fit")
+@case("arrays of adj do not fit together")
 def npz_with_an_index_too_large(path: Path) -> Made:
     return npz(path / "g.npz", adj_indices=np.array([1, 2, 0, 99]))
 
 
-@case("indices of adj do not fit")
+@case("arrays of adj do not fit together")
 def npz_with_a_negative_index(path: Path) -> Made:
     return npz(path / "g.npz", adj_indices=np.array([1, 2, 0, -1]))
 
 
-@case("indices of attr do not fit")
+@case("arrays of attr do not fit together")
 def npz_with_pointers_that_fall(path: Path) -> Made:
     return npz(path / "g.npz", attr_indptr=np.array([0, 3, 1, 2, 4]))
 
 
-@case("does not fit its 5 row pointers")
+@case("arrays of adj do not fit together")
 def npz_with_a_huge_shape(path: Path) -> Made:
     return npz(path / "g.npz", adj_shape=np.array([2**40, 2**40]))
 
@@ -371,7 +371,7 @@ def graphml_that_names_another_file(path: Path) -> Made:
     return path / "g.graphml"
 
 
-@case("not whole GraphML")
+@case("not GraphML that NetworkX can read")
 def graphml_cut_short(path: Path) -> Made:
     (path / "g.graphml").write_text('<graphml><graph edgedefault="directed"><node id="a">')
     return path / "g.graphml"

@@ -33,7 +33,7 @@ def read(path, text: bytes, width=2, texts=("c0",), delimiter=",", comments=True
             for name, values in rows.columns.items():
                 columns[name] += values.to_numpy(zero_copy_only=False).tolist()
                 kinds[name] = kinds.get(name, False) or values.type == pa.string()
-            lines += [rows.place(row) for row in range(rows.count)]
+            lines += [rows.place(row) for row in range(rows.length)]
     except UserError as error:
         return str(error)
     return columns, kinds, lines
@@ -88,7 +88,7 @@ def test_numbers_are_the_same_numbers(text, tmp_path):
 
 
 def test_cells_lines_and_quotes(tmp_path):
-    text = b'"a,b", 1\r\n\n"say ""hi""\nthere",2\n d ," 3"\n5" pipe,4\n "e", 5\nlast,6'
+    text = b'"a,b", 1\r\n\n"say ""hi""\nthere",2\n d ,"3"\n5" pipe,4\n "e", 5\nlast,6'
     columns, kinds, lines = read(tmp_path / "t.csv", text)
     assert columns["c0"] == ["a,b", 'say "hi"\nthere', "d", '5" pipe', "e", "last"]
     assert columns["c1"] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]

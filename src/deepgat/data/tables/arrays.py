@@ -6,7 +6,7 @@ import shutil
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -75,50 +75,23 @@ def _guarded(name: str, read: Callable[[], np.ndarray]) -> np.ndarray:
         ) from error
 
 
-class SparseParts(NamedTuple):
-    """A CSR matrix, checked; its arrays are not copied."""
-
-    data: np.ndarray
-    indices: np.ndarray
-    indptr: np.ndarray
-    shape: tuple[int, int]
-
-    def rows(self, begin: int, end: int) -> Any:
-        """[end − begin, columns] double."""
-        first, last = int(self.indptr[begin]), int(self.indptr[end])
-        parts = (
-            self.data[first:last].astype(np.float64),
-            self.indices[first:last],
-            self.indptr[begin : end + 1] - first,
-        )
-        return sp.csr_matrix(parts, shape=(end - begin, self.shape[1]))
-
-
-def sparse_parts(arrays: Arrays, part: str, name: str) -> SparseParts:
+def sparse_matrix(arrays: Arrays, part: str, name: str) -> sp.csr_matrix:
     """The CSR matrix in the arrays PART_data, _indices, _indptr and _shape, checked."""
     keys = [f"{part}_{key}" for key in ("data", "indices", "indptr", "shape")]
     for key in keys:
         if key not in arrays:
             raise UserError(f"{name} has {keys[0]} but no {key}: save all four of them")
     data, indices, indptr, shape = (arrays[key]() for key in keys)
-    whole = all(np.issubdtype(item.dtype, np.integer) for item in (indices, indptr, shape))
-    if not whole or shape.shape != (2,) or any(item.ndim != 1 for item in (data, indices, indptr)):
-        raise UserError(f"{name}: {part}_indices, _indptr and _shape must be lists of integers")
-    if not np.issubdtype(data.dtype, np.number) and data.dtype != bool:
-        raise UserError(f"{name}: {part}_data holds {data.dtype} values; expected numbers")
-    rows, columns = shape.tolist()
-    if not (0 <= rows < 2**31 and 0 <= columns < 2**31) or len(indptr) != rows + 1:
-        raise UserError(
-            f"{name}: {part}_shape is {rows} × {columns}, which does not fit its {len(indptr)} "
-            "row pointers"
-        )
-    fits = len(data) == len(indices) == (indptr[-1] if len(indptr) else 0) and indptr[0] == 0
-    inside = not len(indices) or (indices.min() >= 0 and indices.max() < columns)
-    if not fits or not inside or (np.diff(indptr) < 0).any():
-        raise UserError(f"{name}: the indices of {part} do not fit its shape {rows} × {columns}")
+    if data.dtype.kind not in "biuf" or any(a.dtype.kind not in "iu" for a in (indices, indptr)):
+        raise UserError(f"{name}: {part}_data must be numbers, _indices and _indptr integers")
+    try:
+        matrix = sp.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
+        matrix.check_format(full_check=True)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{name}: the arrays of {part} do not fit together ({error})") from None
     for begin in range(0, len(data), CHECKED):
         check_finite(data[begin : begin + CHECKED], f"{name}: {part}_data")
-    return SparseParts(data, indices, indptr, (rows, columns))
+    return matrix
 
 
 def check_finite(values: np.ndarray, name: str) -> None:

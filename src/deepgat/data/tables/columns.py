@@ -21,7 +21,7 @@ class Rows(NamedTuple):
     """Some rows of a table."""
 
     file: str
-    count: int
+    length: int
     columns: dict[str, Any]
     """By name: an Arrow array of doubles, or of texts without blanks around them."""
     place: Callable[[int], str]
@@ -64,12 +64,16 @@ class Source(Protocol):
     header: list[str]
 
     def rows(
-        self, texts: Collection[str], skip: Collection[str] = (), tell: Tell | None = None
+        self,
+        texts: Collection[str],
+        skip: Collection[str] = (),
+        tell: Tell | None = None,
+        size: int = 0,
     ) -> Iterator[Rows]:
         """Its rows, without the columns ``skip`` (names in lower case).
 
         Columns ``texts`` are texts. Each other column is numbers if all its cells in the block
-        are.
+        are. ``size`` asks for blocks of at least this many bytes.
         """
 
 
@@ -122,7 +126,7 @@ class Table:
                 self._writer.write_batch(batch)
         self._starts.append(self.rows)
         self._places.append(rows.place)
-        self.rows += rows.count
+        self.rows += rows.length
 
     def columns(self) -> list[str]:
         return list(self._data().column_names) if self.rows else []
@@ -198,7 +202,8 @@ def numbers_in(texts: Any) -> tuple[Any, int]:
 
 def number_text(value: float) -> str:
     """A number as people write it: 3, not 3.0."""
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
+    whole = float(value).is_integer() and abs(value) < 1e15
+    return str(int(value)) if whole else repr(float(value))
 
 
 def check_names(table: str, names: Sequence[str]) -> None:

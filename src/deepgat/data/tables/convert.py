@@ -10,11 +10,14 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from deepgat.data.tables.columns import Rows, Tell, check_names, number_text
+from deepgat.data.dataset import NodeDataset
+from deepgat.data.splits import Split
+from deepgat.data.tables.columns import Rows, Source, Tell, check_names, number_text
 from deepgat.data.tables.edges import Given, given_edges, merged
-from deepgat.data.tables.graph import Labels, OwnGraph, own_graph
+from deepgat.data.tables.graph import Labels, OwnGraph, own_graph, to_dataset
 from deepgat.data.tables.nodes import read_nodes
 from deepgat.data.tables.options import ReadOptions
+from deepgat.data.tables.vocabulary import Vocabulary
 from deepgat.data.transforms import MASKS
 from deepgat.errors import UserError
 
@@ -33,7 +36,11 @@ class MemoryTable:
         self.name, self.header, self.columns, self.place = name, list(columns), columns, place
 
     def rows(
-        self, texts: Collection[str], skip: Collection[str] = (), tell: Tell | None = None
+        self,
+        texts: Collection[str],
+        skip: Collection[str] = (),
+        tell: Tell | None = None,
+        size: int = 0,
     ) -> Iterator[Rows]:
         """See :meth:`~deepgat.data.tables.columns.Source.rows`."""
         columns = {
@@ -77,7 +84,7 @@ def arrow_column(values: Sequence[Any], table: str, name: str) -> Any:
     plain = [None if is_gap(value) else value for value in values]
     if all(isinstance(value, numbers.Integral) for value in plain):
         try:
-            return pa.array([int(value) for value in plain], pa.int64())
+            return pa.array(list(map(int, values)), pa.int64())
         except OverflowError:
             pass
     if all(value is None or isinstance(value, numbers.Real) for value in plain):
@@ -109,6 +116,40 @@ def is_gap(value: Any) -> bool:
     return type(value).__name__ in ("NAType", "NaTType")
 
 
+def from_networkx(graph: Any, split: str | Split | None = None, **options: Any) -> NodeDataset:
+    """A dataset from a NetworkX graph with attributes ``label``, ``split`` and features.
+
+    Node and edge attributes correspond to the columns of ``nodes.csv`` and ``edges.csv``. An
+    attribute that is a list of numbers becomes several features.
+
+    Args:
+        graph: any NetworkX graph; its node names become ``node_ids``.
+        split: as in :func:`~deepgat.data.load_graph`.
+        options: fields of :class:`ReadOptions`.
+    """
+    if not hasattr(graph, "is_directed"):
+        raise UserError(f"from_networkx was given {type(graph).__name__}: expected a graph")
+    chosen = ReadOptions.of(options)
+    return to_dataset(graph_from_networkx(graph, chosen, "", "the graph", "the graph"), split)
+
+
+def from_pandas(
+    nodes: Any, edges: Any, split: str | Split | None = None, **options: Any
+) -> NodeDataset:
+    """A dataset from two data frames with the columns of ``nodes.csv`` and ``edges.csv``."""
+    tables = _frame(nodes, "nodes"), _frame(edges, "edges")
+    graph = graph_from_tables(*tables, ReadOptions.of(options), "", "the data frames")
+    return to_dataset(graph, split)
+
+
+def from_pyg(data: Any, split: str | Split | None = None, **options: Any) -> NodeDataset:
+    """A dataset from a ``torch_geometric.data.Data``; its masks are the split "public".
+
+    Features do not change, and classes are named by their numbers.
+    """
+    return to_dataset(graph_from_pyg(data, ReadOptions.of(options)), split)
+
+
 def graph_from_networkx(
     graph: Any, options: ReadOptions, name: str, title: str, where: str
 ) -> OwnGraph:
@@ -133,20 +174,15 @@ def graph_from_networkx(
     return graph_from_tables(table, edges, options, name, title)
 
 
-def graph_from_pandas(nodes: Any, edges: Any, options: ReadOptions) -> OwnGraph:
-    """Two data frames with the columns of nodes.csv and edges.csv."""
-    tables = _frame(nodes, "nodes"), _frame(edges, "edges")
-    return graph_from_tables(*tables, options, "", "the data frames")
-
-
 def graph_from_tables(
-    nodes: MemoryTable, edges: MemoryTable, options: ReadOptions, name: str, title: str
+    nodes: Source | None, edges: Source, options: ReadOptions, name: str, title: str
 ) -> OwnGraph:
-    """The graph of two tables in memory."""
-    ids, table = read_nodes(nodes, options)
-    pieces = given_edges(edges, ids, options)
+    """The graph of two tables, or of a table of edges alone."""
+    ids, table = (Vocabulary(), None) if nodes is None else read_nodes(nodes, options)
+    pieces = list(given_edges(edges, ids, options, known=nodes is not None))
     made = merged(pieces, len(ids), options.undirected, edges.header)
-    return own_graph(name, title, ids.texts(), table, made, options, header=nodes.header)
+    header = () if nodes is None else nodes.header
+    return own_graph(name, title, ids.texts(), table, made, options, header=header)
 
 
 def graph_from_pyg(data: Any, options: ReadOptions) -> OwnGraph:

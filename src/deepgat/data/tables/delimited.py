@@ -20,7 +20,7 @@ from deepgat.data.tables.opening import opened, shown
 from deepgat.data.tables.text import BLANKS, MISSING, Mistake, quoted, rows
 from deepgat.errors import UserError
 
-BLOCK = 2**24
+BLOCK = 2**22
 """Bytes read at a time; no row may be longer."""
 BEGINNING = 4096
 NEWLINE, QUOTE = ord("\n"), ord('"')
@@ -62,13 +62,17 @@ class TextTable:
         self.header, self.delimiter, self.start, self.comments = header, delimiter, start, comments
 
     def rows(
-        self, texts: Collection[str], skip: Collection[str] = (), tell: Tell | None = None
+        self,
+        texts: Collection[str],
+        skip: Collection[str] = (),
+        tell: Tell | None = None,
+        size: int = 0,
     ) -> Iterator[Rows]:
         """See :meth:`~deepgat.data.tables.columns.Source.rows`."""
         wanted = [name for name in self.header if name.lower() not in skip]
         autos = [name for name in wanted if name.lower() not in texts]
         end = max(1, self.path.stat().st_size)
-        for block in self._blocks():
+        for block in self._blocks(max(size, BLOCK)):
             columns = self._arrow(block, wanted, autos) or self._arrow(block, wanted, [])
             if columns is None:
                 columns = self._python(block, wanted)
@@ -89,21 +93,21 @@ class TextTable:
         found = next(itertools.islice(rows(text, self.delimiter, self.comments), row, None))
         return f"line {line + found.line}"
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self, size: int) -> Iterator[Block]:
         """The file, cut after rows."""
         line = 1 if self.comments else 2
         offset = self.start
         with opened(self.path) as file:
             while True:
                 file.seek(offset)
-                text = file.read(BLOCK)
+                text = file.read(size)
                 if not text:
                     return
-                taken, plain = self._whole_rows(text, last=len(text) < BLOCK)
+                taken, plain = self._whole_rows(text, last=len(text) < size)
                 if not taken:
                     raise UserError(
                         f"{self.name}: the row at line {line} or after is longer than "
-                        f"{BLOCK >> 20} MB, or a quote in it is not closed; repair the file"
+                        f"{size >> 20} MB, or a quote in it is not closed; repair the file"
                     )
                 yield Block(text[:taken], offset, line, plain)
                 offset += taken

@@ -15,6 +15,8 @@ from deepgat.data.tables.vocabulary import Vocabulary
 from deepgat.errors import UserError
 
 LARGEST = float(np.finfo(np.float32).max)
+BYTES_PER_NAME = 32
+"""Arrow builds a hash table of all ids for every block, so that more ids ask for larger blocks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,8 @@ def given_edges(
     nobody, nothing = np.empty(0, np.int32), np.empty((0, len(titles)), np.float32)
     no_weight = np.empty(0) if weighted else None
     yield Given(nobody, nobody, no_weight, nothing if titles else None, titles)
-    for rows in table.rows(ends, skip, tell):
+    size = BYTES_PER_NAME * names.hashed()
+    for rows in table.rows(ends, skip, tell, size):
         source, target = _node_numbers(rows, names, options, known)
         weight = _weights(rows, weighted[0]) if weighted else None
         parts = [_finite_numbers(rows, name) for name in titles]
@@ -100,10 +103,10 @@ def _node_numbers(
     ends = [rows.check_ids(name) for name in (options.source, options.target)]
     both = pa.chunked_array([chunk for ids in ends for chunk in ids.chunks], pa.string())
     if not known:
-        order = np.arange(2 * rows.count).reshape(2, rows.count).T.ravel()
-        source, target = names.add(both.take(pa.array(order))).reshape(rows.count, 2).T
+        order = np.arange(2 * rows.length).reshape(2, rows.length).T.ravel()
+        source, target = names.add(both.take(pa.array(order))).reshape(rows.length, 2).T
         return source, target
-    source, target = names.find(both).reshape(2, rows.count)
+    source, target = names.find(both).reshape(2, rows.length)
     unknown = np.flatnonzero((source < 0) | (target < 0))
     if len(unknown):
         row = int(unknown[0])

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from deepgat.data.tables.columns import Source, Table
-from deepgat.data.tables.convert import graph_from_networkx
+from deepgat.data.tables.columns import Source
+from deepgat.data.tables.convert import graph_from_networkx, graph_from_tables
 from deepgat.data.tables.delimited import csv_file, edge_list
-from deepgat.data.tables.edges import given_edges, merged
 from deepgat.data.tables.formats import ParquetTable, feature_array, networkx_file
-from deepgat.data.tables.graph import OwnGraph, own_graph
-from deepgat.data.tables.nodes import read_nodes
+from deepgat.data.tables.graph import OwnGraph
 from deepgat.data.tables.npz import read_npz
 from deepgat.data.tables.opening import kind_of, opened, shown
 from deepgat.data.tables.options import ReadOptions
-from deepgat.data.tables.vocabulary import Vocabulary
 from deepgat.errors import UserError
 
 PathLike = str | os.PathLike[str]
@@ -102,35 +99,17 @@ def _table(path: Path) -> Source:
 
 
 def _read_folder(folder: Path, options: ReadOptions) -> OwnGraph:
-    nodes, edges = folder_tables(folder)
-    ids, table = read_nodes(nodes, options)
-    return _with_edges(folder, ids, table, nodes.header, edges, options)
+    return graph_from_tables(*folder_tables(folder), options, full_name(folder), title_of(folder))
 
 
 def _read_single_table(path: Path, options: ReadOptions) -> OwnGraph:
     """One file of edges, with or without a header, and an optional file of nodes."""
-    edges = _edge_table(path, options)
-    if not options.nodes:
-        return _with_edges(path, Vocabulary(), None, (), edges, options, known=False)
+    nodes: Source | None = None
     file = Path(options.nodes)
-    nodes = feature_array(file, options.id) if file.suffix.lower() == ".npy" else _table(file)
-    ids, table = read_nodes(nodes, options)
-    return _with_edges(path, ids, table, nodes.header, edges, options)
-
-
-def _with_edges(
-    path: Path,
-    ids: Vocabulary,
-    nodes: Table | None,
-    header: Sequence[str],
-    edges: Source,
-    options: ReadOptions,
-    known: bool = True,
-) -> OwnGraph:
-    pieces = list(given_edges(edges, ids, options, known))
-    made = merged(pieces, len(ids), options.undirected, edges.header)
-    name, title = full_name(path), title_of(path)
-    return own_graph(name, title, ids.texts(), nodes, made, options, header=header)
+    if options.nodes:
+        nodes = feature_array(file, options.id) if file.suffix.lower() == ".npy" else _table(file)
+    edges = _edge_table(path, options)
+    return graph_from_tables(nodes, edges, options, full_name(path), title_of(path))
 
 
 def _edge_table(path: Path, options: ReadOptions) -> Source:

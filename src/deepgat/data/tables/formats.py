@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
-from xml.parsers import expat
 
 import numpy as np
 
@@ -32,7 +32,11 @@ class ParquetTable:
         check_names(self.name, self.header)
 
     def rows(
-        self, texts: Collection[str], skip: Collection[str] = (), tell: Tell | None = None
+        self,
+        texts: Collection[str],
+        skip: Collection[str] = (),
+        tell: Tell | None = None,
+        size: int = 0,
     ) -> Iterator[Rows]:
         """See :meth:`~deepgat.data.tables.columns.Source.rows`."""
         wanted = [name for name in self.header if name.lower() not in skip]
@@ -44,10 +48,7 @@ class ParquetTable:
                 name: typed(self.name, name, values, name.lower() in texts)
                 for name, values in zip(wanted, batch.columns, strict=True)
             }
-            first = begin + 1
-            yield Rows(
-                self.name, len(batch), columns, lambda row, first=first: f"row {row + first}"
-            )
+            yield Rows(self.name, len(batch), columns, partial(_row, begin))
             begin += len(batch)
             if tell is not None:
                 tell(begin / end)
@@ -60,6 +61,10 @@ class ParquetTable:
             raise UserError(
                 f"{self.name} is not a whole Parquet file ({why}): save it again"
             ) from error
+
+
+def _row(begin: int, row: int) -> str:
+    return f"row {begin + row + 1}"
 
 
 def feature_array(path: Path, id_name: str) -> MemoryTable:
@@ -85,40 +90,19 @@ def networkx_file(path: Path) -> Any:
         raise UserError(
             f"{shown(path)} needs NetworkX: install it with pip install networkx"
         ) from None
-    graphml = path.suffix.lower() == ".graphml"
-    if graphml:
-        _refuse_entities(path)
+    kind = {".graphml": "GraphML", ".gml": "GML"}[path.suffix.lower()]
     with opened(path) as file:
+        text = file.read()
+        if kind == "GraphML" and (b"<!DOCTYPE" in text or b"\0" in text):
+            raise UserError(
+                f"{shown(path)} has a document type (<!DOCTYPE …>), which can define entities, or "
+                "is not UTF-8: remove it; GraphML needs none"
+            )
+        file.seek(0)
         try:
-            return nx.read_graphml(file) if graphml else nx.read_gml(file)
+            return nx.read_graphml(file) if kind == "GraphML" else nx.read_gml(file)
         except Exception as error:  # its parsers raise many kinds of errors
             why = " ".join(str(error).split())[:160] or type(error).__name__
-            kind = "GraphML" if graphml else "GML"
             raise UserError(
                 f"{shown(path)} is not {kind} that NetworkX can read ({why}): export it again"
             ) from error
-
-
-def _refuse_entities(path: Path) -> None:
-    """Refuse a document type: its entities can expand to gigabytes or name other files."""
-    parser = expat.ParserCreate()
-
-    def refuse(*_: object) -> None:
-        raise UserError(
-            f"{shown(path)} has a document type (<!DOCTYPE …>), which can define entities: remove "
-            "it; GraphML needs none"
-        )
-
-    parser.StartDoctypeDeclHandler = refuse
-    with opened(path) as file:
-        try:
-            parser.ParseFile(file)
-        except expat.ExpatError as error:
-            raise UserError(
-                f"{shown(path)}, line {error.lineno}: {expat.ErrorString(error.code)}; this is "
-                "not whole GraphML"
-            ) from error
-        except (LookupError, ValueError) as error:
-            if isinstance(error, UserError):
-                raise
-            raise UserError(f"{shown(path)} has an unknown encoding: save it as UTF-8") from error

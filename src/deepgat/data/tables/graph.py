@@ -133,7 +133,7 @@ class Labels(NamedTuple):
             raise UserError(
                 f"{where}: {len(titles)} class_names for {y.shape[1]} columns of labels"
             )
-        return Labels(torch.from_numpy(y.astype(np.float32)), titles, y.any(axis=1))
+        return Labels(torch.from_numpy(y.astype(np.float32)), titles, (y != 0).any(axis=1))
 
 
 def own_graph(

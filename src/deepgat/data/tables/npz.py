@@ -19,10 +19,9 @@ from deepgat.data.feature_matrix import canonical_rows, csr_from_scipy
 from deepgat.data.tables.arrays import (
     CHECKED,
     Arrays,
-    SparseParts,
     check_finite,
     open_npz,
-    sparse_parts,
+    sparse_matrix,
 )
 from deepgat.data.tables.column_features import SPARSE_BELOW
 from deepgat.data.tables.columns import Tell
@@ -52,9 +51,9 @@ class NpzGraph:
 
     file: str
     n: int
-    adjacency: SparseParts
-    attributes: SparseParts | np.ndarray | None
-    """[n, d]."""
+    adjacency: sp.csr_matrix
+    attributes: Any
+    """[n, d], a CSR matrix or an array; None if the file has no features."""
     ids: list[str]
     labels: Labels
     masks: torch.Tensor | None
@@ -70,7 +69,7 @@ class NpzGraph:
                 f"{file} has no adj_data but {found}: expected adj_data, adj_indices, adj_indptr, "
                 "adj_shape, the same for attr, and labels"
             )
-        adjacency = sparse_parts(arrays, "adj", file)
+        adjacency = sparse_matrix(arrays, "adj", file)
         n = adjacency.shape[0]
         if n != adjacency.shape[1]:
             raise UserError(f"{file}: adj_shape is {n} × {adjacency.shape[1]}; expected a square")
@@ -102,22 +101,22 @@ class NpzGraph:
     @property
     def sparse(self) -> bool:
         """Whether the features stay sparse."""
-        if not isinstance(self.attributes, SparseParts):
+        if not sp.issparse(self.attributes):
             return False
-        return len(self.attributes.data) < SPARSE_BELOW * max(self.n * self.width, 1)
+        return self.attributes.nnz < SPARSE_BELOW * max(self.n * self.width, 1)
 
     def rows(self, begin: int, end: int) -> Any:
         """The features [end − begin, d] float32, dense or CSR."""
-        if isinstance(self.attributes, SparseParts):
-            rows = self.attributes.rows(begin, end)
-            return canonical_rows(rows) if self.sparse else rows.toarray().astype(np.float32)
-        assert self.attributes is not None
-        return self.attributes[begin:end].astype(np.float32)
+        rows = self.attributes[begin:end]
+        if not sp.issparse(rows):
+            return rows.astype(np.float32)
+        rows = rows.astype(np.float64)
+        return canonical_rows(rows) if self.sparse else rows.toarray().astype(np.float32)
 
     def edges(self, rows: int, tell: Tell | None = None) -> Iterator[Given]:
         """The edges, ``rows`` sources at a time."""
         for begin in range(0, max(self.n, 1), max(rows, 1)):
-            pairs = self.adjacency.rows(begin, min(begin + rows, self.n)).tocoo()
+            pairs = self.adjacency[begin : begin + rows].astype(np.float64).tocoo()
             proper = pairs.data != 0
             yield Given(
                 pairs.row[proper].astype(np.int64) + begin,
@@ -128,7 +127,7 @@ class NpzGraph:
                 tell(min(1.0, (begin + rows) / max(self.n, 1)))
 
 
-def _has_weights(adjacency: SparseParts, file: str) -> bool:
+def _has_weights(adjacency: sp.csr_matrix, file: str) -> bool:
     plain = True
     for begin in range(0, len(adjacency.data), CHECKED):
         weight = np.asarray(adjacency.data[begin : begin + CHECKED])
@@ -138,9 +137,9 @@ def _has_weights(adjacency: SparseParts, file: str) -> bool:
     return not plain
 
 
-def _attributes(arrays: Arrays, file: str, n: int) -> SparseParts | np.ndarray | None:
+def _attributes(arrays: Arrays, file: str, n: int) -> sp.csr_matrix | np.ndarray | None:
     if "attr_data" in arrays:
-        attributes = sparse_parts(arrays, "attr", file)
+        attributes = sparse_matrix(arrays, "attr", file)
         _one_per_node(file, "attr_shape", attributes.shape[0], n)
         return attributes
     if "attr_matrix" not in arrays:

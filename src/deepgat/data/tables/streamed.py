@@ -95,7 +95,7 @@ def stream_graph(
     unpacked = scratch / "arrays"
     unpacked.mkdir()
     file = NpzGraph.of(open_npz(path, unpacked), shown(path), options)
-    mean_degree = max(1, len(file.adjacency.data) // max(file.n, 1))
+    mean_degree = max(1, file.adjacency.nnz // max(file.n, 1))
     step = max(1, EDGES_AT_ONCE // mean_degree)
     edges = buckets(file.n, file.edges(step, partial(told, "reading edges")))
     features = torch.zeros(1, 1).expand(file.n, file.width)
