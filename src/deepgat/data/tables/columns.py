@@ -27,11 +27,6 @@ class Rows(NamedTuple):
     place: Callable[[int], str]
     """Where a row is: "line 7"."""
 
-    def find(self, name: str) -> Any:
-        """The column with this name, ignoring case, or None."""
-        wanted = name.strip().lower()
-        return next((self.columns[key] for key in self.columns if key.lower() == wanted), None)
-
     def numbers(self, name: str, otherwise: str = "") -> np.ndarray:
         """A column [rows] as doubles; a cell that is no number is an error."""
         values = self.columns[name]
@@ -47,7 +42,8 @@ class Rows(NamedTuple):
 
     def check_ids(self, name: str) -> Any:
         """A column of ids; an empty one is an error."""
-        ids = self.find(name)
+        wanted = name.strip().lower()
+        ids = next(self.columns[key] for key in self.columns if key.lower() == wanted)
         if (row := ids.index("").as_py()) >= 0:
             raise UserError(f"{self.at(row, name)}: the id is missing; fill it in")
         return ids
@@ -223,6 +219,6 @@ def require_column(source: Source, column: str, option: str) -> None:
         return
     found = ", ".join(source.header[:8]) + (", …" if len(source.header) > 8 else "")
     raise UserError(
-        f"{source.name}, line 1: there is no column {column!r} among {found}; rename one, or name "
-        f"the column with {option}=…"
+        f"{source.name} has no column {column!r} among {found}: rename one, or name the column "
+        f"with {option}=…"
     )

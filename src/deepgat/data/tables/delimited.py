@@ -21,7 +21,9 @@ from deepgat.data.tables.text import BLANKS, MISSING, Mistake, quoted, rows
 from deepgat.errors import UserError
 
 BLOCK = 2**22
-"""Bytes read at a time; no row may be longer."""
+"""Bytes read at a time."""
+LONGEST = 2**24
+"""No row may be longer."""
 BEGINNING = 4096
 NEWLINE, QUOTE = ord("\n"), ord('"')
 BOM = b"\xef\xbb\xbf"
@@ -104,6 +106,9 @@ class TextTable:
                 if not text:
                     return
                 taken, plain = self._whole_rows(text, last=len(text) < size)
+                if not taken and size < LONGEST:
+                    size *= 2
+                    continue
                 if not taken:
                     raise UserError(
                         f"{self.name}: the row at line {line} or after is longer than "
@@ -238,13 +243,13 @@ def csv_file(path: Path) -> TextTable:
     with opened(path) as file:
         skipped = _check_beginning(file.read(BEGINNING), name)
         file.seek(skipped)
-        line = file.readline(BLOCK)
+        line = file.readline(LONGEST)
     start = skipped + len(line)
     line = line.removesuffix(b"\n")
     if not line.strip():
         raise UserError(f"{name} is empty: expected a first line with the names of the columns")
-    if len(line) == BLOCK:
-        raise UserError(f"{name}, line 1 is longer than {BLOCK >> 20} MB: this is not a CSV file")
+    if len(line) == LONGEST:
+        raise UserError(f"{name}, line 1 is longer than {LONGEST >> 20} MB: this is not a CSV file")
     if b"\r" in line.rstrip(b"\r"):
         raise UserError(
             f"{name}, line 1 holds a carriage return inside: save the file with line ends \\n or "
@@ -278,7 +283,7 @@ def edge_list(path: Path, names: list[str]) -> TextTable:
     with opened(path) as file:
         skipped = _check_beginning(file.read(BEGINNING), name)
         file.seek(skipped)
-        while line := file.readline(BLOCK):
+        while line := file.readline(LONGEST):
             content = line.strip()
             if content and content[:1] not in b"#%":
                 break

@@ -248,11 +248,9 @@ def to_dataset(graph: OwnGraph, split: str | Split | None = None) -> NodeDataset
         notes += more
         if not graph.multi_label:
             data.y = labels
-            masks = torch.stack(draw_masks(wanted, labels))
         elif wanted.kind != "fractions":
-            masks = torch.stack(draw_masks(wanted, graph.y))  # raises an error
-        else:
-            masks = torch.stack(draw_masks(wanted, labels))
+            labels = graph.y  # which draw_masks refuses
+        masks = torch.stack(draw_masks(wanted, labels))
     for key, mask in zip(MASKS, masks, strict=True):
         data[key] = mask
     if not lenient:
