@@ -107,7 +107,7 @@ def test_tables_are_divided_as_from_memory(case, tmp_path, monkeypatch):
     columns, edge_columns, options = CASES[case]
     path = write_csv(tmp_path / "graph", columns, edge_columns)
     assert can_stream(path, ReadOptions.of(options))
-    monkeypatch.setattr(delimited, "BUFFER", 1500)  # many pieces
+    monkeypatch.setattr(delimited, "BLOCK", 1500)  # many pieces
     compare(path, tmp_path, options)
 
 
@@ -130,7 +130,7 @@ def test_arrays_are_divided_as_from_memory(weighted, dense, undirected, tmp_path
 
 
 def test_mistakes_name_file_and_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(delimited, "BUFFER", 1500)
+    monkeypatch.setattr(delimited, "BLOCK", 1500)
     path = write_csv(tmp_path / "graph", "size", "cost")
     lines = (path / "edges.csv").read_text().splitlines()
 

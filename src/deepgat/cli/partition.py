@@ -38,7 +38,7 @@ def partition(
 ) -> None:
     """Divide a graph among processes, each of which then reads its own part alone.
 
-    A folder of CSV tables or an .npz file is never in memory as a whole; METIS and the ordering
+    A folder of tables or an .npz file is never in memory as a whole; METIS and the ordering
     need its neighbour lists, 4 bytes per edge and direction, --method stream does not.
 
     Example: deepgat partition cs --parts 4 --out cs-4

@@ -119,7 +119,7 @@ table("a negative weight", "line 2, column 'weight': the weight -2 is negative",
       edges=EDGES.replace(",2,", ",-2,"))  # fmt: skip
 table("a missing weight", "line 2, column 'weight': the number is missing",
       edges=EDGES.replace(",2,", ",,"))  # fmt: skip
-table("an edge feature that is text", "edge features must be numbers",
+table("an edge feature that is text", "line 2, column 'trust': 'much' is not a number.*drop=trust",
       edges=EDGES.replace("0.5", "much"))  # fmt: skip
 table("a missing edge feature", "column 'trust': the number is missing",
       edges=EDGES.replace("0.5", ""))  # fmt: skip
@@ -264,7 +264,7 @@ def features_that_are_objects(path: Path) -> Made:
     return edge_list(path, "0 1\n", f"nodes={path / 'x.npy'}")
 
 
-@case("claims 1,000,000,000,000 values")
+@case("x.npy cannot be read")
 def features_that_claim_too_much(path: Path) -> Made:
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 1000000), }"
     header = header.ljust(117) + b"\n"
@@ -286,7 +286,7 @@ def npz_cut_short(path: Path) -> Made:
     return path / "g.npz"
 
 
-@case("array 'labels' cannot be read .*Python objects")
+@case("array 'labels' cannot be read .*Object arrays")
 def npz_with_pickled_objects(path: Path) -> Made:
     return npz(path / "g.npz", labels=np.array([print, 1, 2, 3], dtype=object))
 
@@ -313,22 +313,22 @@ def npz_with_a_part_missing(path: Path) -> Made:
     return npz(path / "g.npz", adj_indptr=None)
 
 
-@case("indices of adj do not fit")
+@case("arrays of adj do not fit together")
 def npz_with_an_index_too_large(path: Path) -> Made:
     return npz(path / "g.npz", adj_indices=np.array([1, 2, 0, 99]))
 
 
-@case("indices of adj do not fit")
+@case("arrays of adj do not fit together")
 def npz_with_a_negative_index(path: Path) -> Made:
     return npz(path / "g.npz", adj_indices=np.array([1, 2, 0, -1]))
 
 
-@case("indices of attr do not fit")
+@case("arrays of attr do not fit together")
 def npz_with_pointers_that_fall(path: Path) -> Made:
     return npz(path / "g.npz", attr_indptr=np.array([0, 3, 1, 2, 4]))
 
 
-@case("does not fit its 5 row pointers")
+@case("arrays of adj do not fit together")
 def npz_with_a_huge_shape(path: Path) -> Made:
     return npz(path / "g.npz", adj_shape=np.array([2**40, 2**40]))
 
@@ -371,7 +371,7 @@ def graphml_that_names_another_file(path: Path) -> Made:
     return path / "g.graphml"
 
 
-@case("not whole GraphML")
+@case("not GraphML that NetworkX can read")
 def graphml_cut_short(path: Path) -> Made:
     (path / "g.graphml").write_text('<graphml><graph edgedefault="directed"><node id="a">')
     return path / "g.graphml"
@@ -455,7 +455,7 @@ def attempt(path: Path) -> None:
     assert "\n" not in said
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(nodes=CHANGES, edges=CHANGES)
 def test_tables_changed_anywhere_are_read_or_refused(nodes, edges, tmp_path):
     path = folder(tmp_path / "g")
@@ -481,7 +481,7 @@ def valid(tmp_path: Path, kind: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["npz", "graphml", "gml"])
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=CHANGES)
 def test_other_files_changed_anywhere_are_read_or_refused(kind, changes, tmp_path):
     if not (tmp_path / kind).exists():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,14 +25,16 @@ CHECKED = 2**20
 
 
 def read_npy(path: Path) -> np.ndarray:
-    """The array of a .npy file, without Python objects."""
-    with opened(path) as file:
-        size = path.stat().st_size
-        return _guarded(shown(path), lambda: _array(file, size))
+    """The array of a .npy file, memory-mapped."""
+    with opened(path):
+        return _guarded(shown(path), lambda: np.lib.format.open_memmap(path, mode="r"))
 
 
-def open_npz(path: Path) -> Arrays:
-    """The arrays of an .npz file by name; calling one reads it."""
+def open_npz(path: Path, scratch: Path | None = None) -> Arrays:
+    """The arrays of an .npz file by name; calling one reads it.
+
+    With ``scratch``, an empty folder, arrays are unpacked there and memory-mapped.
+    """
     name = shown(path)
     with opened(path) as file:
         if not zipfile.is_zipfile(file):
@@ -48,126 +49,49 @@ def open_npz(path: Path) -> Arrays:
             f"{name} has {held:,} bytes and claims to unpack to {total:,}: this is refused; if "
             "that is correct, save it uncompressed with numpy.savez"
         )
-    arrays = {}
-    for item in infos:
-        if item.filename.endswith(".npy"):
-            arrays[item.filename[:-4]] = _reader(path, item, name)
-    return arrays
 
-
-def _reader(path: Path, item: zipfile.ZipInfo, name: str) -> Callable[[], np.ndarray]:
-    def read() -> np.ndarray:
-        def from_archive() -> np.ndarray:
+    def reader(item: zipfile.ZipInfo) -> Callable[[], np.ndarray]:
+        def read() -> np.ndarray:
             with zipfile.ZipFile(path) as archive, archive.open(item) as member:
-                return _array(member, item.file_size)
+                if scratch is None:
+                    return np.lib.format.read_array(member, allow_pickle=False)
+                unpacked = scratch / f"{len(list(scratch.iterdir()))}.npy"
+                with unpacked.open("xb") as file:
+                    shutil.copyfileobj(member, file, 2**20)
+            return np.lib.format.open_memmap(unpacked, mode="r")
 
-        return _guarded(f"{name}, array {item.filename[:-4]!r}", from_archive)
+        return lambda: _guarded(f"{name}, array {item.filename[:-4]!r}", read)
 
-    return read
-
-
-def _array(file: Any, size: int) -> np.ndarray:
-    """Check the header first, to allocate no more memory than the file holds."""
-    version = np.lib.format.read_magic(file)
-    if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"version {version} of the format is unknown")
-    read_header: Any = (
-        np.lib.format.read_array_header_1_0
-        if version == (1, 0)
-        else np.lib.format.read_array_header_2_0
-    )
-    shape, fortran, dtype = read_header(file)
-    if dtype.hasobject:
-        raise ValueError("it holds Python objects, which can run code; save numbers or texts")
-    count = math.prod(shape)
-    if count * dtype.itemsize > size:
-        raise ValueError(f"its header claims {count:,} values, more than the file holds")
-    content = _all_of(file, count * dtype.itemsize)
-    flat = np.frombuffer(content, dtype=dtype, count=count)
-    return flat.reshape(shape, order="F" if fortran else "C").copy()
-
-
-def _all_of(file: BinaryIO, size: int) -> bytes:
-    content = file.read(size)
-    if len(content) != size:
-        raise ValueError("it is truncated")
-    return content
+    return {item.filename[:-4]: reader(item) for item in infos if item.filename.endswith(".npy")}
 
 
 def _guarded(name: str, read: Callable[[], np.ndarray]) -> np.ndarray:
     try:
         return read()
-    except UserError:
-        raise
     except Exception as error:  # zip, zlib, numpy and struct raise different errors
         why = " ".join(str(error).split())[:120] or type(error).__name__
-        raise UserError(f"{name} cannot be read ({why}): save it again with numpy") from error
+        raise UserError(
+            f"{name} cannot be read ({why}): save numbers or texts again with numpy"
+        ) from error
 
 
-def map_npz(path: Path, scratch: Path) -> Arrays:
-    """As :func:`open_npz`, but arrays are unpacked to ``scratch`` and memory-mapped."""
-    arrays = open_npz(path)
-
-    def mapped(name: str) -> Callable[[], np.ndarray]:
-        def read() -> np.ndarray:
-            kept = scratch / f"{len(list(scratch.iterdir()))}.npy"
-            with (
-                zipfile.ZipFile(path) as archive,
-                archive.open(f"{name}.npy") as member,
-                kept.open("xb") as file,
-            ):
-                shutil.copyfileobj(member, file, 2**20)
-            return np.load(kept, mmap_mode="r", allow_pickle=False)
-
-        return lambda: _guarded(f"{shown(path)}, array {name!r}", read)
-
-    return {name: mapped(name) for name in arrays}
-
-
-class SparseParts(NamedTuple):
-    """A CSR matrix, checked; its arrays are not copied."""
-
-    data: np.ndarray
-    indices: np.ndarray
-    indptr: np.ndarray
-    shape: tuple[int, int]
-
-    def rows(self, begin: int, end: int) -> Any:
-        """[end − begin, columns] double."""
-        first, last = int(self.indptr[begin]), int(self.indptr[end])
-        parts = (
-            self.data[first:last].astype(np.float64),
-            self.indices[first:last],
-            self.indptr[begin : end + 1] - first,
-        )
-        return sp.csr_matrix(parts, shape=(end - begin, self.shape[1]))
-
-
-def sparse_parts(arrays: Arrays, part: str, name: str) -> SparseParts:
+def sparse_matrix(arrays: Arrays, part: str, name: str) -> sp.csr_matrix:
     """The CSR matrix in the arrays PART_data, _indices, _indptr and _shape, checked."""
     keys = [f"{part}_{key}" for key in ("data", "indices", "indptr", "shape")]
     for key in keys:
         if key not in arrays:
             raise UserError(f"{name} has {keys[0]} but no {key}: save all four of them")
     data, indices, indptr, shape = (arrays[key]() for key in keys)
-    whole = all(np.issubdtype(item.dtype, np.integer) for item in (indices, indptr, shape))
-    if not whole or shape.shape != (2,) or any(item.ndim != 1 for item in (data, indices, indptr)):
-        raise UserError(f"{name}: {part}_indices, _indptr and _shape must be lists of integers")
-    if not np.issubdtype(data.dtype, np.number) and data.dtype != bool:
-        raise UserError(f"{name}: {part}_data holds {data.dtype} values; expected numbers")
-    rows, columns = shape.tolist()
-    if not (0 <= rows < 2**31 and 0 <= columns < 2**31) or len(indptr) != rows + 1:
-        raise UserError(
-            f"{name}: {part}_shape is {rows} × {columns}, which does not fit its {len(indptr)} "
-            "row pointers"
-        )
-    fits = len(data) == len(indices) == (indptr[-1] if len(indptr) else 0) and indptr[0] == 0
-    inside = not len(indices) or (indices.min() >= 0 and indices.max() < columns)
-    if not fits or not inside or (np.diff(indptr) < 0).any():
-        raise UserError(f"{name}: the indices of {part} do not fit its shape {rows} × {columns}")
+    if data.dtype.kind not in "biuf" or any(a.dtype.kind not in "iu" for a in (indices, indptr)):
+        raise UserError(f"{name}: {part}_data must be numbers, _indices and _indptr integers")
+    try:
+        matrix = sp.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
+        matrix.check_format(full_check=True)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{name}: the arrays of {part} do not fit together ({error})") from None
     for begin in range(0, len(data), CHECKED):
         check_finite(data[begin : begin + CHECKED], f"{name}: {part}_data")
-    return SparseParts(data, indices, indptr, (rows, columns))
+    return matrix
 
 
 def check_finite(values: np.ndarray, name: str) -> None:

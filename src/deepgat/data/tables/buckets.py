@@ -7,7 +7,7 @@ to the bucket of its source. Then every bucket is sorted and merged by itself, u
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,19 +47,20 @@ class EdgeBuckets:
         nodes: int,
         stretch: int,
         undirected: bool,
-        weighted: bool = False,
-        feature_names: tuple[str, ...] = (),
+        pieces: Iterable[Given],
     ) -> None:
-        self.folder, self.nodes, self.stretch = folder, nodes, stretch
-        self.undirected, self.weighted, self.feature_names = undirected, weighted, feature_names
+        self.folder, self.nodes, self.stretch, self.undirected = folder, nodes, stretch, undirected
         self.given = self.self_loops = self.weightless = self.one_way = self.kept = 0
         self.degree = np.zeros(nodes, dtype=np.int64)
         """[n]: edges into every node, once they are merged."""
         self.near_degree = np.zeros(nodes, dtype=np.int64)
         """[n]: neighbours in either direction, without the node itself."""
         folder.mkdir()
+        for piece in pieces:
+            self.weighted, self.feature_names = piece.weight is not None, piece.names
+            self._add(piece)
 
-    def add(self, edges: Given) -> None:
+    def _add(self, edges: Given) -> None:
         """Put a piece of the edges into its buckets."""
         self.given += len(edges.source)
         self.self_loops += int((edges.source == edges.target).sum())
@@ -144,19 +145,18 @@ class EdgeBuckets:
             with np.load(self.folder / f"{number}.npz") as kept:
                 yield kept["near"]
 
-    def summary(self, columns: tuple[str, ...]) -> Edges:
+    def summary(self, columns: Sequence[str] = ()) -> Edges:
         """Counts and names of the edges, without the edges themselves."""
         return Edges(
             np.empty((2, 0), dtype=np.int64),
             np.empty(0, dtype=np.float32) if self.weighted else None,
             np.empty((0, len(self.feature_names)), np.float32) if self.feature_names else None,
             self.feature_names,
-            self.given,
             self.given - self.kept,
             self.self_loops,
             self.one_way,
             self.weightless,
-            columns,
+            tuple(name.lower() for name in columns),
         )
 
     def _record(self) -> np.dtype:

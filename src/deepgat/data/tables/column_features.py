@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from deepgat.data.feature_matrix import csr_from_scipy
-from deepgat.data.tables.columns import Column, Columns
+from deepgat.data.tables.columns import Column, Table
 from deepgat.data.tables.options import ReadOptions, listed
 from deepgat.data.tables.plan import ColumnPlan, FeaturePlan
 from deepgat.data.tables.structure_features import STRUCTURES, undirected_matrix
@@ -45,44 +45,37 @@ class FeatureBlock:
     def names(self) -> tuple[str, ...]:
         return self.plan.names
 
+    def filled(self) -> int:
+        """The number of nonzeros."""
+        sparse = sp.issparse(self.values)
+        return int(self.values.nnz if sparse else np.count_nonzero(self.values))
 
-def column_blocks(
-    table: Columns, columns: Sequence[Column], options: ReadOptions
-) -> tuple[list[FeatureBlock], list[str]]:
-    """Each column as features, and notes for the user.
+
+def column_blocks(table: Table, options: ReadOptions, notes: list[str]) -> Iterator[FeatureBlock]:
+    """Each column as features, one after the other; notes for the user are added to ``notes``.
 
     A plan is learnt from each column. With ``options.plan``, the plan of a trained model, the
     table must have all planned columns, and other columns are ignored.
     """
+    special = {item.lower() for item in (options.label, options.part)}
+    names = [name for name in table.columns() if name.lower() not in special]
     if options.plan is not None:
-        pairs, notes = _planned(table, columns, options.plan)
+        plans = _planned(table, names, options.plan, notes)
     else:
         words = {name.lower() for name in listed(options.text)}
-        for name in sorted(words - {item.name.lower() for item in columns}):
+        for name in sorted(words - {name.lower() for name in names}):
             raise UserError(
                 f"{table.name} has no column {name!r} to read as text: see its first line"
             )
-        pairs, notes = [(_learnt(table, item, words, options), item) for item in columns], []
-    blocks = []
-    for plan, item in pairs:
-        block, note = _applied(table, item, plan, options)
-        blocks.append(block)
-        notes += note
-    return blocks, notes
-
-
-def column_block(
-    table: Columns, column: Column, options: ReadOptions
-) -> tuple[FeatureBlock, list[str]]:
-    """One column of numbers or categories as features, and notes for the user."""
-    return _applied(table, column, _learnt(table, column, set(), options), options)
-
-
-def _applied(
-    table: Columns, column: Column, plan: ColumnPlan, options: ReadOptions
-) -> tuple[FeatureBlock, list[str]]:
-    values, notes = APPLY[plan.kind](table, column, plan, options)
-    return FeatureBlock(plan, values), notes
+        plans = dict.fromkeys(names)
+    for name, plan in plans.items():
+        column = table.find(name)
+        assert column is not None
+        if plan is None:
+            plan = _learnt(table, column, words, options)
+        values, more = APPLY[plan.kind](table, column, plan, options)
+        notes += more
+        yield FeatureBlock(plan, values)
 
 
 def structure_blocks(
@@ -109,47 +102,43 @@ def structure_blocks(
     ]
 
 
-def joined(blocks: Sequence[FeatureBlock], nodes: int) -> tuple[Tensor, tuple[str, ...]]:
-    """(x [n, d] float32, dense or CSR; the names of its columns)."""
-    names = tuple(name for block in blocks for name in block.names)
-    filled: int = sum(
-        block.values.nnz if sp.issparse(block.values) else int(np.count_nonzero(block.values))
-        for block in blocks
-    )
-    if filled < SPARSE_BELOW * nodes * len(names):
-        return csr_from_scipy(sp.hstack([sp.csr_matrix(block.values) for block in blocks])), names
-    x = np.empty((nodes, len(names)), dtype=np.float32)
+def joined(blocks: Sequence[FeatureBlock], nodes: int) -> Tensor:
+    """x [n, d] float32, dense or CSR."""
+    width = sum(len(block.names) for block in blocks)
+    if sum(block.filled() for block in blocks) < SPARSE_BELOW * nodes * width:
+        return csr_from_scipy(sp.hstack([sp.csr_matrix(block.values) for block in blocks]))
+    x = np.empty((nodes, width), dtype=np.float32)
     begin = 0
     for block in blocks:
         part = block.values.toarray() if sp.issparse(block.values) else block.values
         x[:, begin : begin + part.shape[1]] = part
         begin += part.shape[1]
-    return torch.from_numpy(x), names
+    return torch.from_numpy(x)
 
 
 def _planned(
-    table: Columns, columns: Sequence[Column], plan: FeaturePlan
-) -> tuple[list[tuple[ColumnPlan, Column]], list[str]]:
-    """The columns of a plan, in its order."""
-    here = {item.name.lower(): item for item in columns}
-    wanted = [item for item in plan.columns if item.kind != "structure"]
-    missing = [item.name for item in wanted if item.name.lower() not in here]
+    table: Table, names: Sequence[str], plan: FeaturePlan, notes: list[str]
+) -> dict[str, ColumnPlan | None]:
+    """The plans of columns, by name and in the plan's order."""
+    wanted = {item.name: item for item in plan.columns if item.kind != "structure"}
+    here = {name.lower() for name in names}
+    missing = [name for name in wanted if name.lower() not in here]
     if missing:
         raise UserError(
             f"{table.name} has no column {_some(missing)}, which the model was trained with: add "
             f"{'it' if len(missing) == 1 else 'them'}"
         )
-    known = {item.name.lower() for item in wanted}
-    more = [item.name for item in columns if item.name.lower() not in known]
-    note = f"{table.name}: ignored {_some(more)}, which the model was not trained with"
-    return [(item, here[item.name.lower()]) for item in wanted], [note] if more else []
+    more = [name for name in names if name.lower() not in {name.lower() for name in wanted}]
+    if more:
+        notes.append(f"{table.name}: ignored {_some(more)}, which the model was not trained with")
+    return dict(wanted)
 
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "")
 
 
-def _learnt(table: Columns, column: Column, words: set[str], options: ReadOptions) -> ColumnPlan:
+def _learnt(table: Table, column: Column, words: set[str], options: ReadOptions) -> ColumnPlan:
     if column.name.lower() in words:
         return _learn_words(table, column)
     if column.numbers is None:
@@ -165,7 +154,7 @@ def _learnt(table: Columns, column: Column, words: set[str], options: ReadOption
     return ColumnPlan.of_numbers(column.name, "number", numbers, options.scale, fill)
 
 
-def _checked_numbers(table: Columns, column: Column) -> np.ndarray:
+def _checked_numbers(table: Table, column: Column) -> np.ndarray:
     numbers = column.numbers
     if numbers is None:
         raise UserError(
@@ -182,7 +171,7 @@ def _checked_numbers(table: Columns, column: Column) -> np.ndarray:
 
 
 def _numbers(
-    table: Columns, column: Column, plan: ColumnPlan, options: ReadOptions
+    table: Table, column: Column, plan: ColumnPlan, options: ReadOptions
 ) -> tuple[np.ndarray, list[str]]:
     numbers = _checked_numbers(table, column)
     gaps = np.isnan(numbers)
@@ -198,7 +187,7 @@ def _numbers(
     return np.where(np.isnan(scaled), 0.0, scaled)[:, None], []
 
 
-def _learn_categories(table: Columns, column: Column) -> ColumnPlan:
+def _learn_categories(table: Table, column: Column) -> ColumnPlan:
     """One feature per distinct text, in alphabetical order."""
     count = len(column.texts)
     if count > max(2, min(MOST_CATEGORIES, table.rows // 2)):
@@ -211,11 +200,10 @@ def _learn_categories(table: Columns, column: Column) -> ColumnPlan:
 
 
 def _categories(
-    table: Columns, column: Column, plan: ColumnPlan, options: ReadOptions
+    table: Table, column: Column, plan: ColumnPlan, options: ReadOptions
 ) -> tuple[Any, list[str]]:
     """One-hot categories; all 0 if the cell is empty or its text unknown."""
     column = column.as_texts()
-    assert column.codes is not None
     place = {text: number for number, text in enumerate(plan.terms)}
     rank = np.array([*(place.get(text, -1) for text in column.texts), -1], dtype=np.int64)
     found = rank[column.codes]
@@ -235,7 +223,7 @@ def _categories(
     return values, notes
 
 
-def _learn_words(table: Columns, column: Column) -> ColumnPlan:
+def _learn_words(table: Table, column: Column) -> ColumnPlan:
     """The 10,000 most frequent words of two letters or more."""
     from sklearn.feature_extraction.text import CountVectorizer  # importing it takes a second
 
@@ -251,19 +239,18 @@ def _learn_words(table: Columns, column: Column) -> ColumnPlan:
 
 
 def _words(
-    table: Columns, column: Column, plan: ColumnPlan, options: ReadOptions
+    table: Table, column: Column, plan: ColumnPlan, options: ReadOptions
 ) -> tuple[Any, list[str]]:
     """How often each word of the plan occurs in a text."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     column = column.as_texts()
-    assert column.codes is not None
     counter = CountVectorizer(vocabulary=plan.terms, dtype=np.float32)
     counts = counter.transform([*column.texts, ""])  # the last is an empty cell's
     return counts.tocsr()[column.codes], []
 
 
-APPLY: Mapping[str, Callable[[Columns, Column, ColumnPlan, ReadOptions], tuple[Any, list[str]]]] = {
+APPLY: Mapping[str, Callable[[Table, Column, ColumnPlan, ReadOptions], tuple[Any, list[str]]]] = {
     "number": _numbers,
     "category": _categories,
     "words": _words,

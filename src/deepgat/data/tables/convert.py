@@ -3,23 +3,98 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from deepgat.data.tables.columns import Column, Columns, check_names, number_text
-from deepgat.data.tables.edges import edges_of, merged
-from deepgat.data.tables.graph import OwnGraph, own_graph
-from deepgat.data.tables.ids import ids_of
+from deepgat.data.dataset import NodeDataset
+from deepgat.data.splits import Split
+from deepgat.data.tables.columns import Rows, Source, Tell, check_names, number_text
+from deepgat.data.tables.edges import Given, given_edges, merged
+from deepgat.data.tables.graph import Labels, OwnGraph, own_graph, to_dataset
+from deepgat.data.tables.nodes import read_nodes
 from deepgat.data.tables.options import ReadOptions
 from deepgat.data.tables.vocabulary import Vocabulary
+from deepgat.data.transforms import MASKS
 from deepgat.errors import UserError
 
-MASKS = ("train_mask", "val_mask", "test_mask")
 MOST_CLASSES = 10**6
+
+
+class MemoryTable:
+    """Columns in memory, a :class:`~deepgat.data.tables.columns.Source`."""
+
+    def __init__(
+        self,
+        name: str,
+        columns: Mapping[str, Any],
+        place: Callable[[int], str] = lambda row: f"row {row + 1}",
+    ) -> None:
+        self.name, self.header, self.columns, self.place = name, list(columns), columns, place
+
+    def rows(
+        self,
+        texts: Collection[str],
+        skip: Collection[str] = (),
+        tell: Tell | None = None,
+        size: int = 0,
+    ) -> Iterator[Rows]:
+        """See :meth:`~deepgat.data.tables.columns.Source.rows`."""
+        columns = {
+            name: typed(self.name, name, values, name.lower() in texts)
+            for name, values in self.columns.items()
+            if name.lower() not in skip
+        }
+        yield Rows(self.name, len(next(iter(columns.values()))), columns, self.place)
+
+
+def typed(table: str, name: str, values: Any, text: bool) -> Any:
+    """An Arrow array as doubles, or as texts if it holds none or ``text`` is asked for."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        values, kind = values.cast(kind.value_type), kind.value_type
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+        raise UserError(
+            f"{table}, column {name!r}: it holds {str(kind).split('<')[0]} values; expected "
+            "numbers or texts, one per cell"
+        )
+    real = pa.types.is_floating(kind)
+    if real or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        if not text:
+            return pa.chunked_array([values.cast(pa.float64(), safe=False)])
+        if real:
+            found = values.cast(pa.float64()).to_pylist()
+            values = pa.array([None if is_gap(v) else number_text(v) for v in found], pa.string())
+        elif pa.types.is_boolean(kind):
+            values = values.cast(pa.int8())
+    texts = pc.utf8_trim_whitespace(values.cast(pa.string()).fill_null(""))
+    return pa.chunked_array([texts])
+
+
+def arrow_column(values: Sequence[Any], table: str, name: str) -> Any:
+    """Python values as an Arrow array of numbers, if all are numbers or gaps, or of texts."""
+    import pyarrow as pa
+
+    plain = [None if is_gap(value) else value for value in values]
+    if all(isinstance(value, numbers.Integral) for value in plain):
+        try:
+            return pa.array(list(map(int, values)), pa.int64())
+        except OverflowError:
+            pass
+    if all(value is None or isinstance(value, numbers.Real) for value in plain):
+        try:
+            return pa.array([None if value is None else float(value) for value in plain])
+        except OverflowError:
+            raise UserError(
+                f"{table}, column {name!r}: a whole number is too large; expected up to 3e38"
+            ) from None
+    return pa.array([None if value is None else id_text(value) for value in plain], pa.string())
 
 
 def id_text(value: Any) -> str:
@@ -29,88 +104,85 @@ def id_text(value: Any) -> str:
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         number = float(value)
         return number_text(number) if np.isfinite(number) and abs(number) < 2**53 else str(value)
-    return str(value)
+    return str(value).encode(errors="replace").decode()
 
 
-def column_of(name: str, values: Sequence[Any], where: str) -> Column:
-    """A column of numbers if all values are numbers (None and NaN are gaps), else of texts."""
-    plain = [None if _is_gap(value) else value for value in values]
-    if all(value is None or _is_number(value) for value in plain):
-        try:
-            found = [np.nan if value is None else float(value) for value in plain]
-        except OverflowError:
-            raise UserError(
-                f"{where}, column {name!r}: a whole number is too large; expected up to 3e38"
-            ) from None
-        return Column(name, numbers=np.array(found, dtype=np.float64))
-    known: dict[str, int] = {}
-    codes = np.empty(len(plain), dtype=np.int32)
-    for row, value in enumerate(plain):
-        if value is not None and not isinstance(value, str | bool | numbers.Real | bytes):
-            value = str(value)
-        text = "" if value is None else id_text(value).strip()
-        codes[row] = known.setdefault(text, len(known)) if text else -1
-    return Column(name, codes=codes, texts=list(known))
+def is_gap(value: Any) -> bool:
+    """Whether a value stands for "missing": None, NaN, or what pandas has for it."""
+    if value is None:
+        return True
+    if isinstance(value, float):
+        return value != value
+    return type(value).__name__ in ("NAType", "NaTType")
+
+
+def from_networkx(graph: Any, split: str | Split | None = None, **options: Any) -> NodeDataset:
+    """A dataset from a NetworkX graph with attributes ``label``, ``split`` and features.
+
+    Node and edge attributes correspond to the columns of ``nodes.csv`` and ``edges.csv``. An
+    attribute that is a list of numbers becomes several features.
+
+    Args:
+        graph: any NetworkX graph; its node names become ``node_ids``.
+        split: as in :func:`~deepgat.data.load_graph`.
+        options: fields of :class:`ReadOptions`.
+    """
+    if not hasattr(graph, "is_directed"):
+        raise UserError(f"from_networkx was given {type(graph).__name__}: expected a graph")
+    chosen = ReadOptions.of(options)
+    return to_dataset(graph_from_networkx(graph, chosen, "", "the graph", "the graph"), split)
+
+
+def from_pandas(
+    nodes: Any, edges: Any, split: str | Split | None = None, **options: Any
+) -> NodeDataset:
+    """A dataset from two data frames with the columns of ``nodes.csv`` and ``edges.csv``."""
+    tables = _frame(nodes, "nodes"), _frame(edges, "edges")
+    graph = graph_from_tables(*tables, ReadOptions.of(options), "", "the data frames")
+    return to_dataset(graph, split)
+
+
+def from_pyg(data: Any, split: str | Split | None = None, **options: Any) -> NodeDataset:
+    """A dataset from a ``torch_geometric.data.Data``; its masks are the split "public".
+
+    Features do not change, and classes are named by their numbers.
+    """
+    return to_dataset(graph_from_pyg(data, ReadOptions.of(options)), split)
 
 
 def graph_from_networkx(
     graph: Any, options: ReadOptions, name: str, title: str, where: str
 ) -> OwnGraph:
     """Node and edge attributes become columns; a list of numbers becomes several columns."""
-    nodes = list(graph.nodes)
-    ids = [id_text(node) for node in nodes]
-    if len(set(ids)) < len(ids):
-        raise UserError(f"{where}: two nodes have the same id as text; rename one")
-    place = {node: number for number, node in enumerate(nodes)}
-    rows = [dict(graph.nodes[node]) for node in nodes]
-    table = Columns(where, len(nodes), _attribute_columns(rows, where, options.id), _of(ids))
+    import pyarrow as pa
+
+    ids = {node: id_text(node) for node in graph.nodes}
+    nodes = _attributes([graph.nodes[node] for node in ids], where, {options.id})
+    nodes = {options.id: pa.array(list(ids.values()), pa.string()), **nodes}
+    texts = list(ids.values())
+    table = MemoryTable(where, nodes, lambda row: f"node {texts[row][:40]!r}")
     pairs = list(graph.edges(data=True))
-    ends = [(place[u], place[v]) for u, v, _ in pairs]
-    index = np.array(ends, dtype=np.int64).reshape(-1, 2).T
-    edge_rows = [dict(attributes) for _, _, attributes in pairs]
-    named = [f"{ids[u]} – {ids[v]}" for u, v in ends]
-    edge_columns = _attribute_columns(edge_rows, where, "id")
-    edge_table = Columns(where, len(pairs), edge_columns, lambda row: f"edge {named[row][:60]}")
     if not graph.is_directed() and not options.undirected:  # add the reverse of every edge
-        proper = index[0] != index[1]
-        again = np.concatenate([np.arange(len(pairs)), np.flatnonzero(proper)])
-        doubled = [_rows_of(column, again) for column in edge_columns]
-        index = np.concatenate([index, index[::-1][:, proper]], axis=1)
-        edge_table = Columns(where, index.shape[1], doubled)
-    edges = edges_of(edge_table, index[0], index[1], len(nodes), options)
-    return own_graph(name, title, ids, table, edges, options)
+        pairs += [(v, u, attributes) for u, v, attributes in pairs if u != v]
+    ends = [(ids[u], ids[v]) for u, v, _ in pairs]
+    columns = {
+        options.source: pa.array([source for source, _ in ends], pa.string()),
+        options.target: pa.array([target for _, target in ends], pa.string()),
+        **_attributes([row for _, _, row in pairs], where, {options.source, options.target, "id"}),
+    }
+    edges = MemoryTable(where, columns, lambda row: f"edge {' – '.join(ends[row])[:60]}")
+    return graph_from_tables(table, edges, options, name, title)
 
 
-def _rows_of(column: Column, rows: np.ndarray) -> Column:
-    numbers = None if column.numbers is None else column.numbers[rows]
-    codes = None if column.codes is None else column.codes[rows]
-    return Column(column.name, numbers, codes, column.texts)
-
-
-def graph_from_pandas(nodes: Any, edges: Any, options: ReadOptions) -> OwnGraph:
-    """Two data frames with the columns of nodes.csv and edges.csv."""
-    node_table, edge_table = _frame(nodes, "nodes"), _frame(edges, "edges")
-    for table, wanted in (
-        (node_table, (options.id,)),
-        (edge_table, (options.source, options.target)),
-    ):
-        for column in wanted:
-            if table.find(column) is None:
-                found = ", ".join(item.name for item in table.columns[:8])
-                raise UserError(
-                    f"{table.name} has no column {column!r} among {found}: rename one, or name the "
-                    "column in the options"
-                )
-    names = Vocabulary()
-    ids_of(node_table, options.id, names, new=True)
-    ends = [
-        ids_of(edge_table, column, names, known=True).codes
-        for column in (options.source, options.target)
-    ]
-    assert ends[0] is not None
-    assert ends[1] is not None
-    made = edges_of(edge_table, ends[0], ends[1], len(names), options)
-    return own_graph("", "the data frames", names.texts(), node_table, made, options)
+def graph_from_tables(
+    nodes: Source | None, edges: Source, options: ReadOptions, name: str, title: str
+) -> OwnGraph:
+    """The graph of two tables, or of a table of edges alone."""
+    ids, table = (Vocabulary(), None) if nodes is None else read_nodes(nodes, options)
+    pieces = list(given_edges(edges, ids, options, known=nodes is not None))
+    made = merged(pieces, len(ids), options.undirected, edges.header)
+    header = () if nodes is None else nodes.header
+    return own_graph(name, title, ids.texts(), table, made, options, header=header)
 
 
 def graph_from_pyg(data: Any, options: ReadOptions) -> OwnGraph:
@@ -133,10 +205,7 @@ def graph_from_pyg(data: Any, options: ReadOptions) -> OwnGraph:
     if features is not None:
         features = features.reshape(len(features), -1)
     names = () if features is None else tuple(f"edge_attr{i}" for i in range(features.shape[1]))
-    edges = merged(
-        index[0].astype(np.int64), index[1].astype(np.int64), n, weight, features, names,
-        options.undirected,
-    )  # fmt: skip
+    edges = merged([Given(index[0], index[1], weight, features, names)], n, options.undirected)
     x = None
     if data.x is not None:
         x = data.x.detach().cpu()
@@ -144,36 +213,26 @@ def graph_from_pyg(data: Any, options: ReadOptions) -> OwnGraph:
         values = x if x.layout is torch.strided else x.values()
         if not bool(values.isfinite().all()):
             raise UserError("x holds a number that is missing or infinite: expected finite numbers")
-    columns = _pyg_columns(data, n, options)
     ids = [str(number) for number in range(n)]
-    return own_graph("", "the graph", ids, Columns("the graph", n, columns), edges, options, x=x)
-
-
-def _pyg_columns(data: Any, n: int, options: ReadOptions) -> list[Column]:
-    columns = []
-    y = data.y
-    if y is not None:
-        y = y.detach().cpu()
-        if len(y) != n:
-            raise UserError(f"y has {len(y)} rows for {n} nodes: expected one per node")
-        if y.dim() == 2 and y.shape[1] > 1:
-            columns.append(several_labels(options.label, y.numpy(), "y"))
-        else:
-            columns.append(_classes(options.label, y.view(-1)))
+    part = None
     if all(getattr(data, key, None) is not None for key in MASKS):
         masks = [getattr(data, key).detach().cpu() for key in MASKS]
         if any(mask.shape != (n,) or mask.dtype != torch.bool for mask in masks):
             raise UserError("the masks must be booleans, one per node: pick one split of several")
-        together = torch.stack(masks)
-        if bool((together.sum(0) > 1).any()):
+        part = torch.stack(masks)
+        if bool((part.sum(0) > 1).any()):
             raise UserError("a node is in two of train_mask, val_mask and test_mask")
-        part = torch.where(together.any(0), together.int().argmax(0), -1).int().numpy()
-        columns.append(Column(options.part, codes=part, texts=["train", "val", "test"]))
-    return columns
+    labels = Labels.none(n) if data.y is None else _labels(data.y.detach().cpu(), n)
+    return own_graph("", "the graph", ids, None, edges, options, x=x, labels=labels, masks=part)
 
 
-def _classes(title: str, y: torch.Tensor) -> Column:
-    """Class numbers [n], −1 for "unlabelled"."""
+def _labels(y: torch.Tensor, n: int) -> Labels:
+    """Class numbers [n], −1 for "unlabelled"; or labels [n, C] of 0 and 1."""
+    if len(y) != n:
+        raise UserError(f"y has {len(y)} rows for {n} nodes: expected one per node")
+    if y.dim() == 2 and y.shape[1] > 1:
+        return Labels.several(y.numpy(), "y")
+    y = y.view(-1)
     whole = y.long()
     if y.is_floating_point() and not torch.equal(whole.to(y.dtype), y):
         raise UserError("y must hold whole numbers, one class per node, with -1 for unlabelled")
@@ -183,22 +242,7 @@ def _classes(title: str, y: torch.Tensor) -> Column:
             f"y holds classes from {int(whole.min())} to {count - 1}: expected numbers from 0 on, "
             "with -1 for unlabelled"
         )
-    texts = [str(number) for number in range(count)]
-    return Column(title, codes=whole.int().numpy(), texts=texts)
-
-
-def several_labels(title: str, y: np.ndarray, where: str, names: Sequence[str] = ()) -> Column:
-    """Labels [n, C] of 0 and 1 as a column; a node without any is unlabelled."""
-    if not np.isin(y, (0, 1)).all():
-        raise UserError(f"{where}: labels of two dimensions must be 0 or 1, a column per label")
-    titles = list(names) or [str(number) for number in range(y.shape[1])]
-    if len(titles) != y.shape[1]:
-        raise UserError(f"{where}: {len(titles)} class_names for {y.shape[1]} columns of labels")
-    if any(";" in name for name in titles):
-        raise UserError(f"{where}: the name of a label contains a semicolon; rename it")
-    rows = [";".join(titles[i] for i in np.flatnonzero(row)) for row in y]
-    column = column_of(title, [row or None for row in rows], where).as_texts()
-    return Column(title, codes=column.codes, texts=column.texts, labels=titles)
+    return Labels(whole, tuple(map(str, range(count))), (whole >= 0).numpy())
 
 
 def _edge_values(data: Any, key: str, count: int) -> np.ndarray | None:
@@ -213,68 +257,44 @@ def _edge_values(data: Any, key: str, count: int) -> np.ndarray | None:
     return found
 
 
-def _frame(frame: Any, name: str) -> Columns:
+def _frame(frame: Any, name: str) -> MemoryTable:
+    import pyarrow as pa
+
     if not hasattr(frame, "columns") or not hasattr(frame, "__len__"):
         raise UserError(f"{name} is {type(frame).__name__}: expected a pandas DataFrame")
     titles = [str(title) for title in frame.columns]
     check_names(name, titles)
-    columns = []
+    columns = {}
     for title, key in zip(titles, frame.columns, strict=True):
         series = frame[key]
-        kind = getattr(series.dtype, "kind", "O")
-        if kind in "iufb" and isinstance(series.dtype, np.dtype):
-            columns.append(Column(title, numbers=series.to_numpy().astype(np.float64)))
+        if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iufb":
+            columns[title] = pa.array(series.to_numpy())
         else:
-            columns.append(column_of(title, series.tolist(), name))
-    return Columns(name, len(frame), columns)
+            columns[title] = arrow_column(series.tolist(), name, title)
+    return MemoryTable(name, columns)
 
 
-def _attribute_columns(rows: list[dict[Any, Any]], where: str, id_name: str) -> list[Column]:
-    """One column per attribute; lists of numbers become name0, name1, …"""
-    titles: dict[str, None] = {}
-    spread: dict[str, int] = {}
-    for row in rows:
-        for key, value in row.items():
-            titles.setdefault(str(key))
-            if not isinstance(value, list | tuple | np.ndarray):
-                continue
-            if spread.setdefault(str(key), len(value)) != len(value):
-                raise UserError(f"{where}, attribute {str(key)!r}: lists have different lengths")
+def _attributes(rows: Sequence[Mapping[Any, Any]], where: str, taken: set[str]) -> dict[str, Any]:
+    """One column per attribute that is not ``taken``; lists become name0, name1, …"""
     plain = [{str(key): value for key, value in row.items()} for row in rows]
-    columns = []
-    for title in titles:
-        if title.lower() == id_name.lower():
+    lowered = {name.lower() for name in taken}
+    columns: dict[str, Any] = {}
+    for title in dict.fromkeys(key for row in plain for key in row):
+        if title.lower() in lowered:
             continue
         values = [row.get(title) for row in plain]
-        if title not in spread:
-            columns.append(column_of(title, values, where))
+        filled = [value for value in values if value is not None]
+        lengths = {len(v) if isinstance(v, list | tuple | np.ndarray) else -1 for v in filled}
+        if len(lengths) > 1 and max(lengths) >= 0:
+            raise UserError(
+                f"{where}, attribute {title!r}: expected a list of the same length for every node "
+                "or edge, or for none"
+            )
+        if lengths <= {-1}:
+            columns[title] = arrow_column(values, where, title)
             continue
-        for part in range(spread[title]):
-            cells = [_part(value, part, where, title) for value in values]
-            columns.append(column_of(f"{title}{part}", cells, where))
-    check_names(where, [item.name for item in columns])
+        for part in range(max(lengths)):
+            cells = [None if value is None else value[part] for value in values]
+            columns[f"{title}{part}"] = arrow_column(cells, where, f"{title}{part}")
+    check_names(where, list(columns))
     return columns
-
-
-def _part(value: Any, part: int, where: str, title: str) -> Any:
-    if value is None:
-        return None
-    if not isinstance(value, list | tuple | np.ndarray):
-        raise UserError(f"{where}, attribute {title!r}: some values are lists and some are not")
-    return value[part]
-
-
-def _of(ids: Sequence[str]) -> Any:
-    return lambda row: f"node {ids[row][:40]!r}"
-
-
-def _is_gap(value: Any) -> bool:
-    if value is None:
-        return True
-    if isinstance(value, float):
-        return value != value
-    return type(value).__name__ in ("NAType", "NaTType")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real)

@@ -1,44 +1,29 @@
 """CSV files and edge lists, read by Arrow a block of rows at a time.
 
-Arrow reads a block as the columns that are wanted. If it refuses, Python reads the same block and
-either finds the mistake (file, line and column) or reads what Arrow's grammar does not allow.
+If Arrow refuses a block, Python reads it and either finds the mistake (file, line and column) or
+reads what Arrow's grammar does not allow.
 """
 
 from __future__ import annotations
 
-import enum
 import itertools
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from deepgat.data.tables.columns import Column, Columns, check_names
-from deepgat.data.tables.mistakes import Found, explain, quoted
+from deepgat.data.tables.columns import Rows, Tell, check_names, is_text, numbers_in
 from deepgat.data.tables.opening import opened, shown
-from deepgat.data.tables.text import (
-    MISSING,
-    Incomplete,
-    Mistake,
-    WrongQuote,
-    is_utf8,
-    number_of,
-    rows,
-    split_row,
-)
-from deepgat.data.tables.vocabulary import Vocabulary
+from deepgat.data.tables.text import BLANKS, MISSING, Mistake, quoted, rows
 from deepgat.errors import UserError
 
 BLOCK = 2**22
 """Bytes read at a time."""
-BUFFER = 2**24
+LONGEST = 2**24
 """No row may be longer."""
-BYTES_PER_NAME = 32
-"""Arrow builds a hash table of all ids for every block, so that more ids ask for larger blocks."""
 BEGINNING = 4096
 NEWLINE, QUOTE = ord("\n"), ord('"')
 BOM = b"\xef\xbb\xbf"
@@ -49,418 +34,186 @@ GAPS = sorted(
     {"".join(c) for w in MISSING for c in itertools.product(*zip(w, w.upper(), strict=True))}
 )
 """The words for "missing" in lower, upper and mixed case."""
-Tell: TypeAlias = Callable[[float], None]
-"""Receives the share of a job that is done."""
-
-
-class Kind(enum.Enum):
-    """What becomes of the cells of a column."""
-
-    NUMBER = enum.auto()
-    AUTO = enum.auto()
-    """Numbers, unless some cell is not a number."""
-    TEXT = enum.auto()
-    """The number of a text in a dictionary; −1 for an empty cell."""
-    NEW_ID = enum.auto()
-    """A text that appears only once."""
-    KNOWN_ID = enum.auto()
-    """A text that is in the dictionary already."""
-    ANY_ID = enum.auto()
-    SKIP = enum.auto()
-
-
-class Wanted(NamedTuple):
-    """What a column becomes, with the dictionary of its texts."""
-
-    kind: Kind
-    names: Vocabulary | None = None
-
-
-class Header(NamedTuple):
-    names: list[str]
-    delimiter: str
-    start: int
-    """The byte at which the rows begin."""
 
 
 class Block(NamedTuple):
-    """Whole rows of a file."""
+    """Whole rows of a file, and where they are in it."""
 
     text: bytes
     offset: int
     line: int
     plain: bool
-    """Whether Arrow may read it."""
+    """Whether Arrow reads it as Python does."""
 
 
-def read_header(path: Path) -> Header:
-    """The names in the first line of a CSV file, and what stands between them."""
-    name = shown(path)
-    with opened(path) as file:
-        skipped = _check_beginning(file.read(BEGINNING), name)
-        file.seek(skipped)
-        line = file.readline(BUFFER)
-    start = skipped + len(line)
-    line = line.removesuffix(b"\n")
-    if not line.strip():
-        raise UserError(f"{name} is empty: expected a first line with the names of the columns")
-    if len(line) == BUFFER:
-        raise UserError(f"{name}, line 1 is longer than {BUFFER >> 20} MB: this is not a CSV file")
-    if b"\r" in line.rstrip(b"\r"):
-        raise UserError(
-            f"{name}, line 1 holds a carriage return inside: save the file with line ends \\n or "
-            "\\r\\n"
-        )
-    delimiter = max(",;\t", key=lambda char: line.count(char.encode()))
-    try:
-        cells, _, _ = split_row(line, 0, delimiter.encode(), last=True)
-    except (WrongQuote, Incomplete):
-        raise UserError(f"{name}, line 1 has a quote that is not closed: close it") from None
-    if not all(is_utf8(cell) for cell in cells):
-        raise UserError(f"{name}, line 1 is not UTF-8: save the file as UTF-8")
-    names = [cell.decode().strip() for cell in cells]
-    if len(names) > MOST_COLUMNS:
-        raise UserError(
-            f"{name} has {len(names):,} columns: at most {MOST_COLUMNS:,} can be read; use .npz "
-            "for sparse features"
-        )
-    check_names(name, names)
-    return Header(names, delimiter, start)
+class TextTable:
+    """A file of delimited text, a :class:`~deepgat.data.tables.columns.Source`.
 
-
-def read_csv(path: Path, wanted: Mapping[str, Wanted]) -> Columns:
-    """The columns of a CSV file with a header line.
-
-    ``wanted`` says by name (in lower case) what columns become. All others are numbers if every
-    cell is one, and texts otherwise.
+    Args:
+        path: the file.
+        header: the names of the columns.
+        delimiter: one character; a blank stands for any number of blanks and tabs.
+        start: the byte at which the rows begin, after a header line if there is one.
+        comments: whether lines that begin with # or % are skipped.
     """
-    header = read_header(path)
-    plan = [wanted.get(name.lower(), Wanted(Kind.AUTO)) for name in header.names]
-    reader = _Reader(path, header, plan)
-    table = _joined(reader)
-    if any(reader.turned):  # a second look at the file, for the columns that hold texts
-        texts = [Wanted(Kind.TEXT, Vocabulary()) if t else Wanted(Kind.SKIP) for t in reader.turned]
-        more = _joined(_Reader(path, header, texts))
-        both = {item.name: item for item in (*table.columns, *more.columns)}
-        table = replace(table, columns=[both[name] for name in header.names if name in both])
-    return table
-
-
-def read_csv_pieces(
-    path: Path, wanted: Mapping[str, Wanted], tell: Tell | None = None
-) -> Iterator[Columns]:
-    """As :func:`read_csv`, one block of rows at a time.
-
-    A column of no kind that holds a text is left out of that piece and of those after it.
-    """
-    header = read_header(path)
-    plan = [wanted.get(name.lower(), Wanted(Kind.AUTO)) for name in header.names]
-    reader = _Reader(path, header, plan, tell=tell)
-    for values in reader.pieces():
-        yield reader.columns(values, reader.starts[-1], texts=False)
-
-
-def read_edge_list(path: Path, ends: Wanted) -> Columns:
-    """Two ids and perhaps a weight per line, between blanks, tabs or commas; no header.
-
-    Lines that begin with # or % are skipped.
-    """
-    width, delimiter, skipped = _sniff_edge_list(path)
-    plan = [ends, ends, Wanted(Kind.NUMBER)][:width]
-    header = Header(["source", "target", "weight"][:width], delimiter, skipped)
-    return _joined(_Reader(path, header, plan, comments=True, first_line=1))
-
-
-def _joined(reader: _Reader) -> Columns:
-    pieces = list(reader.pieces())
-    whole: list[np.ndarray | None] = []
-    for number, item in enumerate(reader.plan):
-        kept = item.kind is not Kind.SKIP and not reader.turned[number]
-        dtype = np.float64 if item.kind in (Kind.NUMBER, Kind.AUTO) else np.int32
-        parts = [piece[number] for piece in pieces] if kept else []
-        whole.append(np.concatenate([np.empty(0, dtype), *parts]) if kept else None)
-        for piece in pieces:
-            piece[number] = None
-    return reader.columns(whole)
-
-
-class _Reader:
-    """Reads the blocks of one file as the columns of a plan."""
 
     def __init__(
-        self,
-        path: Path,
-        header: Header,
-        plan: Sequence[Wanted],
-        comments: bool = False,
-        first_line: int = 2,
-        tell: Tell | None = None,
+        self, path: Path, header: list[str], delimiter: str, start: int, comments: bool = False
     ) -> None:
-        self.path, self.header, self.plan = path, header, plan
-        self.comments, self.first_line, self.tell = comments, first_line, tell
-        self.turned = [False] * len(plan)
-        """Per column: whether it was of no kind and holds texts."""
-        self.starts: list[int] = []
-        self.places: list[tuple[int, int, int]] = []
-        """Per block: its first row; and its first byte, its size and its first line."""
-        self.rows = 0
+        self.path, self.name = path, shown(path)
+        self.header, self.delimiter, self.start, self.comments = header, delimiter, start, comments
 
-    def pieces(self) -> Iterator[list[Any]]:
-        """The values of every column, one block after the other; None for a column left out."""
-        for block in self._blocks():
-            self.starts.append(self.rows)
-            self.places.append((block.offset, len(block.text), block.line))
-            try:
-                values, count = self._values(block)
-            except UserError:
-                self._check_repeated()  # an earlier mistake
-                raise
-            self.rows += count
-            yield values
-        self._check_repeated()
+    def rows(
+        self,
+        texts: Collection[str],
+        skip: Collection[str] = (),
+        tell: Tell | None = None,
+        size: int = 0,
+    ) -> Iterator[Rows]:
+        """See :meth:`~deepgat.data.tables.columns.Source.rows`."""
+        wanted = [name for name in self.header if name.lower() not in skip]
+        autos = [name for name in wanted if name.lower() not in texts]
+        end = max(1, self.path.stat().st_size)
+        for block in self._blocks(max(size, BLOCK)):
+            columns = self._arrow(block, wanted, autos) or self._arrow(block, wanted, [])
+            if columns is None:
+                columns = self._python(block, wanted)
+            for name in autos:
+                if is_text(columns[name]):
+                    columns[name], _ = numbers_in(columns[name])
+            count = len(columns[wanted[0]])
+            place = partial(self._place, block.offset, len(block.text), block.line)
+            yield Rows(self.name, count, columns, place)
+            if tell is not None:
+                tell((block.offset + len(block.text)) / end)
 
-    def columns(self, values: Sequence[Any], first: int = 0, texts: bool = True) -> Columns:
-        """Values of the rows from ``first`` on as a table, with the texts of its dictionaries."""
-        columns = []
-        for item, title, found in zip(self.plan, self.header.names, values, strict=True):
-            if found is None:
-                continue
-            if item.kind in (Kind.NUMBER, Kind.AUTO):
-                columns.append(Column(title, numbers=found))
-            else:
-                assert item.names is not None
-                known = item.names.texts() if texts and item.kind is Kind.TEXT else ()
-                columns.append(Column(title, codes=found, texts=known))
-        count = self.rows - first
-        return Columns(shown(self.path), count, columns, lambda row: self.place(row + first))
-
-    def place(self, row: int) -> str:
+    def _place(self, offset: int, size: int, line: int, row: int) -> str:
         """The line of a row, found by reading its block again."""
-        number = bisect_right(self.starts, row) - 1
-        offset, size, line = self.places[number]
         with opened(self.path) as file:
             file.seek(offset)
-            text = file.read(size)
-        return f"line {line + self._line(text, row - self.starts[number])}"
+            text = file.read(size).decode("latin-1")
+        found = next(itertools.islice(rows(text, self.delimiter, self.comments), row, None))
+        return f"line {line + found.line}"
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self, size: int) -> Iterator[Block]:
         """The file, cut after rows."""
-        hashed = max((i.names.hashed() for i in self.plan if i.names is not None), default=0)
-        size = max(min(BLOCK, BUFFER), BYTES_PER_NAME * hashed)
-        end = self.path.stat().st_size
-        offset, line = self.header.start, self.first_line
+        line = 1 if self.comments else 2
+        offset = self.start
         with opened(self.path) as file:
-            while offset < end:
+            while True:
                 file.seek(offset)
                 text = file.read(size)
-                last = len(text) < size
-                if self.tell is not None:
-                    self.tell(file.tell() / end)
-                taken, plain = self._whole_rows(text, last)
-                if not taken and size < BUFFER:
+                if not text:
+                    return
+                taken, plain = self._whole_rows(text, last=len(text) < size)
+                if not taken and size < LONGEST:
                     size *= 2
                     continue
                 if not taken:
                     raise UserError(
-                        f"{shown(self.path)}: the row at line {line} or after is longer than "
+                        f"{self.name}: the row at line {line} or after is longer than "
                         f"{size >> 20} MB, or a quote in it is not closed; repair the file"
                     )
-                text = text[:taken]
-                yield Block(text, offset, line, plain)
+                yield Block(text[:taken], offset, line, plain)
                 offset += taken
-                line += int(np.count_nonzero(np.frombuffer(text, np.uint8) == NEWLINE))
+                line += text.count(b"\n", 0, taken)
 
     def _whole_rows(self, text: bytes, last: bool) -> tuple[int, bool]:
         """The bytes of the whole rows of a text, and whether Arrow reads them as Python does."""
-        plain = b"\0" not in text
-        if b"\r" in text:
-            plain &= text.count(b"\r") == text.count(b"\r\n")
-        if b'"' not in text:
+        plain = b"\0" not in text and text.count(b"\r") == text.count(b"\r\n")
+        if b'"' not in text or self.delimiter == " ":
             return len(text) if last else text.rfind(b"\n") + 1, plain
-        end, usual = _quoted_rows(text, self.header.delimiter)
+        end, usual = _quoted_rows(text, self.delimiter)
         if last:
             return len(text), plain and usual and text.count(b'"') % 2 == 0
-        if usual:
-            return end, plain
-        end = 0
-        try:
-            for row in rows(text, self.header.delimiter, self.comments, last=False):
-                end = row.end
-        except WrongQuote:
-            return len(text), False
-        return end, False
+        if not usual:
+            end = 0
+            try:
+                for row in rows(text.decode("latin-1"), self.delimiter, self.comments):
+                    end = row.end if row.end < len(text) or text.endswith(b"\n") else end
+            except Mistake as mistake:
+                if "never closed" not in mistake.why:
+                    return len(text), False
+        return end, plain and usual
 
-    def _values(self, block: Block) -> tuple[list[Any], int]:
-        """The values of a block: doubles, or int32 numbers of texts; and how many rows it has."""
-        cells, count, mistakes = self._cells(block)
-        values: list[Any] = [None] * len(cells)
-        ids = []
-        for number, (item, found) in enumerate(zip(self.plan, cells, strict=True)):
-            if found is None or isinstance(found, np.ndarray):
-                values[number] = found
-            elif item.kind in (Kind.NUMBER, Kind.AUTO):
-                values[number], wrong = _numbers(found)
-                if wrong >= 0 and item.kind is Kind.AUTO:
-                    self.turned[number], values[number] = True, None
-                elif wrong >= 0:
-                    text = found[wrong].as_py()
-                    mistakes.append(Found(wrong, number, Mistake.NOT_A_NUMBER, text))
-            elif item.kind is Kind.TEXT:
-                assert item.names is not None
-                values[number] = _codes(found, item.names)
-            else:
-                ids.append(number)
-                if (row := found.index("").as_py()) >= 0:
-                    mistakes.append(Found(row, number, Mistake.EMPTY_ID))
-        if ids:
-            mistakes += self._number_ids(ids, cells, values)
-        if mistakes:
-            raise self._explained(min(mistakes, key=lambda found: found[:2]), block)
-        return values, count
-
-    def _number_ids(self, ids: list[int], cells: list[Any], values: list[Any]) -> list[Found]:
-        """Puts the numbers of the ids in some columns among the values; the unknown ones.
-
-        All these columns are of one kind and have one dictionary.
-        """
-        import pyarrow as pa
-
-        kind, names = self.plan[ids[0]]
-        assert names is not None
-        count, before = len(cells[ids[0]]), len(names)
-        texts = pa.chunked_array([chunk for number in ids for chunk in cells[number].chunks])
-        if kind is Kind.NEW_ID:  # repeated ones are looked for at the end
-            names.append(texts)
-            codes = np.arange(before, before + count, dtype=np.int32)[None]
-        elif kind is Kind.KNOWN_ID:
-            codes = names.find(texts).reshape(len(ids), count)
-        else:  # numbered row by row
-            order = np.arange(len(texts)).reshape(len(ids), count).T.ravel()
-            codes = names.add(texts.take(pa.array(order))).reshape(count, len(ids)).T
-        mistakes = []
-        for number, found in zip(ids, codes, strict=True):
-            values[number] = found
-            if (found < 0).any():
-                row = int((found < 0).argmax())
-                text = cells[number][row].as_py().encode()
-                if text:
-                    mistakes.append(Found(row, number, Mistake.UNKNOWN, text))
-        return mistakes
-
-    def _cells(self, block: Block) -> tuple[list[Any], int, list[Found]]:
-        """(columns, rows, mistakes): doubles [rows], or the cells as an Arrow array.
-
-        The cells of a column of texts or ids are strings, those of a column of numbers are bytes.
-        """
-        text = _for_arrow(block, self.header.delimiter, self.comments)
-        if text is not None:
-            for numeric in (True, False):
-                found = self._arrow(text, numeric)
-                if found is not None:
-                    return *found, []
-        return self._python(block)
-
-    def _arrow(self, text: bytes, numeric: bool) -> tuple[list[Any], int] | None:
-        """Columns as Arrow reads them, numbers as bytes unless ``numeric``; None if it refuses."""
+    def _arrow(self, block: Block, wanted: list[str], autos: list[str]) -> dict[str, Any] | None:
+        """Columns as Arrow reads them, doubles for ``autos``; None if it refuses."""
         import pyarrow as pa
         import pyarrow.compute as pc
         from pyarrow import csv
 
-        padded = b" " in text or b"\t" in text
-        if padded and len(self.plan) == 1:  # Arrow would take a line of blanks for a row
+        text = self._for_arrow(block)
+        padded = text is not None and (b" " in text or b"\t" in text)
+        if text is None or (padded and len(self.header) == 1):  # a line of blanks is no row
             return None
-        numbers = {i for i in self._wanted() if self.plan[i].kind in (Kind.NUMBER, Kind.AUTO)}
-        types = {
-            str(i): pa.float64() if numeric and i in numbers else pa.string()
-            for i in self._wanted()
-        }
+        types = {name: pa.float64() if name in set(autos) else pa.string() for name in wanted}
         try:
             table = csv.read_csv(
                 pa.BufferReader(text),
-                csv.ReadOptions(
-                    column_names=[str(i) for i in range(len(self.plan))],
-                    block_size=max(2**20, len(text) // 4),
+                csv.ReadOptions(column_names=self.header, block_size=max(2**20, len(text) // 4)),
+                csv.ParseOptions(
+                    delimiter=self.delimiter,
+                    quote_char=False if self.delimiter == " " else '"',
+                    newlines_in_values=b'"' in text,
                 ),
-                csv.ParseOptions(delimiter=self.header.delimiter, newlines_in_values=b'"' in text),
-                csv.ConvertOptions(
-                    column_types=types, include_columns=list(types), null_values=GAPS
-                ),
+                csv.ConvertOptions(column_types=types, include_columns=wanted, null_values=GAPS),
             )
         except pa.ArrowInvalid:
             return None
-        cells: list[Any] = [None] * len(self.plan)
-        for name, column in zip(table.column_names, table.columns, strict=True):
-            if column.type == pa.float64():
-                values = column.to_numpy()
-                if np.count_nonzero(np.isnan(values)) != column.null_count:  # such as "-nan"
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        for name, column in columns.items():
+            if not is_text(column):
+                if pc.any(pc.is_nan(column)).as_py():  # such as "-nan"
                     return None
-                cells[int(name)] = values
-                continue
-            if padded:
-                column = pc.ascii_trim(column, characters=_blanks(self.header.delimiter))
-            cells[int(name)] = column.cast(pa.binary()) if int(name) in numbers else column
-        return cells, table.num_rows
+            elif padded:
+                columns[name] = pc.ascii_trim(column, characters=BLANKS)
+        return columns
 
-    def _python(self, block: Block) -> tuple[list[Any], int, list[Found]]:
-        """As :meth:`_cells`, by the grammar in Python, up to the first row of a wrong shape."""
+    def _for_arrow(self, block: Block) -> bytes | None:
+        """The text of a block as Arrow must have it; None if only Python can read it."""
+        text = block.text
+        marked = self.comments and (b"#" in text or b"%" in text)
+        if not block.plain or (marked and b'"' in text):
+            return None
+        if marked:
+            text = re.sub(rb"(?m)^[ \t]*[#%].*\n?", b"", text)
+        if self.delimiter == " ":
+            text = re.sub(rb"[ \t]{2,}|\t", b" ", text)
+            text = re.sub(rb" (?=\r?\n)", b"", text).strip(b" ").replace(b"\n ", b"\n")
+        return text
+
+    def _python(self, block: Block, wanted: list[str]) -> dict[str, Any]:
+        """As :meth:`_arrow`, by the grammar in Python; mistakes are errors."""
         import pyarrow as pa
 
-        good: list[list[bytes]] = []
-        mistakes = []
+        cells: dict[str, list[str]] = {name: [] for name in wanted}
+        places = [(self.header.index(name), name) for name in wanted]
         try:
-            for row in rows(block.text, self.header.delimiter, self.comments):
-                if len(row.cells) != len(self.plan):
-                    found = Found(len(good), -1, Mistake.CELLS, cells=len(row.cells))
-                    mistakes.append(found)
-                    break
-                good.append(row.cells)
-        except WrongQuote as error:
-            mistakes.append(Found(len(good), len(error.cells), error.what, error.text))
-        cells: list[Any] = [None] * len(self.plan)
-        for number in self._wanted():
-            column = [row[number] for row in good]
-            if self.plan[number].kind in (Kind.NUMBER, Kind.AUTO):
-                cells[number] = pa.chunked_array([pa.array(column, pa.binary())])
-                continue
-            for at, cell in enumerate(column):
-                if b"\0" in cell or not is_utf8(cell):
-                    what = Mistake.NUL_BYTE if b"\0" in cell else Mistake.NOT_UTF8
-                    mistakes.append(Found(at, number, what, cell))
-                    column[at] = b"?"
-            cells[number] = pa.chunked_array([pa.array(column, pa.binary()).cast(pa.string())])
-        return cells, len(good), mistakes
-
-    def _wanted(self) -> list[int]:
-        return [
-            number
-            for number, item in enumerate(self.plan)
-            if item.kind is not Kind.SKIP and not self.turned[number]
-        ]
-
-    def _check_repeated(self) -> None:
-        for number, (kind, names) in enumerate(self.plan):
-            if kind is Kind.NEW_ID and names is not None:
-                row = names.first_repeated()
-                if row is not None:
-                    found = Found(row, number, Mistake.REPEATED, names[row].encode())
-                    where = f"{shown(self.path)}, {self.place(row)}"
-                    raise explain(found, where, self.header.names)
-
-    def _explained(self, found: Found, block: Block) -> UserError:
-        line = block.line + self._line(block.text, found.row)
-        return explain(found, f"{shown(self.path)}, line {line}", self.header.names)
-
-    def _line(self, text: bytes, row: int) -> int:
-        """The line of a row in a text, both from 0."""
-        try:
-            found = rows(text, self.header.delimiter, self.comments)
-            return next(itertools.islice(found, row, None)).line
-        except WrongQuote as error:
-            return error.line
+            for row in rows(block.text.decode("latin-1"), self.delimiter, self.comments):
+                if len(row.cells) != len(self.header):
+                    why = f"there are {len(row.cells)} cells, but {len(self.header)} columns"
+                    raise Mistake(row.line, -1, f"{why}; repair the line")
+                for number, name in places:
+                    cells[name].append(_decoded(row.cells[number], row.line, number))
+        except Mistake as mistake:
+            where = f"{self.name}, line {block.line + mistake.line}"
+            if 0 <= mistake.column < len(self.header):
+                where += f", column {self.header[mistake.column]!r}"
+            raise UserError(f"{where}: {mistake.why}") from None
+        return {name: pa.chunked_array([found], pa.string()) for name, found in cells.items()}
 
 
-def _blanks(delimiter: str) -> str:
-    return " " if delimiter == "\t" else " \t"
+def _decoded(cell: str, line: int, column: int) -> str:
+    """A cell of UTF-8 bytes that was read as Latin-1."""
+    raw = cell.encode("latin-1")
+    if b"\0" in raw:
+        why = "there is a NUL byte, so this is not a text file; export it anew"
+        raise Mistake(line, column, why)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        text = quoted(raw.decode(errors="backslashreplace"))
+        raise Mistake(line, column, f"{text} is not UTF-8; save the file as UTF-8") from None
 
 
 def _quoted_rows(text: bytes, delimiter: str) -> tuple[int, bool]:
@@ -473,7 +226,7 @@ def _quoted_rows(text: bytes, delimiter: str) -> tuple[int, bool]:
     quotes = np.flatnonzero(chars == QUOTE)
     opening, closing = quotes[0::2], quotes[1::2]
     ends = np.frombuffer(f"\n\r{delimiter}".encode(), np.uint8)
-    blanks = np.frombuffer(_blanks(delimiter).encode(), np.uint8)
+    blanks = np.frombuffer(b" \t", np.uint8)
     usual = True
     for place, out, into in ((opening, -1, 1), (closing, 1, -1)):
         place = place[chars[place + out] != QUOTE]
@@ -484,48 +237,67 @@ def _quoted_rows(text: bytes, delimiter: str) -> tuple[int, bool]:
     return int(outside[-1]) + 1 if len(outside) else 0, usual
 
 
-def _for_arrow(block: Block, delimiter: str, comments: bool) -> bytes | None:
-    """The text of a block as Arrow must have it; None if only Python can read it."""
-    text = block.text
-    if not block.plain:
-        return None
-    marked = comments and (b"#" in text or b"%" in text)
-    if delimiter != " " and not marked:
-        return text
-    if b'"' in text:
-        return None
-    if marked:
-        text = re.sub(rb"(?m)^[ \t]*[#%].*\n?", b"", text)
-    if delimiter == " ":
-        text = re.sub(rb"[ \t]{2,}|\t", b" ", text)
-        text = re.sub(rb" (?=\r?\n)", b"", text).strip(b" ").replace(b"\n ", b"\n")
-    return text
+def csv_file(path: Path) -> TextTable:
+    """A CSV file, with the names in its first line and what stands between them."""
+    name = shown(path)
+    with opened(path) as file:
+        skipped = _check_beginning(file.read(BEGINNING), name)
+        file.seek(skipped)
+        line = file.readline(LONGEST)
+    start = skipped + len(line)
+    line = line.removesuffix(b"\n")
+    if not line.strip():
+        raise UserError(f"{name} is empty: expected a first line with the names of the columns")
+    if len(line) == LONGEST:
+        raise UserError(f"{name}, line 1 is longer than {LONGEST >> 20} MB: this is not a CSV file")
+    if b"\r" in line.rstrip(b"\r"):
+        raise UserError(
+            f"{name}, line 1 holds a carriage return inside: save the file with line ends \\n or "
+            "\\r\\n"
+        )
+    delimiter = max(",;\t", key=lambda char: line.count(char.encode()))
+    try:
+        cells = next(rows(line.decode("latin-1"), delimiter)).cells
+    except Mistake:
+        raise UserError(f"{name}, line 1 has a quote that is not closed: close it") from None
+    try:
+        names = [cell.encode("latin-1").decode().strip() for cell in cells]
+    except UnicodeDecodeError:
+        raise UserError(f"{name}, line 1 is not UTF-8: save the file as UTF-8") from None
+    if len(names) > MOST_COLUMNS:
+        raise UserError(
+            f"{name} has {len(names):,} columns: at most {MOST_COLUMNS:,} can be read; use .npz "
+            "for sparse features"
+        )
+    check_names(name, names)
+    return TextTable(path, names, delimiter, start)
 
 
-def _numbers(cells: Any) -> tuple[np.ndarray, int]:
-    """The numbers in an Arrow array of bytes, and the first row that holds none, or −1."""
-    encoded = cells.combine_chunks().dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    known = np.empty(len(encoded.dictionary))
-    for code, cell in enumerate(encoded.dictionary.to_pylist()):
-        number = number_of(cell)
-        if number is None:
-            return known, int((codes == code).argmax())
-        known[code] = number
-    return known[codes], -1
+def edge_list(path: Path, names: list[str]) -> TextTable:
+    """Two ids and perhaps a weight per line, between blanks, tabs or commas; no header.
 
-
-def _codes(cells: Any, names: Vocabulary) -> np.ndarray:
-    """The numbers of texts, int32; −1 for empty ones."""
-    import pyarrow as pa
-
-    encoded = cells.combine_chunks().dictionary_encode()
-    texts, codes = encoded.dictionary, encoded.indices.to_numpy()
-    empty = texts.index("").as_py()
-    numbers = np.full(len(texts), -1, dtype=np.int32)
-    filled = np.arange(len(texts)) != empty
-    numbers[filled] = names.add(texts.filter(pa.array(filled)))
-    return numbers[codes]
+    Lines that begin with # or % are skipped. ``names`` of these columns are given.
+    """
+    name = shown(path)
+    content = b""
+    with opened(path) as file:
+        skipped = _check_beginning(file.read(BEGINNING), name)
+        file.seek(skipped)
+        while line := file.readline(LONGEST):
+            content = line.strip()
+            if content and content[:1] not in b"#%":
+                break
+            content = b""
+    if not content:
+        raise UserError(f"{name} has no edges: expected two ids per line")
+    delimiter = next((char for char in ",;\t" if char.encode() in content), " ")
+    width = len(content.split(None if delimiter == " " else delimiter.encode()))
+    if width not in (2, 3):
+        raise UserError(
+            f"{name} has {width} columns in {quoted(content.decode(errors='backslashreplace'))}: "
+            "expected two ids per line and perhaps a weight"
+        )
+    return TextTable(path, names[:width], delimiter, skipped, comments=True)
 
 
 def _check_beginning(begin: bytes, name: str) -> int:
@@ -538,27 +310,3 @@ def _check_beginning(begin: bytes, name: str) -> int:
     if b"\0" in begin:
         raise UserError(f"{name} holds NUL bytes, so it is not text: export it as UTF-8 text")
     return len(BOM) if begin.startswith(BOM) else 0
-
-
-def _sniff_edge_list(path: Path) -> tuple[int, str, int]:
-    """(columns, delimiter, where the rows begin), from the first line that has an edge."""
-    name = shown(path)
-    content = b""
-    with opened(path) as file:
-        skipped = _check_beginning(file.read(BEGINNING), name)
-        file.seek(skipped)
-        while line := file.readline(BUFFER):
-            content = line.strip()
-            if content and content[:1] not in b"#%":
-                break
-            content = b""
-    if content:
-        delimiter = next((char for char in ",;\t" if char.encode() in content), " ")
-        width = len(content.split(None if delimiter == " " else delimiter.encode()))
-        if width not in (2, 3):
-            raise UserError(
-                f"{name} has {width} columns in {quoted(content)}: expected two ids per line and "
-                "perhaps a weight"
-            )
-        return width, delimiter, skipped
-    raise UserError(f"{name} has no edges: expected two ids per line")

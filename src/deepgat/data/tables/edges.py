@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from deepgat.data.tables.columns import Column, Columns
+from deepgat.data.tables.columns import Rows, Source, Tell, require_column
 from deepgat.data.tables.options import ReadOptions, listed
+from deepgat.data.tables.text import quoted
+from deepgat.data.tables.vocabulary import Vocabulary
 from deepgat.errors import UserError
 
 LARGEST = float(np.finfo(np.float32).max)
+BYTES_PER_NAME = 32
+"""Arrow builds a hash table of all ids for every block, so that more ids ask for larger blocks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +30,6 @@ class Edges:
     features: np.ndarray | None
     """[m, k] float32."""
     feature_names: tuple[str, ...]
-    given: int
-    """Number of edges in the file."""
     duplicates: int
     """Number of edges that repeat an earlier pair."""
     self_loops: int
@@ -38,24 +41,12 @@ class Edges:
     """Names of all columns of the table, in lower case."""
 
 
-def edges_of(
-    table: Columns, source: np.ndarray, target: np.ndarray, nodes: int, options: ReadOptions
-) -> Edges:
-    """The edges from node numbers [e] of both ends and the other columns of the table."""
-    given = given_edges(table, source, target, options)
-    made = merged(
-        given.source, given.target, nodes, given.weight, given.features, given.names,
-        options.undirected,
-    )  # fmt: skip
-    columns = tuple(item.name.lower() for item in table.columns)
-    return replace(made, weightless=given.weightless, columns=columns)
-
-
 class Given(NamedTuple):
-    """The edges of a table without those of weight 0."""
+    """Some edges of a table without those of weight 0."""
 
     source: np.ndarray
     target: np.ndarray
+    """Node numbers [e]."""
     weight: np.ndarray | None = None
     """[e] double."""
     features: np.ndarray | None = None
@@ -66,43 +57,79 @@ class Given(NamedTuple):
 
 
 def given_edges(
-    table: Columns, source: np.ndarray, target: np.ndarray, options: ReadOptions
-) -> Given:
-    """The edges of a table, or of one block of it, checked."""
-    special = {name.lower() for name in (options.source, options.target, options.weight)}
-    special |= {name.lower() for name in listed(options.drop)}
-    weight = table.find(options.weight)
-    if weight is not None and options.weight.lower() not in map(str.lower, listed(options.drop)):
-        weights = _weights(table, weight)
-    else:
-        weights = None
-    kept: Any
-    if weights is not None and not weights.all():
-        kept = weights != 0
-        nothing, source, target = int((~kept).sum()), source[kept], target[kept]
-        weights = weights[kept]
-    else:
-        kept, nothing = slice(None), 0
-    others = [item for item in table.columns if item.name.lower() not in special]
-    parts = [finite_numbers(table, item)[kept] for item in others]
-    features = np.stack(parts, axis=1).astype(np.float32) if parts else None
-    names = tuple(item.name for item in others)
-    return Given(source, target, weights, features, names, nothing)
+    table: Source,
+    names: Vocabulary,
+    options: ReadOptions,
+    known: bool = True,
+    tell: Tell | None = None,
+) -> Iterator[Given]:
+    """The edges of a table, checked, some rows at a time; an empty piece comes first.
+
+    Unless ids are ``known``, new ones are added to ``names``.
+    """
+    for option in ("source", "target"):
+        require_column(table, getattr(options, option), option)
+    if options.source.lower() == options.target.lower():
+        raise UserError("source and target name the same column: name two different ones")
+    ends = {options.source.lower(), options.target.lower()}
+    skip = {name.lower() for name in listed(options.drop)} - ends
+    others = [name for name in table.header if name.lower() not in ends | skip]
+    weighted = [name for name in others if name.lower() == options.weight.lower()]
+    titles = tuple(name for name in others if name not in weighted)
+    nobody, nothing = np.empty(0, np.int32), np.empty((0, len(titles)), np.float32)
+    no_weight = np.empty(0) if weighted else None
+    yield Given(nobody, nobody, no_weight, nothing if titles else None, titles)
+    size = BYTES_PER_NAME * names.hashed()
+    for rows in table.rows(ends, skip, tell, size):
+        source, target = _node_numbers(rows, names, options, known)
+        weight = _weights(rows, weighted[0]) if weighted else None
+        parts = [_finite_numbers(rows, name) for name in titles]
+        features = np.stack(parts, axis=1).astype(np.float32) if parts else None
+        weightless = 0
+        if weight is not None and not weight.all():
+            kept = weight != 0
+            weightless = int((~kept).sum())
+            source, target, weight = source[kept], target[kept], weight[kept]
+            features = None if features is None else features[kept]
+        yield Given(source, target, weight, features, titles, weightless)
+
+
+def _node_numbers(
+    rows: Rows, names: Vocabulary, options: ReadOptions, known: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The node numbers [rows] of both ends. New ids are numbered row by row."""
+    import pyarrow as pa
+
+    ends = [rows.check_ids(name) for name in (options.source, options.target)]
+    both = pa.chunked_array([chunk for ids in ends for chunk in ids.chunks], pa.string())
+    if not known:
+        order = np.arange(2 * rows.length).reshape(2, rows.length).T.ravel()
+        source, target = names.add(both.take(pa.array(order))).reshape(rows.length, 2).T
+        return source, target
+    source, target = names.find(both).reshape(2, rows.length)
+    unknown = np.flatnonzero((source < 0) | (target < 0))
+    if len(unknown):
+        row = int(unknown[0])
+        end = 0 if source[row] < 0 else 1
+        raise UserError(
+            f"{rows.at(row, (options.source, options.target)[end])}: the id "
+            f"{quoted(ends[end][row].as_py())} is not among the nodes; add the node, or remove the "
+            "edge"
+        )
+    return source, target
 
 
 def merged(
-    source: np.ndarray,
-    target: np.ndarray,
-    nodes: int,
-    weight: np.ndarray | None,
-    features: np.ndarray | None,
-    names: tuple[str, ...],
-    undirected: bool,
+    pieces: Iterable[Given], nodes: int, undirected: bool, columns: Sequence[str] = ()
 ) -> Edges:
     """Merge repeated pairs: weights are added, features averaged.
 
     ``undirected`` adds missing reverse pairs with the same weight and features.
     """
+    sources, targets, weights, parts, names, weightless = zip(*pieces, strict=True)
+    source, target = np.concatenate(sources), np.concatenate(targets)
+    weight = None if weights[0] is None else np.concatenate(weights)
+    features = None if parts[0] is None else np.concatenate(parts)
     given, loops = len(source), int((source == target).sum())
     size = max(nodes, 1)
     direct = once(Pairs(target.astype(np.int64) * nodes + source, weight, features))
@@ -116,11 +143,12 @@ def merged(
         index,
         None if weight is None else weight.astype(np.float32),
         None if features is None else features.astype(np.float32),
-        names,
-        given,
+        names[0],
         duplicates,
         loops,
         one_way,
+        sum(weightless),
+        tuple(name.lower() for name in columns),
     )
 
 
@@ -195,36 +223,27 @@ def _not_among(wanted: np.ndarray, key: np.ndarray) -> np.ndarray:
     return np.sort(order[~there])
 
 
-def _weights(table: Columns, column: Column) -> np.ndarray:
-    weights = finite_numbers(table, column)
+def _weights(rows: Rows, name: str) -> np.ndarray:
+    weights = _finite_numbers(rows, name)
     wrong = np.flatnonzero(weights < 0)
     if len(wrong):
         value = weights[wrong[0]]
         raise UserError(
-            f"{table.at(int(wrong[0]), column.name)}: the weight {value:g} is negative; weights "
-            f"must be 0 or more, or leave them out with drop={column.name}"
+            f"{rows.at(int(wrong[0]), name)}: the weight {value:g} is negative; weights must be 0 "
+            f"or more, or leave them out with drop={name}"
         )
     return weights
 
 
-def finite_numbers(table: Columns, column: Column) -> np.ndarray:
-    """The numbers of a column [rows] double; texts, gaps and infinite numbers are errors."""
-    if column.numbers is None:
-        assert column.codes is not None
-        row = 0
-        text = column.texts[column.codes[row]] if len(column.codes) and column.codes[0] >= 0 else ""
-        raise UserError(
-            f"{table.name}, column {column.name!r}: edge features must be numbers, but it holds "
-            f"texts such as {(text or next(iter(column.texts), ''))[:40]!r}; leave the column out "
-            f"with drop={column.name}"
-        )
-    numbers = column.numbers
+def _finite_numbers(rows: Rows, name: str) -> np.ndarray:
+    """A column [rows] as doubles; texts, gaps and infinite numbers are errors."""
+    numbers = rows.numbers(name, f", or leave the column out with drop={name}")
     wrong = np.flatnonzero(~(np.abs(numbers) <= LARGEST))
     if len(wrong):
         value = numbers[wrong[0]]
         what = "the number is missing" if np.isnan(value) else f"{value:g} is too large"
         raise UserError(
-            f"{table.at(int(wrong[0]), column.name)}: {what}; expected a number up to 3e38, or "
-            f"leave the column out with drop={column.name}"
+            f"{rows.at(int(wrong[0]), name)}: {what}; expected a number up to 3e38, or leave the "
+            f"column out with drop={name}"
         )
     return numbers

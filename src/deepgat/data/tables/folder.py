@@ -8,18 +8,14 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-
-from deepgat.data.tables.columns import Column, Columns
-from deepgat.data.tables.delimited import Kind, Wanted, read_csv, read_edge_list, read_header
-from deepgat.data.tables.edges import edges_of
-from deepgat.data.tables.formats import read_feature_array, read_networkx_file, read_parquet
-from deepgat.data.tables.graph import OwnGraph, own_graph
-from deepgat.data.tables.ids import ids_of
+from deepgat.data.tables.columns import Source
+from deepgat.data.tables.convert import graph_from_networkx, graph_from_tables
+from deepgat.data.tables.delimited import csv_file, edge_list
+from deepgat.data.tables.formats import ParquetTable, feature_array, networkx_file
+from deepgat.data.tables.graph import OwnGraph
 from deepgat.data.tables.npz import read_npz
 from deepgat.data.tables.opening import kind_of, opened, shown
 from deepgat.data.tables.options import ReadOptions
-from deepgat.data.tables.vocabulary import Vocabulary
 from deepgat.errors import UserError
 
 PathLike = str | os.PathLike[str]
@@ -57,7 +53,7 @@ def fingerprint(path: PathLike, options: ReadOptions) -> str:
     place = Path(path)
     files = [place]
     if kind_of(place) == "folder":
-        files = [table_file(place, "nodes"), table_file(place, "edges")]
+        files = [_table_file(place, "nodes"), _table_file(place, "edges")]
     elif not kind_of(place):
         raise UserError(f"{shown(place)} is not there: expected {EXPECTED}")
     if options.nodes:
@@ -77,23 +73,13 @@ def _digest(path: str, size: int, changed: int) -> bytes:
         return hashlib.file_digest(content, "sha256").digest()  # type: ignore[arg-type]
 
 
-def _read_folder(folder: Path, options: ReadOptions) -> OwnGraph:
-    nodes_file, edges_file = table_file(folder, "nodes"), table_file(folder, "edges")
-    nodes, names = _read_nodes(nodes_file, options)
-    return _with_edges(folder, nodes, names, edges_file, options)
+def folder_tables(folder: Path) -> tuple[Source, Source]:
+    """The tables of nodes and edges in a folder."""
+    nodes, edges = _table_file(folder, "nodes"), _table_file(folder, "edges")
+    return _table(nodes), _table(edges)
 
 
-def _with_edges(
-    path: Path, nodes: Columns, names: Vocabulary, edges_file: Path, options: ReadOptions
-) -> OwnGraph:
-    ends = Wanted(Kind.KNOWN_ID, names)
-    table = _read_edges(edges_file, ends, options)
-    source, target = (codes_of(table, name) for name in (options.source, options.target))
-    edges = edges_of(table, source, target, len(names), options)
-    return own_graph(full_name(path), title_of(path), names.texts(), nodes, edges, options)
-
-
-def table_file(folder: Path, stem: str) -> Path:
+def _table_file(folder: Path, stem: str) -> Path:
     """nodes.csv or nodes.parquet."""
     found = [folder / f"{stem}{suffix}" for suffix in TABLES]
     found = [file for file in found if kind_of(file) or os.path.lexists(file)]
@@ -108,121 +94,35 @@ def table_file(folder: Path, stem: str) -> Path:
     return found[0]
 
 
-def _read_nodes(path: Path, options: ReadOptions) -> tuple[Columns, Vocabulary]:
-    names = Vocabulary()
-    special = _planned_kinds(options) | {
-        options.id.lower(): Wanted(Kind.NEW_ID, names),
-        options.label.lower(): Wanted(Kind.TEXT, Vocabulary()),
-        options.part.lower(): Wanted(Kind.TEXT, Vocabulary()),
-    }
-    if path.suffix.lower() == ".parquet":
-        table = read_parquet(path)
-        _require(table.name, [item.name for item in table.columns], options.id, "id")
-        ids_of(table, options.id, names, new=True)
-        return table, names
-    require_column(path, options.id, "id")
-    return read_csv(path, special), names
+def _table(path: Path) -> Source:
+    return ParquetTable(path) if path.suffix.lower() == ".parquet" else csv_file(path)
 
 
-def _planned_kinds(options: ReadOptions) -> dict[str, Wanted]:
-    """Columns keep the kind that they had in training."""
-    columns = () if options.plan is None else options.plan.columns
-    return {
-        item.name.lower(): (
-            Wanted(Kind.NUMBER) if item.kind == "number" else Wanted(Kind.TEXT, Vocabulary())
-        )
-        for item in columns
-        if item.kind != "structure"
-    }
-
-
-def _read_edges(path: Path, ends: Wanted, options: ReadOptions) -> Columns:
-    wanted: Mapping[str, Wanted] = {
-        options.source.lower(): ends,
-        options.target.lower(): ends,
-        options.weight.lower(): Wanted(Kind.NUMBER),
-    }
-    if path.suffix.lower() == ".parquet":
-        table = read_parquet(path)
-        header = [item.name for item in table.columns]
-    else:
-        header = read_header(path).names
-    for option in ("source", "target"):
-        _require(shown(path), header, getattr(options, option), option)
-    if options.source.lower() == options.target.lower():
-        raise UserError("source and target name the same column: name two different ones")
-    if path.suffix.lower() != ".parquet":
-        return read_csv(path, wanted)
-    assert ends.names is not None
-    known = ends.kind is Kind.KNOWN_ID
-    for name in (options.source, options.target):
-        column = ids_of(table, name, ends.names, known=known)
-        columns = [column if item.name == column.name else item for item in table.columns]
-        table = Columns(table.name, table.rows, columns, table.place)
-    return table
-
-
-def require_column(path: Path, column: str, option: str) -> None:
-    """Refuse a CSV file whose first line lacks a column."""
-    _require(shown(path), read_header(path).names, column, option)
-
-
-def _require(file: str, header: list[str], column: str, option: str) -> None:
-    if column.strip().lower() in (name.lower() for name in header):
-        return
-    found = ", ".join(header[:8]) + (", …" if len(header) > 8 else "")
-    raise UserError(
-        f"{file}, line 1: there is no column {column!r} among {found}; rename one, or name the "
-        f"column with {option}=…"
-    )
-
-
-def codes_of(table: Columns, name: str) -> np.ndarray:
-    column = table.find(name)
-    assert column is not None
-    assert column.codes is not None
-    return column.codes
+def _read_folder(folder: Path, options: ReadOptions) -> OwnGraph:
+    return graph_from_tables(*folder_tables(folder), options, full_name(folder), title_of(folder))
 
 
 def _read_single_table(path: Path, options: ReadOptions) -> OwnGraph:
     """One file of edges, with or without a header, and an optional file of nodes."""
-    if not options.nodes:
-        names = Vocabulary()
-        table = _edge_table(path, Wanted(Kind.ANY_ID, names), options)
-        nodes = Columns(shown(path), len(names))
-    else:
-        nodes, names = _nodes_of(Path(options.nodes), options)
-        table = _edge_table(path, Wanted(Kind.KNOWN_ID, names), options)
-    source, target = (codes_of(table, name) for name in (options.source, options.target))
-    edges = edges_of(table, source, target, len(names), options)
-    return own_graph(full_name(path), title_of(path), names.texts(), nodes, edges, options)
+    nodes: Source | None = None
+    file = Path(options.nodes)
+    if options.nodes:
+        nodes = feature_array(file, options.id) if file.suffix.lower() == ".npy" else _table(file)
+    edges = _edge_table(path, options)
+    return graph_from_tables(nodes, edges, options, full_name(path), title_of(path))
 
 
-def _nodes_of(path: Path, options: ReadOptions) -> tuple[Columns, Vocabulary]:
-    if path.suffix.lower() != ".npy":
-        return _read_nodes(path, options)
-    features = read_feature_array(path)
-    names = Vocabulary([str(number) for number in range(len(features))])
-    columns = [Column(f"x{i}", numbers=features[:, i]) for i in range(features.shape[1])]
-    return Columns(shown(path), len(features), columns), names
-
-
-def _edge_table(path: Path, ends: Wanted, options: ReadOptions) -> Columns:
+def _edge_table(path: Path, options: ReadOptions) -> Source:
     if path.suffix.lower() == ".parquet":
-        return _read_edges(path, ends, options)
+        return _table(path)
     if path.suffix.lower() in (".csv", ".tsv"):
         try:
-            header = [name.lower() for name in read_header(path).names]
+            table = csv_file(path)
         except UserError:  # "1,1" is not a header but an edge
-            header = []
-        if options.source.lower() in header or options.target.lower() in header:
-            return _read_edges(path, ends, options)
-    table = read_edge_list(path, ends)
-    named = {"source": options.source, "target": options.target, "weight": options.weight}
-    columns = [
-        Column(named[item.name], item.numbers, item.codes, item.texts) for item in table.columns
-    ]
-    return Columns(table.name, table.rows, columns, table.place)
+            return edge_list(path, [options.source, options.target, options.weight])
+        if {options.source.lower(), options.target.lower()} & {n.lower() for n in table.header}:
+            return table
+    return edge_list(path, [options.source, options.target, options.weight])
 
 
 def full_name(path: Path) -> str:
@@ -239,7 +139,8 @@ def _read_npz(path: Path, options: ReadOptions) -> OwnGraph:
 
 
 def _read_networkx(path: Path, options: ReadOptions) -> OwnGraph:
-    return read_networkx_file(path, options, full_name(path), title_of(path))
+    graph = networkx_file(path)
+    return graph_from_networkx(graph, options, full_name(path), title_of(path), shown(path))
 
 
 READERS: Mapping[str, Callable[[Path, ReadOptions], OwnGraph]] = {

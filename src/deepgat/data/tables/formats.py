@@ -2,47 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
-from xml.parsers import expat
+from typing import Any
 
 import numpy as np
 
 from deepgat.data.tables.arrays import read_npy
-from deepgat.data.tables.columns import Columns, check_names
-from deepgat.data.tables.convert import column_of, graph_from_networkx
-from deepgat.data.tables.graph import OwnGraph
+from deepgat.data.tables.columns import Rows, Tell, check_names
+from deepgat.data.tables.convert import MemoryTable, typed
 from deepgat.data.tables.opening import opened, shown
-from deepgat.data.tables.options import ReadOptions
 from deepgat.errors import UserError
 
+CELLS = 2**22
+"""Cells of a Parquet file to read at a time."""
 
-def read_parquet(path: Path) -> Columns:
-    """The table in a Parquet file."""
-    from pyarrow import parquet
 
-    name = shown(path)
-    with opened(path) as file:
+class ParquetTable:
+    """A Parquet file, a :class:`~deepgat.data.tables.columns.Source`."""
+
+    def __init__(self, path: Path) -> None:
+        from pyarrow import parquet
+
+        self.name = shown(path)
+        with opened(path):
+            self._file = self._guarded(lambda: parquet.ParquetFile(path))
+        self.header = self._file.schema_arrow.names
+        check_names(self.name, self.header)
+
+    def rows(
+        self,
+        texts: Collection[str],
+        skip: Collection[str] = (),
+        tell: Tell | None = None,
+        size: int = 0,
+    ) -> Iterator[Rows]:
+        """See :meth:`~deepgat.data.tables.columns.Source.rows`."""
+        wanted = [name for name in self.header if name.lower() not in skip]
+        size = max(1, CELLS // len(wanted))
+        batches = self._file.iter_batches(size, columns=wanted)
+        begin, end = 0, max(1, self._file.metadata.num_rows)
+        while (batch := self._guarded(lambda: next(batches, None))) is not None:
+            columns = {
+                name: typed(self.name, name, values, name.lower() in texts)
+                for name, values in zip(wanted, batch.columns, strict=True)
+            }
+            yield Rows(self.name, len(batch), columns, partial(_row, begin))
+            begin += len(batch)
+            if tell is not None:
+                tell(begin / end)
+
+    def _guarded(self, read: Any) -> Any:
         try:
-            table = parquet.read_table(file)
+            return read()
         except Exception as error:  # Arrow's errors have no common parent
             why = " ".join(str(error).split())[:120]
-            raise UserError(f"{name} is not a whole Parquet file ({why}): save it again") from error
-    check_names(name, table.column_names)
-    columns = []
-    for title in table.column_names:
-        values = table.column(title)
-        kind = str(values.type)
-        if kind.startswith(("list", "struct", "map", "binary")):
             raise UserError(
-                f"{name}, column {title!r}: it holds {kind.split('<')[0]} values; expected "
-                "numbers or texts, one per cell"
-            )
-        columns.append(column_of(title, values.to_pylist(), name))
-    return Columns(name, table.num_rows, columns)
+                f"{self.name} is not a whole Parquet file ({why}): save it again"
+            ) from error
 
 
-def read_feature_array(path: Path) -> np.ndarray:
-    """The array [n, d] of a .npy file as doubles; row i belongs to the node with id i."""
+def _row(begin: int, row: int) -> str:
+    return f"row {begin + row + 1}"
+
+
+def feature_array(path: Path, id_name: str) -> MemoryTable:
+    """The array [n, d] of a .npy file as columns x0, x1, …; row i is the node with id i."""
+    import pyarrow as pa
+
     array = read_npy(path)
     numeric = np.issubdtype(array.dtype, np.number) and not np.iscomplexobj(array)
     if array.ndim != 2 or not (numeric or array.dtype == bool):
@@ -50,52 +78,31 @@ def read_feature_array(path: Path) -> np.ndarray:
             f"{shown(path)} holds an array of {array.dtype} with {array.ndim} dimensions: expected "
             "numbers, one row per node"
         )
-    return array.astype(np.float64)
+    columns = {f"x{i}": pa.array(array[:, i].astype(np.float64)) for i in range(array.shape[1])}
+    return MemoryTable(shown(path), {id_name: pa.array(np.arange(len(array))), **columns})
 
 
-def read_networkx_file(path: Path, options: ReadOptions, name: str, title: str) -> OwnGraph:
-    """Read GraphML or GML with NetworkX; document types, and thus entities, are refused."""
+def networkx_file(path: Path) -> Any:
+    """The graph of a GraphML or GML file; document types, and thus entities, are refused."""
     try:
         import networkx as nx
     except ImportError:
         raise UserError(
             f"{shown(path)} needs NetworkX: install it with pip install networkx"
         ) from None
-    graphml = path.suffix.lower() == ".graphml"
-    if graphml:
-        _refuse_entities(path)
+    kind = {".graphml": "GraphML", ".gml": "GML"}[path.suffix.lower()]
     with opened(path) as file:
+        text = file.read()
+        if kind == "GraphML" and (b"<!DOCTYPE" in text or b"\0" in text):
+            raise UserError(
+                f"{shown(path)} has a document type (<!DOCTYPE …>), which can define entities, or "
+                "is not UTF-8: remove it; GraphML needs none"
+            )
+        file.seek(0)
         try:
-            graph = nx.read_graphml(file) if graphml else nx.read_gml(file)
+            return nx.read_graphml(file) if kind == "GraphML" else nx.read_gml(file)
         except Exception as error:  # its parsers raise many kinds of errors
             why = " ".join(str(error).split())[:160] or type(error).__name__
-            kind = "GraphML" if graphml else "GML"
             raise UserError(
                 f"{shown(path)} is not {kind} that NetworkX can read ({why}): export it again"
             ) from error
-    return graph_from_networkx(graph, options, name, title, shown(path))
-
-
-def _refuse_entities(path: Path) -> None:
-    """Refuse a document type: its entities can expand to gigabytes or name other files."""
-    parser = expat.ParserCreate()
-
-    def refuse(*_: object) -> None:
-        raise UserError(
-            f"{shown(path)} has a document type (<!DOCTYPE …>), which can define entities: remove "
-            "it; GraphML needs none"
-        )
-
-    parser.StartDoctypeDeclHandler = refuse
-    with opened(path) as file:
-        try:
-            parser.ParseFile(file)
-        except expat.ExpatError as error:
-            raise UserError(
-                f"{shown(path)}, line {error.lineno}: {expat.ErrorString(error.code)}; this is "
-                "not whole GraphML"
-            ) from error
-        except (LookupError, ValueError) as error:
-            if isinstance(error, UserError):
-                raise
-            raise UserError(f"{shown(path)} has an unknown encoding: save it as UTF-8") from error

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +20,9 @@ from deepgat.data.tables.column_features import (
     joined,
     structure_blocks,
 )
-from deepgat.data.tables.columns import Column, Columns
+from deepgat.data.tables.columns import Table
 from deepgat.data.tables.edges import Edges
+from deepgat.data.tables.feature_file import FeatureFile
 from deepgat.data.tables.options import ReadOptions, listed
 from deepgat.data.tables.plan import FeaturePlan
 from deepgat.data.transforms import MASKS, require_nodes
@@ -80,53 +82,124 @@ class OwnGraph:
         return graph
 
 
+class Labels(NamedTuple):
+    """The labels of n nodes of C classes."""
+
+    y: Tensor
+    """[n] class numbers, −1 for "unlabelled"; [n, C] of 0 and 1 with several labels per node."""
+    names: tuple[str, ...]
+    labelled: np.ndarray
+    """[n] bool."""
+
+    @staticmethod
+    def none(nodes: int) -> Labels:
+        return Labels(torch.full((nodes,), -1), (), np.zeros(nodes, dtype=bool))
+
+    @staticmethod
+    def of_codes(codes: np.ndarray, texts: Sequence[str], place: Callable[[int], str]) -> Labels:
+        """From numbers [n] of texts, −1 for "unlabelled"; semicolons separate several labels.
+
+        ``place`` says where a row is.
+        """
+        parts = [[part.strip() for part in text.split(";")] for text in texts]
+        for code, found in enumerate(parts):
+            if len(found) > 1 and not all(found):
+                raise UserError(
+                    f"{place(int((codes == code).argmax()))}: there is an empty label between "
+                    "semicolons; remove it"
+                )
+        names = _in_order({part for found in parts for part in found})
+        rank = {text: number for number, text in enumerate(names)}
+        if all(len(found) == 1 for found in parts):
+            numbers = np.array([rank[text] for (text,) in parts] + [-1], dtype=np.int64)
+            return Labels(torch.from_numpy(numbers[codes]), tuple(names), codes >= 0)
+        if len(names) * len(codes) > 2**31:
+            raise UserError(
+                f"{place(0)}: {len(names):,} different labels are too many for {len(codes):,} "
+                "nodes; keep the frequent ones"
+            )
+        table = torch.zeros(len(parts) + 1, len(names))
+        for code, found in enumerate(parts):
+            table[code, [rank[part] for part in found]] = 1.0
+        return Labels(table[torch.tensor(codes, dtype=torch.long)], tuple(names), codes >= 0)
+
+    @staticmethod
+    def several(y: np.ndarray, where: str, names: Sequence[str] = ()) -> Labels:
+        """From labels [n, C] of 0 and 1; a node without any is unlabelled."""
+        if not np.isin(y, (0, 1)).all():
+            raise UserError(f"{where}: labels of two dimensions must be 0 or 1, a column per label")
+        titles = tuple(names) or tuple(map(str, range(y.shape[1])))
+        if len(titles) != y.shape[1]:
+            raise UserError(
+                f"{where}: {len(titles)} class_names for {y.shape[1]} columns of labels"
+            )
+        return Labels(torch.from_numpy(y.astype(np.float32)), titles, (y != 0).any(axis=1))
+
+
 def own_graph(
     name: str,
     title: str,
     ids: Sequence[str],
-    nodes: Columns,
+    nodes: Table | None,
     edges: Edges,
     options: ReadOptions,
     *,
+    header: Sequence[str] = (),
     x: Tensor | None = None,
-    notes: Sequence[str] = (),
+    labels: Labels | None = None,
+    masks: Tensor | None = None,
+    store: FeatureFile | None = None,
 ) -> OwnGraph:
     """Check the node columns and turn them into features, labels and masks.
 
-    ``x`` are features from elsewhere, such as an .npz file.
+    Args:
+        name: see :class:`OwnGraph`; so are ``title``, ``ids``, ``edges`` and ``options``.
+        nodes: the columns of the nodes but the ids.
+        header: the names of all columns of the nodes, dropped ones too.
+        x: features from elsewhere, such as an .npz file; so are ``labels`` and ``masks``.
+        store: where features are kept, if they may not fit into memory.
     """
-    if not len(ids):
-        raise UserError(f"{nodes.name} has no nodes: expected at least one")
-    dropped = {item.lower() for item in listed(options.drop)}
-    known = {*(item.name.lower() for item in nodes.columns), *edges.columns}
-    for item in sorted(dropped - known):
+    n = len(ids)
+    if not n:
+        raise UserError(f"{title} has no nodes: expected at least one")
+    known = {item.lower() for item in header} | set(edges.columns)
+    for item in sorted({item.lower() for item in listed(options.drop)} - known):
         if options.plan is None:  # columns that a model ignores may be missing
             raise unknown_name("column to drop", item, known)
-    kept = [item for item in nodes.columns if item.name.lower() not in dropped]
-    nodes = replace(nodes, columns=kept)
-    y, class_names, labelled = _labels(nodes, options.label)
-    masks = _masks(nodes, options.part, labelled)
-    special = {item.lower() for item in (options.id, options.label, options.part)}
-    columns = [item for item in kept if item.name.lower() not in special]
-    blocks, more = column_blocks(nodes, columns, options)
-    blocks += structure_blocks(edges.index, len(ids), options)
-    names: tuple[str, ...]
-    if x is None and not blocks:
-        x, names = torch.zeros(len(ids), 0), ()
+    notes = _edge_notes(edges, options)
+    columns: Iterator[FeatureBlock] = iter(())
+    if nodes is not None:
+        labels = _labels(nodes, options.label)
+        masks = _masks(nodes, options.part)
+        columns = column_blocks(nodes, options, notes)
+    labels = Labels.none(n) if labels is None else labels
+    if masks is not None:
+        wrong = np.flatnonzero(masks.any(0).numpy() & ~labels.labelled)
+        if len(wrong):
+            where = title if nodes is None else nodes.at(int(wrong[0]), options.part)
+            raise UserError(
+                f"{where}: a node without a label is given to "
+                f"{MASKS[int(masks[:, wrong[0]].int().argmax())].removesuffix('_mask')}; leave its "
+                "cell empty, or give it a label"
+            )
+        masks = masks if bool(masks.any()) else None
+    blocks = [
+        block if store is None else store.keep(block)
+        for block in chain(columns, structure_blocks(edges.index, n, options))
+    ]
+    names = tuple(text for block in blocks for text in block.names)
+    if store is not None:
+        x = torch.zeros(1, 1).expand(n, len(names))
     elif x is None:
-        x, names = joined(blocks, len(ids))
-    elif blocks:
-        more_x, names = joined(blocks, len(ids))
-        names = (*(f"x{i}" for i in range(x.shape[1])), *names)
-        x = torch.cat([x.to_dense(), more_x.to_dense()], dim=1)
+        x = joined(blocks, n)
     else:
-        names = tuple(f"x{i}" for i in range(x.shape[1]))
-    said = [*notes, *_edge_notes(edges, options), *more]
-    if gone := int((~labelled).sum()):
-        said.append(f"{gone:,} of {len(ids):,} nodes have no label: they are in no split")
+        names = (*(f"x{i}" for i in range(x.shape[1])), *names)
+        x = torch.cat([x.to_dense(), joined(blocks, n).to_dense()], dim=1) if blocks else x
+    if gone := int((~labels.labelled).sum()):
+        notes.append(f"{gone:,} of {n:,} nodes have no label: they are in no split")
     return OwnGraph(
-        name, title, ids, blocks, x, names, y, labelled, class_names, masks, edges, options,
-        tuple(said),
+        name, title, ids, blocks, x, names, labels.y, labels.labelled, labels.names, masks, edges,
+        options, tuple(notes),
     )  # fmt: skip
 
 
@@ -175,11 +248,9 @@ def to_dataset(graph: OwnGraph, split: str | Split | None = None) -> NodeDataset
         notes += more
         if not graph.multi_label:
             data.y = labels
-            masks = torch.stack(draw_masks(wanted, labels))
         elif wanted.kind != "fractions":
-            masks = torch.stack(draw_masks(wanted, graph.y))  # raises an error
-        else:
-            masks = torch.stack(draw_masks(wanted, labels))
+            labels = graph.y  # which draw_masks refuses
+        masks = torch.stack(draw_masks(wanted, labels))
     for key, mask in zip(MASKS, masks, strict=True):
         data[key] = mask
     if not lenient:
@@ -229,42 +300,12 @@ def _large_classes(graph: OwnGraph, split: Split) -> tuple[Tensor, list[str]]:
                "made unlabelled (rare=unlabel)"]  # fmt: skip
 
 
-def _labels(nodes: Columns, name: str) -> tuple[Tensor, tuple[str, ...], np.ndarray]:
+def _labels(nodes: Table, name: str) -> Labels:
     column = nodes.find(name)
     if column is None:
-        return torch.full((nodes.rows,), -1), (), np.zeros(nodes.rows, dtype=bool)
+        return Labels.none(nodes.rows)
     column = column.as_texts()
-    assert column.codes is not None
-    labelled = column.codes >= 0
-    if column.labels or any(";" in text for text in column.texts):
-        return *_several_labels(nodes, column), labelled
-    names = _in_order(column.texts)
-    rank = {text: number for number, text in enumerate(names)}
-    table = np.array([rank[text] for text in column.texts] + [-1], dtype=np.int64)
-    return torch.from_numpy(table[column.codes]), tuple(names), labelled
-
-
-def _several_labels(nodes: Columns, column: Column) -> tuple[Tensor, tuple[str, ...]]:
-    assert column.codes is not None
-    parts = [[part.strip() for part in text.split(";")] for text in column.texts]
-    for code, found in enumerate(parts):
-        if not all(found):
-            row = int((column.codes == code).argmax())
-            raise UserError(
-                f"{nodes.at(row, column.name)}: there is an empty label between semicolons; "
-                "remove it"
-            )
-    names = list(column.labels) or _in_order({part for found in parts for part in found})
-    if len(names) * nodes.rows > 2**31:
-        raise UserError(
-            f"{nodes.name}, column {column.name!r}: {len(names):,} different labels are too many "
-            f"for {nodes.rows:,} nodes; keep the frequent ones"
-        )
-    rank = {text: number for number, text in enumerate(names)}
-    table = torch.zeros(len(parts) + 1, len(names))
-    for code, found in enumerate(parts):
-        table[code, [rank[part] for part in found]] = 1.0
-    return table[torch.from_numpy(column.codes).long()], tuple(names)
+    return Labels.of_codes(column.codes, column.texts, lambda row: nodes.at(row, column.name))
 
 
 def _in_order(texts: Any) -> list[str]:
@@ -275,30 +316,22 @@ def _in_order(texts: Any) -> list[str]:
     return sorted(found)
 
 
-def _masks(nodes: Columns, name: str, labelled: np.ndarray) -> Tensor | None:
+def _masks(nodes: Table, name: str) -> Tensor | None:
+    """[3, n] bool: the nodes of each part of the split."""
     column = nodes.find(name)
     if column is None:
         return None
     column = column.as_texts()
-    assert column.codes is not None
     meaning = []
     for code, text in enumerate(column.texts):
-        if text.strip().lower() not in PARTS:
+        if text.lower() not in PARTS:
             row = int((column.codes == code).argmax())
             raise UserError(
                 f"{nodes.at(row, column.name)}: {text[:40]!r} is not part of a split; write train, "
                 "val or test, or leave the cell empty"
             )
-        meaning.append(PARTS[text.strip().lower()])
+        meaning.append(PARTS[text.lower()])
     part = np.array([*meaning, -1])[column.codes]
-    wrong = np.flatnonzero((part >= 0) & ~labelled)
-    if len(wrong):
-        raise UserError(
-            f"{nodes.at(int(wrong[0]), column.name)}: a node without a label is given to "
-            f"{column.texts[column.codes[wrong[0]]]}; leave its cell empty, or give it a label"
-        )
-    if not (part >= 0).any():
-        return None
     return torch.from_numpy(np.stack([part == number for number in range(3)]))
 
 

@@ -19,33 +19,30 @@ from deepgat.data.feature_matrix import canonical_rows, csr_from_scipy
 from deepgat.data.tables.arrays import (
     CHECKED,
     Arrays,
-    SparseParts,
     check_finite,
     open_npz,
-    sparse_parts,
+    sparse_matrix,
 )
 from deepgat.data.tables.column_features import SPARSE_BELOW
-from deepgat.data.tables.columns import Column, Columns
-from deepgat.data.tables.convert import column_of, id_text, several_labels
-from deepgat.data.tables.edges import Given, merged
-from deepgat.data.tables.graph import OwnGraph, own_graph
+from deepgat.data.tables.columns import Tell
+from deepgat.data.tables.convert import id_text
+from deepgat.data.tables.edges import Edges, Given, merged
+from deepgat.data.tables.graph import Labels, OwnGraph, own_graph
 from deepgat.data.tables.opening import shown
 from deepgat.data.tables.options import ReadOptions, listed
+from deepgat.data.transforms import MASKS
 from deepgat.errors import UserError
 
 
 def read_npz(path: Path, options: ReadOptions, name: str, title: str) -> OwnGraph:
     """The graph of a file, in memory."""
     found = NpzGraph.of(open_npz(path), shown(path), options)
-    (edges,) = found.edges(found.n)
-    merged_edges = merged(
-        edges.source, edges.target, found.n, edges.weight, None, (), options.undirected
-    )
+    edges = merged(found.edges(found.n), found.n, options.undirected)
     x = None
     if found.attributes is not None:
         rows = found.rows(0, found.n)
         x = csr_from_scipy(rows) if sp.issparse(rows) else torch.from_numpy(rows)
-    return own_graph(name, title, found.ids, found.table, merged_edges, options, x=x)
+    return found.graph(name, title, edges, options, x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +51,13 @@ class NpzGraph:
 
     file: str
     n: int
-    adjacency: SparseParts
-    attributes: SparseParts | np.ndarray | None
-    """[n, d]."""
+    adjacency: sp.csr_matrix
+    attributes: Any
+    """[n, d], a CSR matrix or an array; None if the file has no features."""
     ids: list[str]
-    table: Columns
-    """Labels and split."""
+    labels: Labels
+    masks: torch.Tensor | None
+    """[3, n] bool: train, val, test."""
     weighted: bool
     """Whether edges have weights; False if all weights are 1 or the column is dropped."""
 
@@ -71,7 +69,7 @@ class NpzGraph:
                 f"{file} has no adj_data but {found}: expected adj_data, adj_indices, adj_indptr, "
                 "adj_shape, the same for attr, and labels"
             )
-        adjacency = sparse_parts(arrays, "adj", file)
+        adjacency = sparse_matrix(arrays, "adj", file)
         n = adjacency.shape[0]
         if n != adjacency.shape[1]:
             raise UserError(f"{file}: adj_shape is {n} × {adjacency.shape[1]}; expected a square")
@@ -81,10 +79,19 @@ class NpzGraph:
             _one_per_node(file, "node_names", len(ids), n)
             if len(set(ids)) < n:
                 raise UserError(f"{file}: node_names has a name twice; names must be unique")
-        table = Columns(file, n, _columns(file, arrays, n, options))
         dropped = {name.lower() for name in listed(options.drop)}
         weighted = options.weight.lower() not in dropped and _has_weights(adjacency, file)
-        return NpzGraph(file, n, adjacency, _attributes(arrays, file, n), ids, table, weighted)
+        attributes, labels = _attributes(arrays, file, n), _labels(arrays, file, n)
+        masks = _masks(arrays, file, n)
+        return NpzGraph(file, n, adjacency, attributes, ids, labels, masks, weighted)
+
+    def graph(
+        self, name: str, title: str, edges: Edges, options: ReadOptions, x: torch.Tensor | None
+    ) -> OwnGraph:
+        """The graph with these edges and features."""
+        return own_graph(
+            name, title, self.ids, None, edges, options, x=x, labels=self.labels, masks=self.masks
+        )
 
     @property
     def width(self) -> int:
@@ -94,31 +101,33 @@ class NpzGraph:
     @property
     def sparse(self) -> bool:
         """Whether the features stay sparse."""
-        if not isinstance(self.attributes, SparseParts):
+        if not sp.issparse(self.attributes):
             return False
-        return len(self.attributes.data) < SPARSE_BELOW * max(self.n * self.width, 1)
+        return self.attributes.nnz < SPARSE_BELOW * max(self.n * self.width, 1)
 
     def rows(self, begin: int, end: int) -> Any:
         """The features [end − begin, d] float32, dense or CSR."""
-        if isinstance(self.attributes, SparseParts):
-            rows = self.attributes.rows(begin, end)
-            return canonical_rows(rows) if self.sparse else rows.toarray().astype(np.float32)
-        assert self.attributes is not None
-        return self.attributes[begin:end].astype(np.float32)
+        rows = self.attributes[begin:end]
+        if not sp.issparse(rows):
+            return rows.astype(np.float32)
+        rows = rows.astype(np.float64)
+        return canonical_rows(rows) if self.sparse else rows.toarray().astype(np.float32)
 
-    def edges(self, rows: int) -> Iterator[Given]:
+    def edges(self, rows: int, tell: Tell | None = None) -> Iterator[Given]:
         """The edges, ``rows`` sources at a time."""
         for begin in range(0, max(self.n, 1), max(rows, 1)):
-            pairs = self.adjacency.rows(begin, min(begin + rows, self.n)).tocoo()
+            pairs = self.adjacency[begin : begin + rows].astype(np.float64).tocoo()
             proper = pairs.data != 0
             yield Given(
                 pairs.row[proper].astype(np.int64) + begin,
                 pairs.col[proper].astype(np.int64),
                 pairs.data[proper] if self.weighted else None,
             )
+            if tell is not None:
+                tell(min(1.0, (begin + rows) / max(self.n, 1)))
 
 
-def _has_weights(adjacency: SparseParts, file: str) -> bool:
+def _has_weights(adjacency: sp.csr_matrix, file: str) -> bool:
     plain = True
     for begin in range(0, len(adjacency.data), CHECKED):
         weight = np.asarray(adjacency.data[begin : begin + CHECKED])
@@ -128,9 +137,9 @@ def _has_weights(adjacency: SparseParts, file: str) -> bool:
     return not plain
 
 
-def _attributes(arrays: Arrays, file: str, n: int) -> SparseParts | np.ndarray | None:
+def _attributes(arrays: Arrays, file: str, n: int) -> sp.csr_matrix | np.ndarray | None:
     if "attr_data" in arrays:
-        attributes = sparse_parts(arrays, "attr", file)
+        attributes = sparse_matrix(arrays, "attr", file)
         _one_per_node(file, "attr_shape", attributes.shape[0], n)
         return attributes
     if "attr_matrix" not in arrays:
@@ -145,44 +154,48 @@ def _attributes(arrays: Arrays, file: str, n: int) -> SparseParts | np.ndarray |
     return matrix
 
 
-def _columns(file: str, arrays: Arrays, n: int, options: ReadOptions) -> list[Column]:
-    columns = []
-    if "labels" in arrays:
-        labels = arrays["labels"]()
-        _one_per_node(file, "labels", len(labels) if labels.ndim else 0, n)
-        columns.append(_labels(file, arrays, labels, options.label))
-    texts = ["train", "val", "test"]
-    part = np.full(n, -1, dtype=np.int32)
+def _masks(arrays: Arrays, file: str, n: int) -> torch.Tensor | None:
+    """[3, n] bool, from masks or from lists of node numbers."""
+    masks = torch.zeros(len(MASKS), n, dtype=torch.bool)
     found = False
-    for number, text in enumerate(texts):
-        for key in (f"{text}_mask", f"idx_{text}"):
-            if key in arrays:
-                chosen = arrays[key]()
-                if chosen.ndim != 1 or (chosen.dtype == bool and len(chosen) != n):
-                    raise UserError(f"{file}: {key} must have one entry per node")
-                if chosen.dtype != bool and (
-                    not np.issubdtype(chosen.dtype, np.integer)
-                    or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < n)
-                ):
-                    raise UserError(f"{file}: {key} must hold node numbers from 0 to {n - 1}")
-                if (part[chosen] >= 0).any():
-                    raise UserError(f"{file}: {key} holds a node that is in another part too")
-                part[chosen] = number
-                found = True
-    if found:
-        columns.append(Column(options.part, codes=part, texts=texts))
-    return columns
+    for mask, name in zip(masks, MASKS, strict=True):
+        for key in (name, f"idx_{name.removesuffix('_mask')}"):
+            if key not in arrays:
+                continue
+            chosen = arrays[key]()
+            if chosen.ndim != 1 or (chosen.dtype == bool and len(chosen) != n):
+                raise UserError(f"{file}: {key} must have one entry per node")
+            if chosen.dtype != bool and (
+                not np.issubdtype(chosen.dtype, np.integer)
+                or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < n)
+            ):
+                raise UserError(f"{file}: {key} must hold node numbers from 0 to {n - 1}")
+            if bool(masks.any(0)[torch.tensor(chosen)].any()):
+                raise UserError(f"{file}: {key} holds a node that is in another part too")
+            mask[torch.tensor(chosen)] = True
+            found = True
+    return masks if found else None
 
 
-def _labels(file: str, arrays: Arrays, labels: np.ndarray, title: str) -> Column:
+def _labels(arrays: Arrays, file: str, n: int) -> Labels:
     """Classes [n] with −1 for "unlabelled", by name if the file has names; or labels [n, C]."""
-    names = None
+    if "labels" not in arrays:
+        return Labels.none(n)
+    labels = arrays["labels"]()
+    _one_per_node(file, "labels", len(labels) if labels.ndim else 0, n)
+    names: tuple[str, ...] = ()
+
+    def place(row: int) -> str:
+        return f"{file}, row {row + 1} of labels"
+
     if "class_names" in arrays:
-        names = [id_text(value) for value in np.atleast_1d(arrays["class_names"]()).tolist()]
+        names = tuple(id_text(name) for name in np.atleast_1d(arrays["class_names"]()).tolist())
     if labels.ndim == 2:
-        return several_labels(title, labels, file, names or ())
-    if labels.dtype.kind in "US":
-        return column_of(title, labels.tolist(), file)
+        return Labels.several(np.asarray(labels), file, names)
+    if labels.ndim == 1 and labels.dtype.kind in "US":
+        known, codes = np.unique(labels, return_inverse=True)
+        names = tuple(id_text(text).strip() for text in known.tolist())
+        return Labels.of_codes(np.where(np.array(names)[codes] == "", -1, codes), names, place)
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.number):
         raise UserError(f"{file}: labels holds {labels.dtype} values; expected a class per node")
     if not np.isfinite(labels).all() or (labels != np.round(labels)).any():
@@ -190,9 +203,11 @@ def _labels(file: str, arrays: Arrays, labels: np.ndarray, title: str) -> Column
     whole = labels.astype(np.int64)
     if whole.min(initial=0) < -1:
         raise UserError(f"{file}: labels holds {whole.min()}; expected 0 or more, -1: unlabelled")
-    if names is not None and whole.max(initial=-1) < len(names):
-        return Column(title, codes=whole.astype(np.int32), texts=names)
-    return column_of(title, [None if label < 0 else label for label in whole.tolist()], file)
+    if not names or whole.max(initial=-1) >= len(names):
+        classes = np.unique(whole[whole >= 0])
+        names = tuple(map(str, classes.tolist()))
+        whole = np.where(whole < 0, -1, np.searchsorted(classes, whole))
+    return Labels.of_codes(whole, names, place)
 
 
 def _one_per_node(file: str, what: str, count: int, n: int) -> None:

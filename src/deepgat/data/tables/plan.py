@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -100,18 +100,17 @@ class FeaturePlan:
 
 
 def _column(item: Mapping[str, Any]) -> ColumnPlan:
-    known = {entry.name for entry in fields(ColumnPlan)}
-    if not isinstance(item, Mapping) or not {"name", "kind"} <= item.keys() <= known:
-        raise UserError(f"{str(item)[:40]} is not the plan of a column: train the model again")
-    numbers = [item[key] for key in ("unit", "low", "width", "mean") if key in item]
-    terms = item.get("terms", ())
-    sound = (
-        isinstance(item["name"], str)
-        and item["kind"] in KINDS
-        and all(type(value) is float and math.isfinite(value) for value in numbers)
-        and isinstance(terms, list | tuple)
-        and all(isinstance(term, str) for term in terms)
-    )
+    try:
+        plan = ColumnPlan(**{**item, "terms": tuple(item.get("terms", ()))})
+        sound = (
+            plan.kind in KINDS
+            and all(isinstance(text, str) for text in (plan.name, *plan.terms))
+            and all(map(math.isfinite, (plan.unit, plan.low, plan.width, plan.mean)))
+        )
+    except (TypeError, AttributeError):
+        sound = False
     if not sound:
-        raise UserError(f"the plan of the column {item['name']!r} is damaged: train again")
-    return ColumnPlan(**{**item, "terms": tuple(terms)})
+        raise UserError(
+            f"the plan of a column is damaged ({str(item)[:40]}): train the model again"
+        )
+    return plan

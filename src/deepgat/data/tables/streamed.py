@@ -6,25 +6,25 @@ edges or the features.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from deepgat.data.dataset import NodeDataset
-from deepgat.data.tables.arrays import map_npz
+from deepgat.data.tables.arrays import open_npz
 from deepgat.data.tables.buckets import EdgeBuckets
-from deepgat.data.tables.delimited import Kind, Wanted, read_csv_pieces, read_header
-from deepgat.data.tables.edges import given_edges
-from deepgat.data.tables.folder import codes_of, full_name, require_column, table_file, title_of
+from deepgat.data.tables.edges import Given, given_edges
+from deepgat.data.tables.feature_file import FeatureFile
+from deepgat.data.tables.folder import folder_tables, full_name, title_of
 from deepgat.data.tables.graph import own_graph, to_dataset
+from deepgat.data.tables.nodes import read_nodes
 from deepgat.data.tables.npz import NpzGraph
 from deepgat.data.tables.opening import kind_of, shown
-from deepgat.data.tables.options import ReadOptions, listed
-from deepgat.data.tables.spilled import FeatureFile, NodeTable
-from deepgat.errors import UserError
+from deepgat.data.tables.options import ReadOptions
 
 Told = Callable[[str, float], None]
 """Receives the name of a step and the share of it that is done."""
@@ -48,15 +48,13 @@ class StreamedGraph:
 
 
 def can_stream(path: Path, options: ReadOptions) -> bool:
-    """Whether a path is a folder of CSV tables or an .npz file that can be read in pieces.
+    """Whether a path is a folder of tables or an .npz file that can be read in pieces.
 
     Bags of words and structural features need all nodes or edges in memory.
     """
     if options.text or options.structure:
         return False
-    if kind_of(path) == "folder":
-        return all(kind_of(path / f"{stem}.csv") == "file" for stem in ("nodes", "edges"))
-    return kind_of(path) == "file" and path.suffix.lower() == ".npz"
+    return kind_of(path) == "folder" or (kind_of(path) == "file" and path.suffix.lower() == ".npz")
 
 
 def stream_graph(
@@ -72,116 +70,34 @@ def stream_graph(
     Errors are those of :func:`~deepgat.data.tables.read_graph`, and the dataset is the one that
     :func:`~deepgat.data.tables.to_dataset` makes.
     """
-    read = _read_folder if kind_of(path) == "folder" else _read_npz
-    return read(path, options, split, scratch, told, stretch)
 
+    def buckets(nodes: int, pieces: Iterable[Given]) -> EdgeBuckets:
+        size = stretch or -(-nodes // (BUCKETS * STRETCH)) * STRETCH or STRETCH
+        edges = EdgeBuckets(scratch / "edges", nodes, size, options.undirected, pieces)
+        for share in edges.merge():
+            told("sorting the edges", share)
+        return edges
 
-def _stretch(nodes: int, stretch: int | None) -> int:
-    return stretch or -(-nodes // (BUCKETS * STRETCH)) * STRETCH or STRETCH
-
-
-def _merge(edges: EdgeBuckets, told: Told) -> None:
-    for share in edges.merge():
-        told("sorting the edges", share)
-
-
-def _read_folder(
-    folder: Path,
-    options: ReadOptions,
-    split: str | None,
-    scratch: Path,
-    told: Told,
-    stretch: int | None,
-) -> StreamedGraph:
-    files = {stem: table_file(folder, stem) for stem in ("nodes", "edges")}
-    require_column(files["nodes"], options.id, "id")
-    nodes = NodeTable(files["nodes"], options, scratch, lambda share: told("reading nodes", share))
-    n = len(nodes.names)
-    if not n:
-        raise UserError(f"{shown(files['nodes'])} has no nodes: expected at least one")
-    edges = _csv_edges(files["edges"], nodes, options, scratch, told, _stretch(n, stretch))
-    _merge(edges, told)
-    x = FeatureFile(nodes, options, scratch / "x", lambda share: told("making features", share))
-    header = [*nodes.header, *read_header(files["edges"]).names]
-    graph = own_graph(
-        full_name(folder),
-        title_of(folder),
-        nodes.names.texts(),
-        replace(nodes.table, columns=nodes.special),
-        edges.summary(tuple(name.lower() for name in header)),
-        options,
-        x=torch.zeros(1, 1).expand(n, len(x.names)),
-        notes=x.notes,
-    )
-    dataset = to_dataset(replace(graph, feature_names=x.names), split)
-    dataset = replace(dataset, feature_plan=x.plan.plain())
-    return StreamedGraph(dataset, edges, x.rows, x.sparse)
-
-
-def _csv_edges(
-    path: Path,
-    nodes: NodeTable,
-    options: ReadOptions,
-    scratch: Path,
-    told: Told,
-    stretch: int,
-) -> EdgeBuckets:
-    for option in ("source", "target"):
-        require_column(path, getattr(options, option), option)
-    if options.source.lower() == options.target.lower():
-        raise UserError("source and target name the same column: name two")
-    ends = {options.source.lower(), options.target.lower()}
-    dropped = {name.lower() for name in listed(options.drop)} - ends
-    wanted: dict[str, Wanted] = {}
-    header = read_header(path).names
-    for name in header:
-        kind = Kind.SKIP if name.lower() in dropped else Kind.NUMBER
-        wanted[name.lower()] = Wanted(kind)
-    wanted |= dict.fromkeys(ends, Wanted(Kind.KNOWN_ID, nodes.names))
-    kept = [name for name in header if name.lower() not in ends | dropped]
-    weight = options.weight.lower()
-    edges = EdgeBuckets(
-        scratch / "edges",
-        len(nodes.names),
-        stretch,
-        options.undirected,
-        weighted=any(name.lower() == weight for name in kept),
-        feature_names=tuple(name for name in kept if name.lower() != weight),
-    )
-    for piece in read_csv_pieces(path, wanted, lambda share: told("reading edges", share)):
-        source, target = (codes_of(piece, name) for name in (options.source, options.target))
-        edges.add(given_edges(piece, source, target, options))
-    return edges
-
-
-def _read_npz(
-    path: Path,
-    options: ReadOptions,
-    split: str | None,
-    scratch: Path,
-    told: Told,
-    stretch: int | None,
-) -> StreamedGraph:
+    name, title = full_name(path), title_of(path)
+    if kind_of(path) == "folder":
+        nodes, links = folder_tables(path)
+        ids, table = read_nodes(nodes, options, scratch / "nodes", partial(told, "reading nodes"))
+        tell = partial(told, "reading edges")
+        edges = buckets(len(ids), given_edges(links, ids, options, tell=tell))
+        x = FeatureFile(
+            scratch / "x", len(ids), len(nodes.header), partial(told, "making features")
+        )
+        graph = own_graph(
+            name, title, ids.texts(), table, edges.summary(links.header), options,
+            header=nodes.header, store=x,
+        )  # fmt: skip
+        return StreamedGraph(to_dataset(graph, split), edges, x.rows, x.sparse)
     unpacked = scratch / "arrays"
     unpacked.mkdir()
-    file = NpzGraph.of(map_npz(path, unpacked), shown(path), options)
-    edges = EdgeBuckets(
-        scratch / "edges", file.n, _stretch(file.n, stretch), options.undirected, file.weighted
-    )
-    mean_degree = max(1, len(file.adjacency.data) // max(file.n, 1))
-    done = 0
-    for piece in file.edges(max(1, EDGES_AT_ONCE // mean_degree)):
-        edges.add(piece)
-        done += len(piece.source)
-        told("reading edges", done / max(1, len(file.adjacency.data)))
-    _merge(edges, told)
-    graph = own_graph(
-        full_name(path),
-        title_of(path),
-        file.ids,
-        file.table,
-        edges.summary(()),
-        options,
-        x=torch.zeros(1, 1).expand(file.n, file.width),
-    )
+    file = NpzGraph.of(open_npz(path, unpacked), shown(path), options)
+    mean_degree = max(1, file.adjacency.nnz // max(file.n, 1))
+    step = max(1, EDGES_AT_ONCE // mean_degree)
+    edges = buckets(file.n, file.edges(step, partial(told, "reading edges")))
+    features = torch.zeros(1, 1).expand(file.n, file.width)
+    graph = file.graph(name, title, edges.summary(), options, features)
     return StreamedGraph(to_dataset(graph, split), edges, file.rows, file.sparse)
