@@ -16,7 +16,7 @@ from deepgat import ops
 from deepgat.errors import UserError
 from deepgat.ops import Neighbors, PartNeighbors, definition, differences
 from deepgat.ops.cpu import kernels
-from deepgat.ops.pieces import cut_lists
+from deepgat.ops.neighbors import split_lists
 
 from graphs import AWKWARD, graphs, random_edges
 
@@ -77,8 +77,8 @@ def assert_right(
 
 def cut(near: Neighbors, longest: int) -> Neighbors:
     """The lists in pieces as short as asked for, so that small graphs have hubs."""
-    pieces, hubs = cut_lists(near.ptr, longest)
-    source_pieces, source_hubs = cut_lists(near.source_ptr, longest)
+    pieces, hubs = split_lists(near.ptr, longest)
+    source_pieces, source_hubs = split_lists(near.source_ptr, longest)
     return replace(
         near, pieces=pieces, hubs=hubs, source_pieces=source_pieces, source_hubs=source_hubs
     )
@@ -88,8 +88,9 @@ def cut(near: Neighbors, longest: int) -> Neighbors:
 def run(request: pytest.FixtureRequest) -> Callable:
     if request.param == "native" and not kernels.available():
         pytest.skip("the native kernels are not built here: no compiler")
-    module = {"reference": definition, "native": differences}[request.param]
-    return module.neighbor_differences
+    if request.param == "native":
+        return differences.kernel_differences
+    return definition.neighbor_differences
 
 
 @pytest.mark.parametrize("p", POWERS)
@@ -117,7 +118,7 @@ def test_every_power(run, directed, p):
 )
 def test_any_graph(graph, channels, p, dtype, longest):
     n, edge_index = graph
-    assert_right(differences.neighbor_differences, edge_index, n, channels, p, dtype, longest)
+    assert_right(differences.kernel_differences, edge_index, n, channels, p, dtype, longest)
 
 
 @native_only
@@ -136,7 +137,7 @@ def test_hubs_of_many_pieces(p, directed):
     x, grad = some_numbers(n, 11, torch.float64)
     right = found(definition.neighbor_differences, neighbors, x, grad, p)
     for dtype in DTYPES:
-        got = found(differences.neighbor_differences, neighbors, x.to(dtype), grad.to(dtype), p)
+        got = found(differences.kernel_differences, neighbors, x.to(dtype), grad.to(dtype), p)
         for mine, theirs in zip(got, right, strict=True):
             atol = TOLERANCE[dtype] * float(theirs.abs().max())
             torch.testing.assert_close(mine.double(), theirs, rtol=0, atol=atol)
@@ -184,7 +185,7 @@ def test_no_nodes_and_no_channels(run):
 def test_tensors_that_are_not_contiguous():
     neighbors = Neighbors.from_edge_index(random_edges(7, 15, directed=True), 7)
     x, grad = torch.randn(5, 7).t(), torch.randn(1, 5).expand(7, 5)
-    got = found(differences.neighbor_differences, neighbors, x, grad, 2.5)
+    got = found(differences.kernel_differences, neighbors, x, grad, 2.5)
     right = found(definition.neighbor_differences, neighbors, x, grad, 2.5)
     torch.testing.assert_close(got, right)
 
@@ -239,7 +240,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch, directed, p):
     results = []
     for threads in (1, 2, 3):
         monkeypatch.setattr(kernels, "threads", lambda threads=threads: threads)
-        results.append(found(differences.neighbor_differences, neighbors, x, grad, p))
+        results.append(found(differences.kernel_differences, neighbors, x, grad, p))
     for again in results[1:]:
         assert all(map(torch.equal, results[0], again))
 
@@ -265,8 +266,8 @@ def test_the_operator_chooses_like_attention(monkeypatch):
     def counted(run):
         return lambda *given: calls.append(run) or run(*given)
 
-    fast, slow = differences.neighbor_differences, definition.neighbor_differences
-    monkeypatch.setattr(differences, "neighbor_differences", counted(fast))
+    fast, slow = differences.kernel_differences, definition.neighbor_differences
+    monkeypatch.setattr(differences, "kernel_differences", counted(fast))
     monkeypatch.setattr(definition, "neighbor_differences", counted(slow))
     neighbors = Neighbors.from_edge_index(random_edges(9, 30), 9)
     x, grad = some_numbers(9, 6, torch.float32)
@@ -326,7 +327,7 @@ def test_short_numbers(dtype):
     x, grad = some_numbers(9, 6, dtype)
     right = found(definition.neighbor_differences, neighbors, x.double(), grad.double(), 2.5)
     for got, exact in zip(
-        found(differences.neighbor_differences, neighbors, x, grad, 2.5), right, strict=True
+        found(differences.kernel_differences, neighbors, x, grad, 2.5), right, strict=True
     ):
         assert got.dtype == dtype
         torch.testing.assert_close(got.double(), exact, rtol=2e-2, atol=2e-2)

@@ -20,10 +20,9 @@ from torch_geometric.nn import PairNorm as WholePairNorm
 
 from deepgat.nn.norms import PairNorm
 from deepgat.ops import attention, definition, dropout_masks, matmul, pairnorm
-from deepgat.ops.neighbors import Neighbors
+from deepgat.ops.neighbors import Neighbors, split_lists
 from deepgat.ops.partitioned.halves import KernelHalf
 from deepgat.ops.partitioned.lists import PartNeighbors
-from deepgat.ops.pieces import cut_lists
 from deepgat.ops.score_forms import Additive, DotProduct, Normalization
 from systems import pair_norm
 
@@ -48,7 +47,7 @@ class Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, link: Any, lists: list[Tensor], *inputs: Any) -> tuple[Tensor, Tensor]:
         ctx.link, ctx.lists, ctx.inputs = link, lists, inputs
-        ctx.output = gpu.forward(lists, *inputs)
+        ctx.output = gpu.forward(attention.Inputs(lists, *inputs))
         return ctx.output
 
     @staticmethod
@@ -56,8 +55,9 @@ class Attend(torch.autograd.Function):
         wanted = ctx.needs_input_grad
         output = ctx.output if ctx.link is None else ctx.link.whole
         found = gpu.backward(
-            grad, *output, ctx.lists, *ctx.inputs, wanted[2] or wanted[3], wanted[5]
-        )
+            grad, *output, attention.Inputs(ctx.lists, *ctx.inputs), wanted[2] or wanted[3],
+            wanted[5],
+        )  # fmt: skip
         grads = (item if item.dim() > 1 else None for item in found)
         return (None, None, *grads) + (None,) * 9
 
@@ -76,8 +76,8 @@ def lists_of(n: int, count: int, directed: bool, longest: int = 512) -> Neighbor
 
 def cut(near: Neighbors, longest: int) -> Neighbors:
     """The lists on the device, in pieces as short as asked for, so that small graphs have hubs."""
-    pieces, hubs = cut_lists(near.ptr, longest)
-    source_pieces, source_hubs = cut_lists(near.source_ptr, longest)
+    pieces, hubs = split_lists(near.ptr, longest)
+    source_pieces, source_hubs = split_lists(near.source_ptr, longest)
     near = replace(
         near, pieces=pieces, hubs=hubs, source_pieces=source_pieces, source_hubs=source_hubs
     )
@@ -102,10 +102,8 @@ def assert_same(
         bias = torch.randn(near.num_edges, 1, dtype=dtype, requires_grad=True)
     leaves = [value, *leaves, *([bias] if with_bias else [])]
     found = []
-    for backend in (definition, attention):
-        out = backend.neighbor_attention(
-            near, value, form, normalization, dropout, seed, bias if with_bias else None
-        )
+    for run in (definition.neighbor_attention, attention.kernel_attention):
+        out = run(near, value, form, normalization, dropout, seed, bias if with_bias else None)
         found.append([out, *torch.autograd.grad(out, leaves, upstream)])
     for expected, got in zip(*found, strict=True):
         torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
@@ -157,7 +155,7 @@ def test_edges_of_weight_0_are_as_good_as_none(name, normalization, directed):
     leaves = [value, *leaves]
     left = near.select(keep, near.symmetric)
     expected = definition.neighbor_attention(left, value, form, normalization, 0.5, seed)
-    found = attention.neighbor_attention(near, value, form, normalization, 0.5, seed, bias)
+    found = attention.kernel_attention(near, value, form, normalization, 0.5, seed, bias)
     results = [[out, *torch.autograd.grad(out, leaves, upstream)] for out in (expected, found)]
     for cut, masked in zip(*results, strict=True):
         torch.testing.assert_close(masked, cut, rtol=0, atol=1e-10)
@@ -202,7 +200,7 @@ def random_matrix(rows: int, columns: int, longest: int):
     dense *= torch.rand(rows, columns) < 0.4
     dense[0] = 0
     x = SparseMatrix.from_torch(dense.to_sparse_csr())
-    row, column = cut_lists(x.row_ptr, longest), cut_lists(x.column_ptr, longest)
+    row, column = split_lists(x.row_ptr, longest), split_lists(x.column_ptr, longest)
     x = replace(
         x, row_pieces=row[0], row_hubs=row[1], column_pieces=column[0], column_hubs=column[1]
     )
@@ -221,7 +219,7 @@ def test_sparse_products(dropout, longest):
             else (x.row_ptr, x.column, None, x.row_pieces, x.row_hubs)
         )
         dense = torch.randn(x.size(0 if transposed else 1), 11, device=DEVICE, dtype=torch.float64)
-        arguments = (*lists, x.values, dense, seed, dropout, transposed)
+        arguments = (*lists, x.values, dense, seed, dropout)
         expected = matmul.define_sparse_matmul(*arguments)
         found = gpu_matmul.sparse_matmul(*arguments)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
@@ -258,7 +256,7 @@ def test_equal_scores_are_counted(heads, longest):
     seed = torch.tensor([0], device=DEVICE)
     lists = [getattr(near, name) for name in attention.LISTS]
     inputs = (none, none, value, None, seed, attention.NONE, attention.AS_IS, 1.0, 0.0)
-    _, log_sum = gpu.forward(lists, *inputs, True, False, False, 0.0)
+    _, log_sum = gpu.forward(attention.Inputs(lists, *inputs, True, False, False, 0.0))
     expected = near.ptr.diff().double().log().unsqueeze(1).expand(-1, heads)
     torch.testing.assert_close(log_sum, expected, rtol=0, atol=1e-12)
 

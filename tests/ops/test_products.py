@@ -31,7 +31,7 @@ def arguments(x: SparseMatrix, dense: Tensor, transposed: bool, dropout: float) 
         if transposed
         else (x.row_ptr, x.column, None, x.row_pieces, x.row_hubs)
     )
-    return (*lists, x.values, dense, torch.tensor([11]), dropout, transposed)
+    return (*lists, x.values, dense, torch.tensor([11]), dropout)
 
 
 def assert_same_product(x: SparseMatrix, m: int, transposed: bool, dropout: float) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from deepgat.ops import Neighbors, use_backend
-from deepgat.ops.cpu.sampling import available
+from deepgat.ops.cpu.kernels import available
 from deepgat.ops.sampling import Places, reach, sample_neighbors, sublists
 
 from graphs import AWKWARD, graphs, random_edges

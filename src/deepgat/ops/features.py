@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from deepgat.ops import dropout_masks, steady
+from deepgat.ops import deterministic, dropout_masks
 from deepgat.ops.matmul import drop_entries, sparse_matmul
+from deepgat.ops.neighbors import split_lists
 from deepgat.ops.partitioned.part import row_ids
-from deepgat.ops.pieces import cut_lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class SparseMatrix:
         column_ptr: [d+1], row: [nnz] and order: [nnz]: the transpose, whose values are
             ``values[order]``.
         row_pieces, row_hubs, column_pieces, column_hubs: rows and columns, split by
-            :func:`~deepgat.ops.pieces.cut_lists`.
+            :func:`~deepgat.ops.neighbors.split_lists`.
         dropped: dropout rate that products apply to the stored numbers, seeded by ``seed``.
     """
 
@@ -65,8 +65,8 @@ class SparseMatrix:
             column_ptr,
             row[order],
             order,
-            *cut_lists(row_ptr),
-            *cut_lists(column_ptr),
+            *split_lists(row_ptr),
+            *split_lists(column_ptr),
             (n, d),
         )
 
@@ -114,14 +114,14 @@ class SparseMatrix:
         """X @ dense: [n, d] × [d, m] → [n, m]."""
         return sparse_matmul(
             self.row_ptr, self.column, None, self.row_pieces, self.row_hubs,
-            self.values, dense, self.seed, self.dropped, False,
+            self.values, dense, self.seed, self.dropped,
         )  # fmt: skip
 
     def transposed_matmul(self, dense: Tensor) -> Tensor:
         """Xᵀ @ dense: [d, n] × [n, m] → [d, m]."""
         return sparse_matmul(
             self.column_ptr, self.row, self.order, self.column_pieces, self.column_hubs,
-            self.values, dense, self.seed, self.dropped, True,
+            self.values, dense, self.seed, self.dropped,
         )  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Differentiable in W, b and dense x; sparse features are constants.
     """
     if isinstance(x, Tensor):
-        return steady.linear(x, weight, bias)
+        return deterministic.linear(x, weight, bias)
     if isinstance(x, Columns):
         widths = [block.size(1) for block in x.blocks]
         parts = zip(x.blocks, weight.split(widths, dim=1), strict=True)

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from deepgat.errors import UserError
-from deepgat.ops.pieces import cut_lists
+
+LONGEST = 512
+"""Maximum entries per piece. A constant, because the split affects the rounding of sums."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +35,7 @@ class Neighbors:
             source_ptr[u+1]]`` are the edges out of u. With this order every backward pass sums
             over contiguous lists, so it is deterministic on every device.
         target_by_source: [E] int32, ``target[by_source]``.
-        pieces, hubs: the lists by target, split by :func:`~deepgat.ops.pieces.cut_lists`.
+        pieces, hubs: the lists by target, split by :func:`split_lists`.
         source_pieces, source_hubs: the same for the lists by source.
         symmetric: whether u ∈ N_v implies v ∈ N_u.
         log_weight: [E, 1] or None: logarithms of the edge weights, added to every score. An edge
@@ -78,34 +80,19 @@ class Neighbors:
         )
 
     @staticmethod
-    def from_lists(
-        ptr: Tensor,
-        source: Tensor,
-        target: Tensor,
-        source_ptr: Tensor,
-        by_source: Tensor,
-        target_by_source: Tensor,
-        symmetric: bool,
-        log_weight: Tensor | None = None,
-        features: Tensor | None = None,
-    ) -> Neighbors:
-        """From lists in both orders; splits long lists for parallel work."""
-        pieces, hubs = cut_lists(ptr)
-        source_pieces, source_hubs = (pieces, hubs) if symmetric else cut_lists(source_ptr)
+    def from_lists(*, ptr: Tensor, source_ptr: Tensor, symmetric: bool, **others: Any) -> Neighbors:
+        """From the other attributes of this class; splits long lists for parallel work."""
+        pieces, hubs = split_lists(ptr)
+        source_pieces, source_hubs = (pieces, hubs) if symmetric else split_lists(source_ptr)
         return Neighbors(
             ptr=ptr,
-            source=source,
-            target=target,
             source_ptr=source_ptr,
-            by_source=by_source,
-            target_by_source=target_by_source,
+            symmetric=symmetric,
             pieces=pieces,
             hubs=hubs,
             source_pieces=source_pieces,
             source_hubs=source_hubs,
-            symmetric=symmetric,
-            log_weight=log_weight,
-            features=features,
+            **others,
         )
 
     @staticmethod
@@ -320,6 +307,34 @@ def weighted_neighbors(
     log_weight = neighbors.log_weight if edge_weight is None else edge_weight.unsqueeze(-1).log()
     features = neighbors.features if edge_attr is None else edge_attr
     return replace(neighbors, log_weight=log_weight, features=features)
+
+
+def split_lists(ptr: Tensor, longest: int = LONGEST) -> tuple[Tensor, Tensor]:
+    """Split lists (CSR, ``ptr`` [n+1]) into pieces of at most ``longest`` entries.
+
+    Threads or programs work on one piece each, so that many of them share the list of a hub.
+
+    Returns:
+        pieces: [P, 4] int64, rows (list, begin, end, slot). A short list is one piece with slot
+            −1, which yields its complete result. The pieces of longer lists have consecutive slots
+            0, 1, … for their partial results. They come first, since they take longest.
+        hubs: [K, 3] int64, rows (list, first slot, end slot) of the lists that were split. Their
+            partial results must be added in the order of the slots.
+    """
+    device, n = ptr.device, ptr.numel() - 1
+    count = ((ptr.diff() + longest - 1) // longest).clamp(min=1)
+    owner = torch.repeat_interleave(torch.arange(n, device=device), count)
+    number = torch.arange(owner.numel(), device=device) - (count.cumsum(0) - count)[owner]
+    begin = ptr[owner] + number * longest
+    end = torch.minimum(begin + longest, ptr[owner + 1])
+    is_cut = count > 1
+    in_cut = is_cut[owner]
+    slot = torch.where(in_cut, in_cut.cumsum(0) - 1, -1)
+    order = torch.argsort(in_cut.int(), descending=True, stable=True)
+    pieces = torch.stack([owner, begin, end, slot], dim=1)[order]
+    hub, parts = is_cut.nonzero().squeeze(1), count[is_cut]
+    last = parts.cumsum(0)
+    return pieces.contiguous(), torch.stack([hub, last - parts, last], dim=1)
 
 
 def _places(keep: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from deepgat.ops import backends, dropout_masks
+from deepgat.ops.cpu import kernels
 from deepgat.ops.cpu import sampling as cpu_sampling
 from deepgat.ops.neighbors import Neighbors, pointers
 
@@ -84,9 +85,8 @@ def sample_neighbors(neighbors: Neighbors, nodes: Tensor, most: int, seed: int) 
     Neighbours of one node are contiguous and in the order of its list. They are the u with the
     smallest hash of (seed, v, u), which is a draw without replacement.
     """
-    if cpu_sampling.available() and backends.chosen() != "reference":
-        return cpu_sampling.sample_neighbors(neighbors, nodes, most, seed)
-    return define_sample_neighbors(neighbors, nodes, most, seed)
+    run = cpu_sampling.sample_neighbors if _fast() else define_sample_neighbors
+    return run(neighbors, nodes, most, seed)
 
 
 def sublists(neighbors: Neighbors, nodes: Tensor, places: Places) -> Neighbors:
@@ -97,8 +97,7 @@ def sublists(neighbors: Neighbors, nodes: Tensor, places: Places) -> Neighbors:
         nodes: S, [m] int64, ascending.
         places: the buffer of that graph; unchanged on return.
     """
-    fast = cpu_sampling.available() and backends.chosen() != "reference"
-    run = cpu_sampling.sublists if fast else define_sublists
+    run = cpu_sampling.sublists if _fast() else define_sublists
     places.of[nodes] = torch.arange(nodes.numel(), dtype=torch.int32)
     try:
         lists, edge = run(neighbors, nodes, places.of)
@@ -185,6 +184,10 @@ def define_sublists(
         "target_by_source": target[by_source].int(),
     }
     return lists, edge
+
+
+def _fast() -> bool:
+    return kernels.available() and backends.chosen() != "reference"
 
 
 def _listed(ptr: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:

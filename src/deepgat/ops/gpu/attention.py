@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ import triton
 from torch import Tensor
 
 from deepgat.ops import dropout_masks
-from deepgat.ops.attention import LISTS, NONE, register_kernels
+from deepgat.ops.attention import LISTS, NONE, Inputs, register_kernels
 from deepgat.ops.gpu import attention_kernels as kernels
 from deepgat.ops.gpu.launch import compute_type, sum_type, tiles_for, two_floats
 
@@ -22,17 +21,14 @@ PIECES = 512
 class _Problem:
     """Kernel arguments that the forward and backward pass share."""
 
-    def __init__(
-        self, lists: Sequence[Tensor], query: Tensor, key: Tensor, value: Tensor,
-        bias: Tensor | None, seed: Tensor, kind: int, activation: int, scale: float, slope: float,
-        shared: bool, dropout: float,
-    ) -> None:  # fmt: skip
-        self.lists = dict(zip(LISTS, lists, strict=True))
+    def __init__(self, x: Inputs) -> None:
+        value, bias, kind = x.value, x.bias, x.kind
+        self.lists = dict(zip(LISTS, x.lists, strict=True))
         self.n, self.heads, self.channels = value.shape
         self.acc = compute_type(value)
         self.sums = sum_type(value)
-        self.kind, self.activation, self.shared = kind, activation, shared
-        self.score_channels = query.size(2) if kind != NONE else 1
+        self.kind, self.activation, self.shared = kind, x.activation, x.shared
+        self.score_channels = x.query.size(2) if kind != NONE else 1
         """A, unpadded."""
         self.tiles = tiles_for(
             self.heads,
@@ -40,29 +36,29 @@ class _Problem:
             self.score_channels,
             self.lists["source"].numel() / max(self.n, 1),
         )
-        self.query = self.activate(query) if activation else query
-        self.key = self.query if shared else key
-        self.value, self.bias, self.seed = value, bias, seed
+        self.query = self.activate(x.query) if x.activation else x.query
+        key = self.query if x.shared else x.key
+        self.value = value
         self.numbers = {
-            "scale": two_floats(scale),
-            "slope": two_floats(slope),
-            "threshold": dropout_masks.threshold(dropout),
-            "factor": two_floats(1 / (1 - dropout) if dropout < 1 else 0.0),
+            "scale": two_floats(x.scale),
+            "slope": two_floats(x.slope),
+            "threshold": dropout_masks.threshold(x.dropout),
+            "factor": two_floats(1 / (1 - x.dropout) if x.dropout < 1 else 0.0),
         }
         nothing = (0, 0, 0)
         self.shape: dict[str, Any] = {
             "H": self.heads, "D": self.channels, "A": self.query.size(2) if kind != NONE else 1,
             "QS": self.query.stride() if kind != NONE else nothing,
-            "KS": self.key.stride() if kind != NONE else nothing,
+            "KS": key.stride() if kind != NONE else nothing,
             "VS": value.stride(), "BS": nothing if bias is None else bias.stride(),
-            "KIND": kind, "BIAS": bias is not None, "DROP": dropout > 0,
-            "NAMED": dropout > 0 and seed.numel() > 1, "ACC": self.acc,
+            "KIND": kind, "BIAS": bias is not None, "DROP": x.dropout > 0,
+            "NAMED": x.dropout > 0 and x.seed.numel() > 1, "ACC": self.acc,
             "EB": self.tiles.edges, "HB": self.tiles.heads,
             "AB": self.tiles.score_channels, "DB": self.tiles.channels,
         }  # fmt: skip
         self.tensors = {
-            "query": self.query, "key": self.key, "value": value,
-            "bias": value if bias is None else bias, "seed": seed,
+            "query": self.query, "key": key, "value": value,
+            "bias": value if bias is None else bias, "seed": x.seed,
         }  # fmt: skip
 
     def activate(self, logits: Tensor) -> Tensor:
@@ -96,15 +92,9 @@ class _Problem:
         return self.value.new_empty(slots, self.heads, width, dtype=self.sums)
 
 
-def forward(
-    lists: Sequence[Tensor], query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None,
-    seed: Tensor, kind: int, activation: int, scale: float, slope: float,
-    symmetric_normalization: bool, shared: bool, undirected: bool, dropout: float,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def forward(x: Inputs) -> tuple[Tensor, Tensor]:
     """(out [n, H, D], L [n, H]) of ``deepgat::attend``."""
-    p = _Problem(
-        lists, query, key, value, bias, seed, kind, activation, scale, slope, shared, dropout
-    )
+    p, value = _Problem(x), x.value
     out = torch.empty(value.shape, dtype=value.dtype, device=value.device)
     log_sum = value.new_empty(p.n, p.heads, dtype=p.sums)
     if not value.numel():
@@ -116,8 +106,8 @@ def forward(
         "part_total": p.parts(hubs, pieces, 1),
     }
     tiles = p.tiles
-    for stage in (LOG_SUM, WEIGHTED) if symmetric_normalization else (ROW,):
-        if stage == LOG_SUM and kind == NONE and bias is None:
+    for stage in (LOG_SUM, WEIGHTED) if x.symmetric_normalization else (ROW,):
+        if stage == LOG_SUM and x.kind == NONE and x.bias is None:
             kernels.count[(triton.cdiv(pieces.size(0), PIECES),)](
                 pieces, pieces.size(0), log_sum, room["part_top"], room["part_total"],
                 H=p.heads, ACC=p.acc, RB=PIECES,
@@ -136,36 +126,30 @@ def forward(
 
 
 def backward(
-    grad: Tensor, out: Tensor, log_sum: Tensor, lists: Sequence[Tensor], query: Tensor, key: Tensor,
-    value: Tensor, bias: Tensor | None, seed: Tensor, kind: int, activation: int, scale: float,
-    slope: float, symmetric_normalization: bool, shared: bool, undirected: bool, dropout: float,
-    want_scores: bool, want_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    grad: Tensor, out: Tensor, log_sum: Tensor, x: Inputs, want_scores: bool, want_bias: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of ``deepgat::attend_backward``.
 
     On an undirected graph one launch suffices, since a node's list serves both directions of its
     edges. On a directed graph the lists by target and by source need a launch each. With symmetric
     normalisation dV comes first, since the other gradients need c_v = <dV_v, V_v>.
     """
-    p = _Problem(
-        lists, query, key, value, bias, seed, kind, activation, scale, slope, shared, dropout
-    )
-    want_scores = want_scores and kind != NONE
-    want_bias = want_bias and bias is not None
+    p = _Problem(x)
+    want_scores = want_scores and x.kind != NONE
 
-    def room(like: Tensor | None, wanted: bool) -> Tensor:
+    def empty(like: Tensor | None, wanted: bool) -> Tensor:
         if not wanted or like is None:
-            return value.new_empty(0)
+            return x.value.new_empty(0)
         return torch.empty(like.shape, dtype=like.dtype, device=like.device)
 
     grads = {
-        "grad_query": room(query, want_scores),
-        "grad_key": room(key, want_scores and not shared),
-        "grad_value": room(value, True),
-        "grad_bias": room(bias, want_bias),
+        "grad_query": empty(x.query, want_scores),
+        "grad_key": empty(x.key, want_scores and not x.shared),
+        "grad_value": empty(x.value, True),
+        "grad_bias": empty(x.bias, want_bias),
     }
-    if value.numel():
-        _fill_gradients(p, grads, grad, out, log_sum, symmetric_normalization, undirected)
+    if x.value.numel():
+        _fill_gradients(p, grads, grad, out, log_sum, x.symmetric_normalization, x.undirected)
     return grads["grad_query"], grads["grad_key"], grads["grad_value"], grads["grad_bias"]
 
 

@@ -18,7 +18,7 @@ WIDEST = 1024
 
 def sparse_matmul(
     ptr: Tensor, index: Tensor, position: Tensor | None, pieces: Tensor, hubs: Tensor,
-    values: Tensor, dense: Tensor, seed: Tensor | None, dropout: float, transposed: bool,
+    values: Tensor, dense: Tensor, seed: Tensor | None, dropout: float,
 ) -> Tensor:  # fmt: skip
     """``deepgat::sparse_matmul``: [c, m] → [r, m]."""
     rows, width = ptr.numel() - 1, dense.size(1)
@@ -34,7 +34,7 @@ def sparse_matmul(
         pieces, index, index if position is None else position, values, dense,
         index if seed is None else seed, out, part,
         dropout_masks.threshold(dropout), two_floats(1 / (1 - dropout) if dropout < 1 else 0.0),
-        width, ORDERED=position is None, TRANSPOSED=transposed, DROP=dropout > 0,
+        width, TRANSPOSED=position is not None, DROP=dropout > 0,
         NAMED=seed is not None and seed.numel() > 1,
         ACC=compute_type(dense), EB=ENTRIES, MB=columns,
     )  # fmt: skip

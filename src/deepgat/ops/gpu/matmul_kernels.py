@@ -9,7 +9,7 @@ from deepgat.ops.gpu.dropout_masks import keep_entry, named
 @triton.jit
 def sparse_matmul(
     pieces, index, position, values, dense, seed, out, part, threshold, factor, width: tl.constexpr,
-    ORDERED: tl.constexpr, TRANSPOSED: tl.constexpr, DROP: tl.constexpr, NAMED: tl.constexpr,
+    TRANSPOSED: tl.constexpr, DROP: tl.constexpr, NAMED: tl.constexpr,
     ACC: tl.constexpr, EB: tl.constexpr, MB: tl.constexpr,
 ):  # fmt: skip
     """One piece of a list and MB columns of the result."""
@@ -24,7 +24,7 @@ def sparse_matmul(
         ok = e < end
         j = tl.load(index + e, mask=ok, other=0).to(tl.int64)
         where = e
-        if not ORDERED:
+        if TRANSPOSED:
             where = tl.load(position + e, mask=ok, other=0)
         x = tl.load(values + where, mask=ok, other=0).to(ACC)
         if DROP:

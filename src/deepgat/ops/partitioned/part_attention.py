@@ -48,7 +48,7 @@ def neighbor_attention(
         if seed is not None:
             seed = dropout_masks.numbered(seed, part.ids)
         return run(neighbors.square, value, form, normalization, dropout, seed, bias)
-    fast = run is attention.neighbor_attention
+    fast = run is attention.kernel_attention
     sides = neighbors.sides if part.overlaps else (neighbors.everywhere,)
     biases = [None if bias is None else side.of_edges(bias) for side in sides]
     halves: list[Half] = []
