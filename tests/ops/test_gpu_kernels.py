@@ -20,7 +20,7 @@ from torch_geometric.nn import PairNorm as WholePairNorm
 
 from deepgat.nn.norms import PairNorm
 from deepgat.ops import attention, definition, dropout_masks, matmul, pairnorm
-from deepgat.ops.neighbors import Neighbors, split_lists
+from deepgat.ops.neighbors import Lists, Neighbors, split_lists
 from deepgat.ops.partitioned.halves import KernelHalf
 from deepgat.ops.partitioned.lists import PartNeighbors
 from deepgat.ops.score_forms import Additive, DotProduct, Normalization
@@ -200,11 +200,8 @@ def random_matrix(rows: int, columns: int, longest: int):
     dense *= torch.rand(rows, columns) < 0.4
     dense[0] = 0
     x = SparseMatrix.from_torch(dense.to_sparse_csr())
-    row, column = split_lists(x.row_ptr, longest), split_lists(x.column_ptr, longest)
-    x = replace(
-        x, row_pieces=row[0], row_hubs=row[1], column_pieces=column[0], column_hubs=column[1]
-    )
-    return x.to(DEVICE)
+    rows, columns = (Lists.split(*lists[:2], longest) for lists in (x.rows, x.columns))
+    return replace(x, rows=rows, columns=columns).to(DEVICE)
 
 
 @pytest.mark.parametrize("longest", [2, 512])
@@ -213,11 +210,7 @@ def test_sparse_products(dropout, longest):
     x = random_matrix(7, 9, longest)
     seed = torch.tensor([5], device=DEVICE)
     for transposed in (False, True):
-        lists = (
-            (x.column_ptr, x.row, x.order, x.column_pieces, x.column_hubs)
-            if transposed
-            else (x.row_ptr, x.column, None, x.row_pieces, x.row_hubs)
-        )
+        lists = (*x.columns, x.order) if transposed else (*x.rows, None)
         dense = torch.randn(x.size(0 if transposed else 1), 11, device=DEVICE, dtype=torch.float64)
         arguments = (*lists, x.values, dense, seed, dropout)
         expected = matmul.define_sparse_matmul(*arguments)

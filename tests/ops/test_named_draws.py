@@ -86,11 +86,11 @@ def test_products_with_dropped_sparse_rows(transposed, product):
     dropped = (x * mask)[KEPT]
     part = SparseMatrix.from_torch(x[KEPT].to_sparse_csr())
     if transposed:
-        lists = part.column_ptr, part.row, part.order, part.column_pieces, part.column_hubs
+        lists = (*part.columns, part.order)
         dense = torch.randn(len(KEPT), 11, dtype=torch.double)
         expected = dropped.t() @ dense
     else:
-        lists = part.row_ptr, part.column, None, part.row_pieces, part.row_hubs
+        lists = (*part.rows, None)
         dense = torch.randn(30, 11, dtype=torch.double)
         expected = dropped @ dense
     found = product(*lists, part.values, dense, NAMED, 0.4)

@@ -17,9 +17,9 @@ from deepgat.ops import dropout_masks
 def define_sparse_matmul(
     ptr: Tensor,
     index: Tensor,
-    position: Tensor | None,
     pieces: Tensor,
     hubs: Tensor,
+    position: Tensor | None,
     values: Tensor,
     dense: Tensor,
     seed: Tensor | None,
@@ -30,7 +30,7 @@ def define_sparse_matmul(
     The lists ``ptr`` [r+1] and ``index`` [nnz] int32 are the rows of a matrix, in the order of its
     ``values``. With ``position``, they are its columns, and ``position`` is the index of each entry
     in ``values``. The mask is :func:`deepgat.ops.dropout_masks.keep_entries` of (row, column).
-    ``pieces`` and ``hubs`` come from :func:`deepgat.ops.neighbors.split_lists`.
+    The first four arguments are a :class:`deepgat.ops.neighbors.Lists`.
     """
     numbers = values if position is None else values[position]
     if dropout:

@@ -27,12 +27,12 @@ class _Product(kernels.Structure):
 
 
 def sparse_matmul(
-    ptr: Tensor, index: Tensor, position: Tensor | None, pieces: Tensor, hubs: Tensor,
+    ptr: Tensor, index: Tensor, pieces: Tensor, hubs: Tensor, position: Tensor | None,
     values: Tensor, dense: Tensor, seed: Tensor | None, dropout: float,
 ) -> Tensor:  # fmt: skip
     if dense.dtype not in kernels.BITS or values.dtype != dense.dtype:
         return matmul.define_sparse_matmul(
-            ptr, index, position, pieces, hubs, values, dense, seed, dropout
+            ptr, index, pieces, hubs, position, values, dense, seed, dropout
         )
     values, dense = values.contiguous(), dense.contiguous()
     columns = dense.size(1)

@@ -38,9 +38,7 @@ def sample_neighbors(neighbors: Neighbors, nodes: Tensor, most: int, seed: int) 
     return out
 
 
-def sublists(
-    neighbors: Neighbors, nodes: Tensor, place: Tensor
-) -> tuple[dict[str, Tensor], Tensor]:
+def sublists(neighbors: Neighbors, nodes: Tensor, place: Tensor) -> tuple[Neighbors, Tensor]:
     nodes = nodes.contiguous()
     ptr, source_ptr = (nodes.new_empty(nodes.numel() + 1) for _ in range(2))
     given = ("ptr", "source_ptr", "source", "target_by_source")
@@ -56,4 +54,4 @@ def sublists(
     edge = nodes.new_empty(edges)
     problem.set(**{f"out_{name}": item for name, item in lists.items()}, out_edge=edge)
     problem.run("sublists_fill")
-    return lists, edge
+    return Neighbors.from_lists(**lists, symmetric=neighbors.symmetric), edge
