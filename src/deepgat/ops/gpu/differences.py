@@ -11,9 +11,9 @@ import triton.language as tl
 from torch import Tensor
 
 from deepgat.ops import differences as operators
-from deepgat.ops.gpu.dropout_masks import exact
 from deepgat.ops.gpu.launch import compute_type, sum_type, two_floats
-from deepgat.ops.gpu.matmul import merge_kernel, store_sum
+from deepgat.ops.gpu.matmul import merge_kernel
+from deepgat.ops.gpu.shared import exact, store_sum
 
 VALUE = tl.constexpr(operators.VALUE)
 THERE = tl.constexpr(operators.THERE)

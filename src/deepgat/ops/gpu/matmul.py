@@ -7,21 +7,12 @@ from torch import Tensor
 
 from deepgat.ops import dropout_masks
 from deepgat.ops import matmul as operators
-from deepgat.ops.gpu.dropout_masks import keep_entry, named
 from deepgat.ops.gpu.launch import compute_type, row_tile, sum_type, two_floats
+from deepgat.ops.gpu.shared import keep_entry, named, store_sum
 
 ENTRIES, COLUMNS = 32, 64
 WIDEST = 1024
 """Maximum columns of a dropout tile."""
-
-
-@triton.jit
-def store_sum(out, part, row, slot, width, column, total, mask):
-    """Store the sum of a complete list in its row of ``out``, that of a piece in ``part``."""
-    if slot < 0:
-        tl.store(out + row * width + column, total, mask=mask)
-    else:
-        tl.store(part + slot * width + column, total, mask=mask)
 
 
 @triton.jit

@@ -11,8 +11,8 @@ import triton.language as tl
 from torch import Tensor
 
 from deepgat.ops import pairnorm as operators
-from deepgat.ops.gpu.dropout_masks import exact
 from deepgat.ops.gpu.launch import PER_WARP, PROGRAMS, compute_type, row_tile, sum_type, two_floats
+from deepgat.ops.gpu.shared import exact
 
 
 @triton.jit
