@@ -1,5 +1,6 @@
 """The fast backends against the definition: outputs and every gradient, at awkward sizes."""
 
+import os
 import warnings
 
 import pytest
@@ -123,8 +124,8 @@ def test_awkward_graphs(graph, name, normalization, dtype):
 
 
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
-@pytest.mark.parametrize("channels", [1, 7, 8, 16, 64])
-@pytest.mark.parametrize("width", [1, 5, 15, 121])
+@pytest.mark.parametrize("channels", [1, 7, 64])
+@pytest.mark.parametrize("width", [1, 15, 121])
 @pytest.mark.parametrize("heads", [1, 3, 8, 9])
 def test_ragged_sizes(heads, width, channels, directed):
     neighbors = Neighbors.from_edge_index(random_edges(20, 60, directed=directed), 20)
@@ -132,7 +133,7 @@ def test_ragged_sizes(heads, width, channels, directed):
         assert_same(neighbors, name, heads, width, channels, Normalization.ROW, torch.float64)
 
 
-@settings(max_examples=500)
+@settings(max_examples=int(os.environ.get("DEEPGAT_EXAMPLES", 60)))
 @given(
     graph=graphs(),
     name=st.sampled_from(FORMS),
@@ -327,6 +328,7 @@ def test_gradcheck(name, normalization):
     )
 
 
+@pytest.mark.slow
 def test_torch_compile_sees_through():
     neighbors = Neighbors.from_edge_index(random_edges(20, 60), 20)
     query, value = torch.randn(20, 8, 5), torch.randn(20, 8, 8)

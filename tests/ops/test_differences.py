@@ -93,12 +93,11 @@ def run(request: pytest.FixtureRequest) -> Callable:
     return definition.neighbor_differences
 
 
-@pytest.mark.parametrize("p", POWERS)
 @pytest.mark.parametrize("name", list(AWKWARD))
-def test_awkward_graphs(run, name, p):
+def test_awkward_graphs(run, name):
     n, edge_index = AWKWARD[name]
     for dtype in DTYPES:
-        assert_right(run, edge_index, n, 5, p, dtype)
+        assert_right(run, edge_index, n, 5, 2.5, dtype)
 
 
 @pytest.mark.parametrize("p", [*POWERS, 3.5, 4.0, 4.5, 6.0, 1.01])
@@ -109,6 +108,7 @@ def test_every_power(run, directed, p):
 
 
 @native_only
+@settings(max_examples=int(os.environ.get("DEEPGAT_EXAMPLES", 30)))
 @given(
     graph=graphs(),
     channels=st.integers(0, 40),
@@ -123,7 +123,7 @@ def test_any_graph(graph, channels, p, dtype, longest):
 
 @native_only
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
-@pytest.mark.parametrize("p", POWERS)
+@pytest.mark.parametrize("p", [1.0, 2.5, 3.7])
 def test_hubs_of_many_pieces(p, directed):
     """Lists longer than a piece, against the definition."""
     n = 1300
@@ -199,6 +199,7 @@ def test_gradcheck(run, p, directed):
 
 
 @native_only
+@pytest.mark.slow
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
 def test_registered_properly(directed):
     neighbors = Neighbors.from_edge_index(random_edges(6, 9, directed=directed), 6)
@@ -412,10 +413,15 @@ def assert_triton_right(neighbors: Neighbors, channels: int, p: float, dtype=tor
         torch.testing.assert_close(got.double(), exact, rtol=0, atol=tolerance * scale)
 
 
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+def test_triton_pieces_and_gradients(directed):
+    near = Neighbors.from_edge_index(random_edges(4, 6, directed=directed), 4)
+    assert_triton_right(cut(near, 2), 3, 2.5)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [*POWERS, 9.5])
-@pytest.mark.parametrize(
-    "directed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["undirected", "directed"]
-)
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
 def test_triton_every_power(directed, p):
     near = Neighbors.from_edge_index(random_edges(5, 9, directed=directed), 5)
     for dtype in DTYPES:
@@ -423,6 +429,7 @@ def test_triton_every_power(directed, p):
     assert_triton_right(near, 7, p, torch.bfloat16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [0, 1, 64, 70])
 def test_triton_ragged_sizes(channels):
     assert_triton_right(Neighbors.from_edge_index(random_edges(4, 5), 4), channels, 2.5)
@@ -436,6 +443,7 @@ def test_triton_any_graph(graph, p, longest):
     assert_triton_right(cut(Neighbors.from_edge_index(edge_index, n), longest), 4, p)
 
 
+@pytest.mark.slow
 def test_triton_no_nodes_and_one():
     for n in (0, 1):
         edge_index = torch.zeros(2, 0, dtype=torch.long)

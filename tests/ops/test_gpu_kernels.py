@@ -27,7 +27,7 @@ from deepgat.ops.score_forms import Additive, DotProduct, Normalization
 from systems import pair_norm
 
 from graphs import graphs, random_edges
-from ops.test_backends import FORMS, make_form
+from ops.test_backends import FORMS, KINK, make_form
 
 pytest.importorskip("triton", reason="Triton is not installed here")
 
@@ -109,9 +109,15 @@ def assert_same(
         torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize(
-    "directed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["undirected", "directed"]
-)
+@pytest.mark.parametrize("name", [form for form in FORMS if form != KINK])
+def test_one_of_every_form(name):
+    """A directed graph with hubs, dropout and a bias; both normalisations in turn."""
+    normalization = list(Normalization)[FORMS.index(name) % 2]
+    assert_same(lists_of(3, 4, True, longest=2), name, (2, 3, 2), normalization, 0.5, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
 @pytest.mark.parametrize("normalization", Normalization)
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form(name, normalization, directed):
@@ -119,16 +125,18 @@ def test_every_form(name, normalization, directed):
     assert_same(near, name, (3, 5, 7), normalization)
 
 
-@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
-@pytest.mark.parametrize("normalization", Normalization)
+@pytest.mark.parametrize(
+    "directed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["undirected", "directed"]
+)
+@pytest.mark.parametrize(
+    "normalization",
+    [Normalization.ROW, pytest.param(Normalization.SYMMETRIC, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize(
     "name",
     [
-        "dot",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("classes", "additive", "uniform")
-        ),
+        "classes",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("dot", "additive", "uniform")),
     ],
 )
 def test_hubs_dropout_and_bias_together(name, normalization, directed):
@@ -161,12 +169,22 @@ def test_edges_of_weight_0_are_as_good_as_none(name, normalization, directed):
         torch.testing.assert_close(masked, cut, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 15, 64), (8, 5, 8), (9, 2, 3), (3, 121, 2)])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (1, 1, 1),
+        *(
+            pytest.param(sizes, marks=pytest.mark.slow)
+            for sizes in ((1, 15, 64), (8, 5, 8), (9, 2, 3), (3, 121, 2))
+        ),
+    ],
+)
 def test_ragged_sizes(sizes, monkeypatch):
     monkeypatch.setattr(launch, "LARGEST", 256)  # so that heads are split over programs
     assert_same(lists_of(4, 5, False), "dot shared", sizes, Normalization.ROW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["classes", "additive"])
 def test_bfloat16_is_as_exact_as_its_storage(name):
     near = lists_of(6, 12, False)

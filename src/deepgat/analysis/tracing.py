@@ -258,7 +258,7 @@ def _differing_rows(a: Tensor | SparseMatrix, b: Tensor | SparseMatrix, name: st
 
 
 def _scipy(x: SparseMatrix) -> sp.csr_matrix:
-    parts = (x.values.cpu().numpy(), x.rows.index.cpu().numpy(), x.rows.ptr.cpu().numpy())
+    parts = (x.values.cpu().numpy(), x.rows.entries.cpu().numpy(), x.rows.ptr.cpu().numpy())
     return sp.csr_matrix(parts, shape=x.shape)
 
 

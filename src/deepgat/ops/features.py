@@ -79,7 +79,7 @@ class SparseMatrix:
     def to_dense(self) -> Tensor:
         """[n, d]."""
         n, d = self.shape
-        place = self.per_entry(torch.arange(n, device=self.device)) * d + self.rows.index
+        place = self.per_entry(torch.arange(n, device=self.device)) * d + self.rows.entries
         return self.values.new_zeros(n * d).index_add_(0, place, self.values).view(n, d)
 
     def per_entry(self, x: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ def take_rows(x: Tensor | SparseMatrix, rows: Tensor) -> Tensor | SparseMatrix:
     row_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     place = torch.arange(int(row_ptr[-1]), device=rows.device)
     place += torch.repeat_interleave(begin - row_ptr[:-1], counts)
-    numbers = row_ptr, x.rows.index[place].long(), x.values[place]
+    numbers = row_ptr, x.rows.entries[place].long(), x.values[place]
     shape = (rows.numel(), x.size(1))
     return SparseMatrix.from_torch(torch.sparse_csr_tensor(*numbers, shape, check_invariants=False))
 

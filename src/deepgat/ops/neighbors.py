@@ -21,17 +21,17 @@ LONGEST = 512
 class Lists(NamedTuple):
     """Lists one after the other (compressed sparse rows), split for parallel work.
 
-    List i is ``index[ptr[i]:ptr[i+1]]``; ``pieces`` and ``hubs`` are those of :func:`split_lists`.
+    List i is ``entries[ptr[i]:ptr[i+1]]``; ``pieces`` and ``hubs``: see :func:`split_lists`.
     """
 
     ptr: Tensor
-    index: Tensor
+    entries: Tensor
     pieces: Tensor
     hubs: Tensor
 
     @staticmethod
-    def split(ptr: Tensor, index: Tensor, longest: int = LONGEST) -> Lists:
-        return Lists(ptr, index, *split_lists(ptr, longest))
+    def split(ptr: Tensor, entries: Tensor, longest: int = LONGEST) -> Lists:
+        return Lists(ptr, entries, *split_lists(ptr, longest))
 
     def to(self, device: torch.device) -> Lists:
         return Lists(*(tensor.to(device) for tensor in self))
