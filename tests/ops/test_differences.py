@@ -217,6 +217,7 @@ def test_registered_properly(directed):
 
 
 @native_only
+@pytest.mark.slow
 def test_torch_compile_sees_through():
     neighbors = Neighbors.from_edge_index(random_edges(20, 60), 20)
     x = torch.randn(20, 8)

@@ -222,8 +222,9 @@ def random_matrix(rows: int, columns: int, longest: int):
     return replace(x, rows=rows, columns=columns).to(DEVICE)
 
 
-@pytest.mark.parametrize("longest", [2, 512])
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize(
+    ("longest", "dropout"), [(2, 0.5), pytest.param(512, 0.0, marks=pytest.mark.slow)]
+)
 def test_sparse_products(dropout, longest):
     x = random_matrix(7, 9, longest)
     seed = torch.tensor([5], device=DEVICE)
@@ -258,8 +259,9 @@ def test_entries_of_bfloat16_are_dropped_by_the_same_mask():
     assert 0 < expected.count_nonzero() < expected.numel()
 
 
-@pytest.mark.parametrize("longest", [2, 512])
-@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize(
+    ("heads", "longest"), [(3, 2), pytest.param(1, 512, marks=pytest.mark.slow)]
+)
 def test_equal_scores_are_counted(heads, longest):
     near = lists_of(9, 40, True, longest)
     value = torch.randn(9, heads, 2, dtype=torch.float64, device=DEVICE)
@@ -312,7 +314,7 @@ def ours(individually: bool) -> Callable[[Tensor], Tensor]:
 
 
 @pytest.mark.usefixtures("pairnorm_kernels")
-@pytest.mark.parametrize("programs", [1, 512])
+@pytest.mark.parametrize("programs", [1, pytest.param(512, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("individually", [False, True])
 @pytest.mark.parametrize("kind", [*SHAPES, *CENTRED])
 def test_pair_norm(kind, individually, programs, monkeypatch):
@@ -368,6 +370,7 @@ def test_pair_norm_keeps_nothing_of_its_size_but_x(individually):
     assert [t.numel() for t in kept if t.data_ptr() != x.data_ptr()] == [4, int(not individually)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pairnorm_kernels")
 @pytest.mark.parametrize("individually", [False, True])
 def test_pair_norm_is_registered_properly(individually):

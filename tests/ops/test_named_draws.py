@@ -103,8 +103,15 @@ def attention_kernels(backend: str):
     return cpu_attention.forward, cpu_attention.backward
 
 
-@pytest.mark.parametrize("heads", [1, 8])
-@pytest.mark.parametrize("backend", [pytest.param("native", marks=needs_native), "triton"])
+@pytest.mark.parametrize(
+    ("backend", "heads"),
+    [
+        pytest.param("native", 1, marks=needs_native),
+        pytest.param("native", 8, marks=needs_native),
+        ("triton", 1),
+        pytest.param("triton", 8, marks=pytest.mark.slow),
+    ],
+)
 def test_attention_draws_by_the_nodes_numbers(backend, heads):
     """Forward and backward of the kernels against the definition, which the first tests pin."""
     n, dtype = len(KEPT), torch.double
