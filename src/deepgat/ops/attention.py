@@ -226,7 +226,7 @@ def _(
 
 
 KERNELS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
-"""(forward, backward) by device type."""
+"""(forward, backward) by device type, with the arguments of the torch operators."""
 
 
 def register_kernels(
@@ -239,12 +239,15 @@ def register_kernels(
     ``backward`` is (grad, out, log_sum, inputs, want_scores, want_bias) → the four gradients.
     """
 
+    def run(*inputs: Any) -> tuple[Tensor, Tensor]:
+        return forward(Inputs(*inputs))
+
     def run_backward(grad: Tensor, out: Tensor, log_sum: Tensor, *rest: Any) -> Any:
         return backward(grad, out, log_sum, Inputs(*rest[:-2]), *rest[-2:])
 
-    attend.register_kernel(device)(lambda *inputs: forward(Inputs(*inputs)))
+    attend.register_kernel(device)(run)
     attend_backward.register_kernel(device)(run_backward)
-    KERNELS[device] = forward, run_backward
+    KERNELS[device] = run, run_backward
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
@@ -283,9 +286,8 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, link: Link | None, *inputs: Any) -> tuple[Tensor, Tensor]:
-        x = Inputs(*inputs)
-        run, ctx.run_backward = KERNELS[x.value.device.type]
-        output = run(x)
+        run, ctx.run_backward = KERNELS[Inputs(*inputs).value.device.type]
+        output = run(*inputs)
         ctx.link = link
         _save(ctx, inputs, output if link is None else ())
         ctx.mark_non_differentiable(output[1])
