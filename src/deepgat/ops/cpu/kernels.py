@@ -51,16 +51,15 @@ class Structure(ctypes.Structure):
     """The arguments of a kernel, by name; tensors become addresses and are kept alive."""
 
     def __init__(self, **values: Any) -> None:
-        super().__init__()
-        self.kept: list[Tensor] = []
-        self.set(**values)
+        tensors = {name: item for name, item in values.items() if isinstance(item, Tensor)}
+        self.kept = list(tensors.values())
+        super().__init__(**values | {name: item.data_ptr() for name, item in tensors.items()})
 
-    def set(self, **values: Any) -> None:
-        for name, value in values.items():
-            if isinstance(value, Tensor):
-                self.kept.append(value)
-                value = value.data_ptr()
-            setattr(self, name, value)
+    def set(self, **tensors: Tensor) -> None:
+        """Set more tensors."""
+        for name, tensor in tensors.items():
+            self.kept.append(tensor)
+            setattr(self, name, tensor.data_ptr())
 
     def run(self, name: str, dtype: torch.dtype | None = None) -> None:
         """Call a kernel with this structure."""
