@@ -98,7 +98,7 @@ def slow_path_already_told() -> None:
     """Warn about missing kernels now, so that tests which read stderr do not see the warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        backends._say_once("cpu")
+        backends._warn_once("cpu")
 
 
 @pytest.fixture(autouse=True)

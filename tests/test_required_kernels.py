@@ -24,6 +24,7 @@ def collect(*path: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_missing_library_fails_the_run(tmp_path):
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(PACKAGE, tmp_path / "deepgat", ignore=ignored)

@@ -17,28 +17,21 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
 
-from deepgat.ops.attention import ADDITIVE, AS_IS, DOT, LISTS, NONE, SIGMOID, SOFTMAX
+from deepgat.ops.attention import ADDITIVE, AS_IS, DOT, LISTS, NONE, SIGMOID, SOFTMAX, Inputs
 from deepgat.ops.differences import BACK, BOTH, THERE, VALUE
 from deepgat.ops.differences import LISTS as DIFFERENCE_LISTS
 from deepgat.ops.gpu import (
     attention,
     attention_kernels,
     differences,
-    differences_kernels,
     matmul,
-    matmul_kernels,
     norm,
-    norm_kernels,
     pairnorm,
-    pairnorm_kernels,
 )
-from deepgat.ops.neighbors import Neighbors
-from deepgat.ops.pieces import cut_lists
+from deepgat.ops.neighbors import Neighbors, split_lists
 
 HOPPER = GPUTarget("cuda", 90, 32)
-KERNELS = (
-    attention_kernels, differences_kernels, matmul_kernels, norm_kernels, pairnorm_kernels,
-)  # fmt: skip
+KERNELS = (attention_kernels, differences, matmul, norm, pairnorm)
 N, HUB = 3000, 2500
 
 compiled: set[JITFunction] = set()
@@ -81,14 +74,14 @@ def compile_attention(
     value = torch.zeros(N, heads, channels, dtype=dtype)
     width = {NONE: 0, DOT: 7, ADDITIVE: 1}[kind]
     query, key = (value.new_zeros(N, heads, width) for _ in range(2))
-    inputs = (
-        query, query if shared else key, value,
+    inputs = Inputs(
+        lists, query, query if shared else key, value,
         value.new_zeros(near.num_edges, heads) if bias else None,
         torch.zeros(N + 1 if named else 1, dtype=torch.long), kind, activation, 0.5, 0.2,
         symmetric, shared, not directed, dropout,
     )  # fmt: skip
-    out, log_sum = attention.forward(lists, *inputs)
-    attention.backward(torch.zeros_like(out), out, log_sum, lists, *inputs, kind != NONE, bias)
+    out, log_sum = attention.forward(inputs)
+    attention.backward(torch.zeros_like(out), out, log_sum, inputs, kind != NONE, bias)
 
 
 def compile_others(x: Tensor, powers: Sequence[float] = (2.5,)) -> None:
@@ -103,11 +96,9 @@ def compile_others(x: Tensor, powers: Sequence[float] = (2.5,)) -> None:
         pairnorm.pair_norm_backward(y, x, *statistics, *plain)
     near = neighbors(directed=True)
     ptr, index, values = near.ptr, near.source, x.new_zeros(near.num_edges)
-    pieces, hubs = cut_lists(ptr)
+    pieces, hubs = split_lists(ptr)
     for position, drawn, dropout in ((None, None, 0.0), (index, seed, 0.5), (None, named, 0.5)):
-        matmul.sparse_matmul(
-            ptr, index, position, pieces, hubs, values, x, drawn, dropout, position is not None
-        )
+        matmul.sparse_matmul(ptr, index, pieces, hubs, position, values, x, drawn, dropout)
     for drawn in (seed, named):
         matmul.drop_entries(x, drawn, 0.5)
     source, pieces, hubs, *_ = (getattr(near, name) for name in DIFFERENCE_LISTS)

@@ -1,5 +1,6 @@
 """The fast backends against the definition: outputs and every gradient, at awkward sizes."""
 
+import os
 import warnings
 
 import pytest
@@ -103,8 +104,8 @@ def assert_same(
     upstream = torch.randn_like(value)
     seed = torch.tensor([77])
     found = []
-    for backend in (definition, attention):
-        out = backend.neighbor_attention(neighbors, value, form, normalization, dropout, seed, bias)
+    for run in (definition.neighbor_attention, attention.kernel_attention):
+        out = run(neighbors, value, form, normalization, dropout, seed, bias)
         found.append([out, *torch.autograd.grad(out, [value, *leaves], upstream)])
     scale = max(
         1.0, max(float(item.detach().abs().max()) if item.numel() else 0.0 for item in found[0])
@@ -123,8 +124,8 @@ def test_awkward_graphs(graph, name, normalization, dtype):
 
 
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
-@pytest.mark.parametrize("channels", [1, 7, 8, 16, 64])
-@pytest.mark.parametrize("width", [1, 5, 15, 121])
+@pytest.mark.parametrize("channels", [1, 7, 64])
+@pytest.mark.parametrize("width", [1, 15, 121])
 @pytest.mark.parametrize("heads", [1, 3, 8, 9])
 def test_ragged_sizes(heads, width, channels, directed):
     neighbors = Neighbors.from_edge_index(random_edges(20, 60, directed=directed), 20)
@@ -132,7 +133,7 @@ def test_ragged_sizes(heads, width, channels, directed):
         assert_same(neighbors, name, heads, width, channels, Normalization.ROW, torch.float64)
 
 
-@settings(max_examples=500)
+@settings(max_examples=int(os.environ.get("DEEPGAT_EXAMPLES", 60)))
 @given(
     graph=graphs(),
     name=st.sampled_from(FORMS),
@@ -183,7 +184,7 @@ def test_a_cut_list_whose_pieces_are_switched_off():
     score = torch.randn(neighbors.num_edges, 8)
     score[:600] = -torch.inf  # the hub's first piece as a whole
     value = torch.randn(1301, 8, 8)
-    out = attention.neighbor_attention(neighbors, value, EdgeScore(score))
+    out = attention.kernel_attention(neighbors, value, EdgeScore(score))
     torch.testing.assert_close(
         out, definition.neighbor_attention(neighbors, value, EdgeScore(score)), rtol=0, atol=1e-5
     )
@@ -196,7 +197,7 @@ def test_half_precision_is_computed_in_single(name, heads):
     neighbors = Neighbors.from_edge_index(random_edges(20, 60), 20)
     form, leaves = make_form(name, neighbors, heads, 5, torch.bfloat16)
     value = torch.randn(20, heads, 8, dtype=torch.bfloat16, requires_grad=True)
-    out = attention.neighbor_attention(neighbors, value, form)
+    out = attention.kernel_attention(neighbors, value, form)
     exact_form, exact_leaves = make_form(name, neighbors, heads, 5, torch.float64)
     for exact, leaf in zip(exact_leaves, leaves, strict=True):
         exact.data.copy_(leaf.data)
@@ -227,7 +228,7 @@ def test_every_copy_of_the_kernels(monkeypatch, capability):
                 assert_same(neighbors, "classes", heads, 5, 8, Normalization.ROW, dtype, 0.5)
         for power in (2.5, 3.7):
             x = torch.rand(601, 10)
-            found = differences.neighbor_differences(neighbors, x, power)
+            found = differences.kernel_differences(neighbors, x, power)
             right = definition.neighbor_differences(neighbors, x.double(), power)
             torch.testing.assert_close(found.double(), right, rtol=1e-5, atol=1e-5)
     finally:
@@ -246,7 +247,7 @@ def test_huge_scores_stay_finite():
     score[::3] = -torch.inf
     score[neighbors.source == neighbors.target] = 0.0  # someone must be left in every list
     value = torch.randn(10, 8, 8)
-    out = attention.neighbor_attention(neighbors, value, EdgeScore(score))
+    out = attention.kernel_attention(neighbors, value, EdgeScore(score))
     expected = definition.neighbor_attention(neighbors, value, EdgeScore(score))
     assert out.isfinite().all()
     torch.testing.assert_close(out, expected)
@@ -264,7 +265,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch, name, heads, normaliz
     found = []
     for threads in (1, 2, 3):
         monkeypatch.setattr(kernels, "threads", lambda threads=threads: threads)
-        out = attention.neighbor_attention(neighbors, value, form, normalization)
+        out = attention.kernel_attention(neighbors, value, form, normalization)
         found.append([out, *torch.autograd.grad(out, [value, *leaves], upstream)])
     for again in found[1:]:
         assert all(map(torch.equal, found[0], again))
@@ -322,18 +323,19 @@ def test_gradcheck(name, normalization):
     form, leaves = make_form(name, neighbors, 2, 3, torch.float64)
     value = torch.randn(6, 2, 3, dtype=torch.double, requires_grad=True)
     assert torch.autograd.gradcheck(
-        lambda *_: attention.neighbor_attention(neighbors, value, form, normalization),
+        lambda *_: attention.kernel_attention(neighbors, value, form, normalization),
         (value, *leaves),
     )
 
 
+@pytest.mark.slow
 def test_torch_compile_sees_through():
     neighbors = Neighbors.from_edge_index(random_edges(20, 60), 20)
     query, value = torch.randn(20, 8, 5), torch.randn(20, 8, 8)
 
     def layer(query: Tensor, value: Tensor) -> Tensor:
         form = DotProduct(query.softmax(-1), query.softmax(-1))
-        return attention.neighbor_attention(neighbors, value, form).relu()
+        return attention.kernel_attention(neighbors, value, form).relu()
 
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(query, value), layer(query, value))
@@ -366,23 +368,24 @@ def test_dropout_follows_torchs_seed():
 
 
 def test_choosing_a_backend(monkeypatch):
-    value = torch.zeros(1, 1, 1)
-    assert backends._implementation(value) is attention.neighbor_attention
+    assert backends.kernels_run_on("cpu")
     with ops.use_backend("reference"):
-        assert backends._implementation(value) is definition.neighbor_attention
+        assert not backends.kernels_run_on("cpu")
+    monkeypatch.setitem(backends.BUILT, "cuda", True)
+    with ops.use_backend("triton"), pytest.raises(UserError, match="does not run on cpu tensors"):
+        backends.kernels_run_on("cpu")
     with pytest.raises(UserError, match="unknown backend"), ops.use_backend("cuda"):
         pass
 
 
 def test_without_the_library_the_definition_runs_and_says_so_once(monkeypatch):
-    monkeypatch.setattr(kernels, "library", lambda: None)
-    backends._say_once.cache_clear()
-    value = torch.zeros(1, 1, 1)
+    monkeypatch.setitem(backends.BUILT, "cpu", False)
+    backends._warn_once.cache_clear()
     with pytest.warns(UserWarning, match="install a C\\+\\+ compiler"):
-        assert backends._implementation(value) is definition.neighbor_attention
+        assert not backends.kernels_run_on("cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        backends._implementation(value)
-    with pytest.raises(UserError, match="not built"), ops.use_backend("native"):
+        backends.kernels_run_on("cpu")
+    with pytest.raises(UserError, match="not available"), ops.use_backend("native"):
         pass
-    backends._say_once.cache_clear()
+    backends._warn_once.cache_clear()

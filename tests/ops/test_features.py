@@ -78,7 +78,7 @@ def test_to_changes_the_numbers_and_keeps_the_places():
     assert x.to("cpu").device == torch.device("cpu")
     assert torch.equal(to_dense(x), dense.double())
     assert torch.equal(x.transposed_matmul(torch.eye(2).double()), dense.t().double())
-    assert x.column.dtype == x.row.dtype == torch.int32
+    assert x.rows.entries.dtype == x.columns.entries.dtype == torch.int32
 
 
 def test_dropout_of_sparse_features_keeps_zeros_and_scales_the_rest():

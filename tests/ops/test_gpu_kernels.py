@@ -19,13 +19,12 @@ from torch_geometric.nn import PairNorm as WholePairNorm
 
 from deepgat.nn.norms import PairNorm
 from deepgat.ops import attention, definition, dropout_masks, matmul, pairnorm
-from deepgat.ops.neighbors import Neighbors
-from deepgat.ops.pieces import cut_lists
+from deepgat.ops.neighbors import Lists, Neighbors, split_lists
 from deepgat.ops.score_forms import Normalization
 from systems import pair_norm
 
 from graphs import graphs, random_edges
-from ops.test_backends import FORMS, make_form
+from ops.test_backends import FORMS, KINK, make_form
 
 pytest.importorskip("triton", reason="Triton is not installed here")
 
@@ -43,20 +42,17 @@ class Attend(torch.autograd.Function):
     """``deepgat::attend`` with the Triton kernels on any device."""
 
     @staticmethod
-    def forward(ctx: Any, link: Any, lists: list[Tensor], *inputs: Any) -> tuple[Tensor, Tensor]:
-        ctx.link, ctx.lists, ctx.inputs = link, lists, inputs
-        ctx.output = gpu.forward(lists, *inputs)
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        ctx.inputs = attention.Inputs(*inputs)
+        ctx.output = gpu.forward(ctx.inputs)
         return ctx.output
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
         wanted = ctx.needs_input_grad
-        output = ctx.output if ctx.link is None else ctx.link.whole
-        found = gpu.backward(
-            grad, *output, ctx.lists, *ctx.inputs, wanted[2] or wanted[3], wanted[5]
-        )
+        found = gpu.backward(grad, *ctx.output, ctx.inputs, wanted[1] or wanted[2], wanted[4])
         grads = (item if item.dim() > 1 else None for item in found)
-        return (None, None, *grads) + (None,) * 9
+        return (None, *grads) + (None,) * 9
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -73,8 +69,8 @@ def lists_of(n: int, count: int, directed: bool, longest: int = 512) -> Neighbor
 
 def cut(near: Neighbors, longest: int) -> Neighbors:
     """The lists on the device, in pieces as short as asked for, so that small graphs have hubs."""
-    pieces, hubs = cut_lists(near.ptr, longest)
-    source_pieces, source_hubs = cut_lists(near.source_ptr, longest)
+    pieces, hubs = split_lists(near.ptr, longest)
+    source_pieces, source_hubs = split_lists(near.source_ptr, longest)
     near = replace(
         near, pieces=pieces, hubs=hubs, source_pieces=source_pieces, source_hubs=source_hubs
     )
@@ -99,18 +95,22 @@ def assert_same(
         bias = torch.randn(near.num_edges, 1, dtype=dtype, requires_grad=True)
     leaves = [value, *leaves, *([bias] if with_bias else [])]
     found = []
-    for backend in (definition, attention):
-        out = backend.neighbor_attention(
-            near, value, form, normalization, dropout, seed, bias if with_bias else None
-        )
+    for run in (definition.neighbor_attention, attention.kernel_attention):
+        out = run(near, value, form, normalization, dropout, seed, bias if with_bias else None)
         found.append([out, *torch.autograd.grad(out, leaves, upstream)])
     for expected, got in zip(*found, strict=True):
         torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize(
-    "directed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["undirected", "directed"]
-)
+@pytest.mark.parametrize("name", [form for form in FORMS if form != KINK])
+def test_one_of_every_form(name):
+    """A directed graph with hubs, dropout and a bias; both normalisations in turn."""
+    normalization = list(Normalization)[FORMS.index(name) % 2]
+    assert_same(lists_of(3, 4, True, longest=2), name, (2, 3, 2), normalization, 0.5, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
 @pytest.mark.parametrize("normalization", Normalization)
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form(name, normalization, directed):
@@ -118,16 +118,18 @@ def test_every_form(name, normalization, directed):
     assert_same(near, name, (3, 5, 7), normalization)
 
 
-@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
-@pytest.mark.parametrize("normalization", Normalization)
+@pytest.mark.parametrize(
+    "directed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["undirected", "directed"]
+)
+@pytest.mark.parametrize(
+    "normalization",
+    [Normalization.ROW, pytest.param(Normalization.SYMMETRIC, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize(
     "name",
     [
-        "dot",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("classes", "additive", "uniform")
-        ),
+        "classes",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("dot", "additive", "uniform")),
     ],
 )
 def test_hubs_dropout_and_bias_together(name, normalization, directed):
@@ -154,18 +156,28 @@ def test_edges_of_weight_0_are_as_good_as_none(name, normalization, directed):
     leaves = [value, *leaves]
     left = near.select(keep, near.symmetric)
     expected = definition.neighbor_attention(left, value, form, normalization, 0.5, seed)
-    found = attention.neighbor_attention(near, value, form, normalization, 0.5, seed, bias)
+    found = attention.kernel_attention(near, value, form, normalization, 0.5, seed, bias)
     results = [[out, *torch.autograd.grad(out, leaves, upstream)] for out in (expected, found)]
     for cut, masked in zip(*results, strict=True):
         torch.testing.assert_close(masked, cut, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 15, 64), (8, 5, 8), (9, 2, 3), (3, 121, 2)])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (1, 1, 1),
+        *(
+            pytest.param(sizes, marks=pytest.mark.slow)
+            for sizes in ((1, 15, 64), (8, 5, 8), (9, 2, 3), (3, 121, 2))
+        ),
+    ],
+)
 def test_ragged_sizes(sizes, monkeypatch):
     monkeypatch.setattr(launch, "LARGEST", 256)  # so that heads are split over programs
     assert_same(lists_of(4, 5, False), "dot shared", sizes, Normalization.ROW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["classes", "additive"])
 def test_bfloat16_is_as_exact_as_its_storage(name):
     near = lists_of(6, 12, False)
@@ -199,26 +211,20 @@ def random_matrix(rows: int, columns: int, longest: int):
     dense *= torch.rand(rows, columns) < 0.4
     dense[0] = 0
     x = SparseMatrix.from_torch(dense.to_sparse_csr())
-    row, column = cut_lists(x.row_ptr, longest), cut_lists(x.column_ptr, longest)
-    x = replace(
-        x, row_pieces=row[0], row_hubs=row[1], column_pieces=column[0], column_hubs=column[1]
-    )
-    return x.to(DEVICE)
+    rows, columns = (Lists.split(*lists[:2], longest) for lists in (x.rows, x.columns))
+    return replace(x, rows=rows, columns=columns).to(DEVICE)
 
 
-@pytest.mark.parametrize("longest", [2, 512])
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize(
+    ("longest", "dropout"), [(2, 0.5), pytest.param(512, 0.0, marks=pytest.mark.slow)]
+)
 def test_sparse_products(dropout, longest):
     x = random_matrix(7, 9, longest)
     seed = torch.tensor([5], device=DEVICE)
     for transposed in (False, True):
-        lists = (
-            (x.column_ptr, x.row, x.order, x.column_pieces, x.column_hubs)
-            if transposed
-            else (x.row_ptr, x.column, None, x.row_pieces, x.row_hubs)
-        )
+        lists = (*x.columns, x.order) if transposed else (*x.rows, None)
         dense = torch.randn(x.size(0 if transposed else 1), 11, device=DEVICE, dtype=torch.float64)
-        arguments = (*lists, x.values, dense, seed, dropout, transposed)
+        arguments = (*lists, x.values, dense, seed, dropout)
         expected = matmul.define_sparse_matmul(*arguments)
         found = gpu_matmul.sparse_matmul(*arguments)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
@@ -246,8 +252,9 @@ def test_entries_of_bfloat16_are_dropped_by_the_same_mask():
     assert 0 < expected.count_nonzero() < expected.numel()
 
 
-@pytest.mark.parametrize("longest", [2, 512])
-@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize(
+    ("heads", "longest"), [(3, 2), pytest.param(1, 512, marks=pytest.mark.slow)]
+)
 def test_equal_scores_are_counted(heads, longest):
     near = lists_of(9, 40, True, longest)
     value = torch.randn(9, heads, 2, dtype=torch.float64, device=DEVICE)
@@ -255,7 +262,7 @@ def test_equal_scores_are_counted(heads, longest):
     seed = torch.tensor([0], device=DEVICE)
     lists = [getattr(near, name) for name in attention.LISTS]
     inputs = (none, none, value, None, seed, attention.NONE, attention.AS_IS, 1.0, 0.0)
-    _, log_sum = gpu.forward(lists, *inputs, True, False, False, 0.0)
+    _, log_sum = gpu.forward(attention.Inputs(lists, *inputs, True, False, False, 0.0))
     expected = near.ptr.diff().double().log().unsqueeze(1).expand(-1, heads)
     torch.testing.assert_close(log_sum, expected, rtol=0, atol=1e-12)
 
@@ -300,7 +307,7 @@ def ours(individually: bool) -> Callable[[Tensor], Tensor]:
 
 
 @pytest.mark.usefixtures("pairnorm_kernels")
-@pytest.mark.parametrize("programs", [1, 512])
+@pytest.mark.parametrize("programs", [1, pytest.param(512, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("individually", [False, True])
 @pytest.mark.parametrize("kind", [*SHAPES, *CENTRED])
 def test_pair_norm(kind, individually, programs, monkeypatch):
@@ -356,6 +363,7 @@ def test_pair_norm_keeps_nothing_of_its_size_but_x(individually):
     assert [t.numel() for t in kept if t.data_ptr() != x.data_ptr()] == [4, int(not individually)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pairnorm_kernels")
 @pytest.mark.parametrize("individually", [False, True])
 def test_pair_norm_is_registered_properly(individually):

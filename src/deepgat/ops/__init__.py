@@ -2,8 +2,11 @@
 
 import torch
 
-from deepgat.ops import gpu
-from deepgat.ops.backends import BACKENDS, neighbor_attention, neighbor_differences, use_backend
+from deepgat.ops import cpu, gpu
+from deepgat.ops.attention import neighbor_attention
+from deepgat.ops.backends import BACKENDS, use_backend
+from deepgat.ops.deterministic import identity_map, layer_norm
+from deepgat.ops.differences import neighbor_differences
 from deepgat.ops.features import (
     Columns,
     Features,
@@ -35,10 +38,10 @@ from deepgat.ops.score_forms import (
     ScoreForm,
     Uniform,
 )
-from deepgat.ops.steady import identity_map, layer_norm
 
-if torch.cuda.is_available():
-    gpu.available()  # registers its kernels
+cpu.register()
+if torch.cuda.is_available() and gpu.available():
+    gpu.register()
 
 __all__ = [
     "BACKENDS",

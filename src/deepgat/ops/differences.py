@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from deepgat.errors import UserError
+from deepgat.ops import backends, definition
 from deepgat.ops.neighbors import Neighbors
 
 LISTS = ("source", "pieces", "hubs", "target_by_source", "source_pieces", "source_hubs")
@@ -31,6 +33,27 @@ VALUE, THERE, BACK, BOTH = 0, 1, 2, 3
 
 
 def neighbor_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tensor:
+    """out_v = Σ_{u∈N_v} |x_v − x_u|^p per channel, p ≥ 1: [n, D] → [n, D].
+
+    Edges of weight 0 are ignored. Lists with weights use the reference implementation, which stores
+    one number per edge and channel. Under autocast it runs in float32, like torch's ``pow``.
+    """
+    if x.dim() != 2 or x.size(0) != neighbors.num_nodes or not x.is_floating_point():
+        raise UserError(
+            f"x has shape {list(x.shape)} and dtype {x.dtype}: expected "
+            f"[{neighbors.num_nodes}, channels] floating-point numbers, one row per list"
+        )
+    if not power >= 1:
+        raise UserError(f"power is {power}: expected 1 or more, so that the gradient is finite")
+    if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
+        x = x.float()
+    run = definition.neighbor_differences
+    if neighbors.square.log_weight is None and backends.kernels_run_on(x.device.type):
+        run = kernel_differences
+    return run(neighbors.square, neighbors.with_halo(x), float(power))[: x.size(0)]
+
+
+def kernel_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tensor:
     """As :func:`deepgat.ops.definition.neighbor_differences`, without per-edge storage."""
     stored = x.dtype
     if x.device.type == "cpu" and stored in (torch.bfloat16, torch.float16):
@@ -43,7 +66,7 @@ def neighbor_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tenso
 @torch.library.custom_op("deepgat::differences", mutates_args=())
 def differences(lists: Sequence[Tensor], x: Tensor, power: float, undirected: bool) -> Tensor:
     """out: [n, D] → [n, D]."""
-    raise _no_kernel(x)
+    raise NotImplementedError(f"deepgat has no differences kernel for {x.device}")
 
 
 @torch.library.custom_op("deepgat::differences_backward", mutates_args=())
@@ -51,31 +74,30 @@ def differences_backward(
     grad: Tensor, lists: Sequence[Tensor], x: Tensor, power: float, undirected: bool
 ) -> Tensor:
     """The gradient of x: [n, D] → [n, D]."""
-    raise _no_kernel(x)
+    raise NotImplementedError(f"deepgat has no differences kernel for {x.device}")
 
 
 @differences.register_fake
-def _(lists: Sequence[Tensor], x: Tensor, power: float, undirected: bool) -> Tensor:
+def _(lists: Sequence[Tensor], x: Tensor, *settings: Any) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 @differences_backward.register_fake
-def _(grad: Tensor, lists: Sequence[Tensor], x: Tensor, power: float, undirected: bool) -> Tensor:
+def _(grad: Tensor, lists: Sequence[Tensor], x: Tensor, *settings: Any) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    lists, x, *ctx.plain = inputs
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    lists, x, *ctx.settings = inputs
     ctx.save_for_backward(x, *lists)
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     x, *lists = ctx.saved_tensors
-    found = differences_backward(grad, lists, x, *ctx.plain)
-    return [None] * len(lists), found, None, None
+    return [None] * len(lists), differences_backward(grad, lists, x, *ctx.settings), None, None
 
 
-differences.register_autograd(_backward, setup_context=_setup_context)
+differences.register_autograd(_backward, setup_context=_save)
 
 KERNELS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {}
 """(forward, backward) by device type."""
@@ -108,20 +130,14 @@ class _Differences(torch.autograd.Function):
     """``deepgat::differences`` without the dispatcher."""
 
     @staticmethod
-    def forward(ctx: Any, lists: list[Tensor], x: Tensor, power: float, undirected: bool) -> Tensor:
-        if x.device.type not in KERNELS:
-            raise _no_kernel(x)
-        run, ctx.run_backward = KERNELS[x.device.type]
-        ctx.plain = power, undirected
-        ctx.save_for_backward(x, *lists)
-        return run(lists, x, power, undirected)
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        run, ctx.run_backward = KERNELS[inputs[1].device.type]
+        out = run(*inputs)
+        _save(ctx, inputs, out)
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None, None]:
         x, *lists = ctx.saved_tensors
-        return None, ctx.run_backward(grad, lists, x, *ctx.plain), None, None
-
-
-def _no_kernel(x: Tensor) -> RuntimeError:
-    return RuntimeError(f"deepgat has no differences kernel for {x.device}")
+        return None, ctx.run_backward(grad, lists, x, *ctx.settings), None, None

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from deepgat.ops import dropout_masks, steady
+from deepgat.ops import deterministic, dropout_masks
 from deepgat.ops.matmul import drop_entries, sparse_matmul
+from deepgat.ops.neighbors import Lists, pointers
 from deepgat.ops.partitioned.part import row_ids
-from deepgat.ops.pieces import cut_lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,24 +23,17 @@ class SparseMatrix:
     output column. With the transpose stored, so does the gradient XᵀG.
 
     Attributes:
-        values: [nnz]; row_ptr: [n+1] int64, column: [nnz] int32: the CSR format.
-        column_ptr: [d+1], row: [nnz] and order: [nnz]: the transpose, whose values are
-            ``values[order]``.
-        row_pieces, row_hubs, column_pieces, column_hubs: rows and columns, split by
-            :func:`~deepgat.ops.pieces.cut_lists`.
+        values: [nnz], in the order of the rows.
+        rows: the columns of the stored numbers of each row.
+        columns: the rows of the stored numbers of each column.
+        order: [nnz], the positions in ``values`` of the numbers in the order of the columns.
         dropped: dropout rate that products apply to the stored numbers, seeded by ``seed``.
     """
 
     values: Tensor
-    row_ptr: Tensor
-    column: Tensor
-    column_ptr: Tensor
-    row: Tensor
+    rows: Lists
+    columns: Lists
     order: Tensor
-    row_pieces: Tensor
-    row_hubs: Tensor
-    column_pieces: Tensor
-    column_hubs: Tensor
     shape: tuple[int, int]
     dropped: float = 0.0
     seed: Tensor | None = None
@@ -56,19 +49,9 @@ class SparseMatrix:
             torch.arange(n, device=column.device, dtype=torch.int32), row_ptr.diff()
         )
         order = torch.argsort(column.long() * max(n, 1) + row)
-        counts = torch.bincount(column, minlength=d)
-        column_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return SparseMatrix(
-            matrix.values(),
-            row_ptr,
-            column,
-            column_ptr,
-            row[order],
-            order,
-            *cut_lists(row_ptr),
-            *cut_lists(column_ptr),
-            (n, d),
-        )
+        rows = Lists.split(row_ptr, column)
+        columns = Lists.split(pointers(column, d), row[order])
+        return SparseMatrix(matrix.values(), rows, columns, order, (n, d))
 
     def size(self, dim: int) -> int:
         return self.shape[dim]
@@ -81,48 +64,36 @@ class SparseMatrix:
     def dtype(self) -> torch.dtype:
         return self.values.dtype
 
-    def with_values(self, values: Tensor) -> SparseMatrix:
-        """A matrix with the same sparsity pattern and other values."""
-        return replace(self, values=values)
-
-    def with_dropout(self, p: float) -> SparseMatrix:
-        """The same matrix with dropout of rate p on its stored numbers."""
-        return replace(self, dropped=p, seed=_row_seed(self.device))
-
     def to(self, *args: Any, **kwargs: Any) -> SparseMatrix:
         """Like ``Tensor.to``: a device, a dtype (of the values), or both."""
         values = self.values.to(*args, **kwargs)
-        moved: dict[str, Any] = {
-            name: item.to(values.device)
-            for name, item in vars(self).items()
-            if isinstance(item, Tensor)
-        }
-        return replace(self, **(moved | {"values": values}))
-
-    def row_of_entries(self) -> Tensor:
-        """[nnz]: the row of every stored number, in the order of ``values``."""
-        # output_size avoids a synchronisation with the GPU, which CUDA graphs forbid
-        return torch.repeat_interleave(self.row_ptr.diff(), output_size=self.values.numel())
+        return replace(
+            self,
+            values=values,
+            rows=self.rows.to(values.device),
+            columns=self.columns.to(values.device),
+            order=self.order.to(values.device),
+            seed=None if self.seed is None else self.seed.to(values.device),
+        )
 
     def to_dense(self) -> Tensor:
         """[n, d]."""
         n, d = self.shape
-        place = self.row_of_entries() * d + self.column
+        place = self.per_entry(torch.arange(n, device=self.device)) * d + self.rows.entries
         return self.values.new_zeros(n * d).index_add_(0, place, self.values).view(n, d)
+
+    def per_entry(self, x: Tensor) -> Tensor:
+        """The x of its row for every stored number: [n] → [nnz]."""
+        # output_size avoids a synchronisation with the GPU, which CUDA graphs forbid
+        return x.repeat_interleave(self.rows.ptr.diff(), output_size=self.values.numel())
 
     def matmul(self, dense: Tensor) -> Tensor:
         """X @ dense: [n, d] × [d, m] → [n, m]."""
-        return sparse_matmul(
-            self.row_ptr, self.column, None, self.row_pieces, self.row_hubs,
-            self.values, dense, self.seed, self.dropped, False,
-        )  # fmt: skip
+        return sparse_matmul(*self.rows, None, self.values, dense, self.seed, self.dropped)
 
     def transposed_matmul(self, dense: Tensor) -> Tensor:
         """Xᵀ @ dense: [d, n] × [n, m] → [d, m]."""
-        return sparse_matmul(
-            self.column_ptr, self.row, self.order, self.column_pieces, self.column_hubs,
-            self.values, dense, self.seed, self.dropped, True,
-        )  # fmt: skip
+        return sparse_matmul(*self.columns, self.order, self.values, dense, self.seed, self.dropped)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,12 +125,12 @@ def take_rows(x: Tensor | SparseMatrix, rows: Tensor) -> Tensor | SparseMatrix:
     """The given rows [k] int64: [n, d] → [k, d]."""
     if isinstance(x, Tensor):
         return x.index_select(0, rows)
-    begin = x.row_ptr[rows]
-    counts = x.row_ptr[rows + 1] - begin
+    begin = x.rows.ptr[rows]
+    counts = x.rows.ptr[rows + 1] - begin
     row_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     place = torch.arange(int(row_ptr[-1]), device=rows.device)
     place += torch.repeat_interleave(begin - row_ptr[:-1], counts)
-    numbers = row_ptr, x.column[place].long(), x.values[place]
+    numbers = row_ptr, x.rows.entries[place].long(), x.values[place]
     shape = (rows.numel(), x.size(1))
     return SparseMatrix.from_torch(torch.sparse_csr_tensor(*numbers, shape, check_invariants=False))
 
@@ -170,7 +141,7 @@ def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Differentiable in W, b and dense x; sparse features are constants.
     """
     if isinstance(x, Tensor):
-        return steady.linear(x, weight, bias)
+        return deterministic.linear(x, weight, bias)
     if isinstance(x, Columns):
         widths = [block.size(1) for block in x.blocks]
         parts = zip(x.blocks, weight.split(widths, dim=1), strict=True)
@@ -184,8 +155,8 @@ def unit_rows(x: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
     """Divide every row by the sum of its absolute values; rows of zeros stay zero."""
     if isinstance(x, Tensor):
         return F.normalize(x, p=1.0, dim=1)
-    total = x.with_values(x.values.abs()).matmul(x.values.new_ones(x.size(1), 1)).squeeze(1)
-    return x.with_values(x.values / total[x.row_of_entries()])
+    total = replace(x, values=x.values.abs()).matmul(x.values.new_ones(x.size(1), 1)).squeeze(1)
+    return replace(x, values=x.values / x.per_entry(total))
 
 
 def dropout(x: Any, p: float, training: bool) -> Any:
@@ -196,7 +167,7 @@ def dropout(x: Any, p: float, training: bool) -> Any:
         return drop_entries(x, _row_seed(x.device), p)
     if isinstance(x, Columns):
         return Columns(tuple(dropout(block, p, training) for block in x.blocks))
-    return x.with_dropout(p)
+    return replace(x, dropped=p, seed=_row_seed(x.device))
 
 
 def _row_seed(device: torch.device) -> Tensor:

@@ -17,27 +17,26 @@ from deepgat.ops import dropout_masks
 def define_sparse_matmul(
     ptr: Tensor,
     index: Tensor,
-    position: Tensor | None,
     pieces: Tensor,
     hubs: Tensor,
+    position: Tensor | None,
     values: Tensor,
     dense: Tensor,
     seed: Tensor | None,
     dropout: float,
-    transposed: bool,
 ) -> Tensor:
     """out_i = Σ_{j in list i} mask · values[position_j] · dense[index_j]: [c, m] → [r, m].
 
-    The lists ``ptr`` [r+1] and ``index`` [nnz] int32 are the rows of a matrix, or its columns if
-    ``transposed``. ``position`` is the index of each entry in ``values`` (None: in order). The mask
-    is :func:`deepgat.ops.dropout_masks.keep_entries` of (row, column) in the untransposed matrix.
-    ``pieces`` and ``hubs`` come from :func:`deepgat.ops.pieces.cut_lists`.
+    The lists ``ptr`` [r+1] and ``index`` [nnz] int32 are the rows of a matrix, in the order of its
+    ``values``. With ``position``, they are its columns, and ``position`` is the index of each entry
+    in ``values``. The mask is :func:`deepgat.ops.dropout_masks.keep_entries` of (row, column).
+    The first four arguments are a :class:`deepgat.ops.neighbors.Lists`.
     """
     numbers = values if position is None else values[position]
     if dropout:
         assert seed is not None
         mine = torch.repeat_interleave(torch.arange(ptr.numel() - 1, device=ptr.device), ptr.diff())
-        place = (index, mine) if transposed else (mine, index)
+        place = (index, mine) if position is not None else (mine, index)
         numbers = numbers * dropout_masks.keep_entries(*place, dropout, seed).to(numbers.dtype)
     shape = (ptr.numel() - 1, dense.size(0))
     csr = torch.sparse_csr_tensor(ptr.int(), index, numbers, shape, check_invariants=False)
@@ -50,10 +49,8 @@ sparse_matmul = torch.library.custom_op("deepgat::sparse_matmul", mutates_args=(
 
 
 @sparse_matmul.register_fake
-def _(
-    ptr: Tensor, index: Tensor, position: Tensor | None, pieces: Tensor, hubs: Tensor,
-    values: Tensor, dense: Tensor, seed: Tensor | None, dropout: float, transposed: bool,
-) -> Tensor:  # fmt: skip
+def _(ptr: Tensor, *others: Any) -> Tensor:
+    dense = others[5]
     return dense.new_empty(ptr.numel() - 1, dense.size(1))
 
 

@@ -7,13 +7,62 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from deepgat.errors import UserError
-from deepgat.ops.pieces import cut_lists
+
+LONGEST = 512
+"""Maximum entries per piece. A constant, because the split affects the rounding of sums."""
+
+
+class Lists(NamedTuple):
+    """Lists one after the other (compressed sparse rows), split for parallel work.
+
+    List i is ``entries[ptr[i]:ptr[i+1]]``; ``pieces`` and ``hubs``: see :func:`split_lists`.
+    """
+
+    ptr: Tensor
+    entries: Tensor
+    pieces: Tensor
+    hubs: Tensor
+
+    @staticmethod
+    def split(ptr: Tensor, entries: Tensor, longest: int = LONGEST) -> Lists:
+        return Lists(ptr, entries, *split_lists(ptr, longest))
+
+    def to(self, device: torch.device) -> Lists:
+        return Lists(*(tensor.to(device) for tensor in self))
+
+
+def split_lists(ptr: Tensor, longest: int = LONGEST) -> tuple[Tensor, Tensor]:
+    """Split lists (CSR, ``ptr`` [n+1]) into pieces of at most ``longest`` entries.
+
+    Threads or programs work on one piece each, so that many of them share the list of a hub.
+
+    Returns:
+        pieces: [P, 4] int64, rows (list, begin, end, slot). A short list is one piece with slot
+            −1, which yields its complete result. The pieces of longer lists have consecutive slots
+            0, 1, … for their partial results. They come first, since they take longest.
+        hubs: [K, 3] int64, rows (list, first slot, end slot) of the lists that were split. Their
+            partial results must be added in the order of the slots.
+    """
+    device, n = ptr.device, ptr.numel() - 1
+    count = ((ptr.diff() + longest - 1) // longest).clamp(min=1)
+    owner = torch.repeat_interleave(torch.arange(n, device=device), count)
+    number = torch.arange(owner.numel(), device=device) - (count.cumsum(0) - count)[owner]
+    begin = ptr[owner] + number * longest
+    end = torch.minimum(begin + longest, ptr[owner + 1])
+    is_cut = count > 1
+    in_cut = is_cut[owner]
+    slot = torch.where(in_cut, in_cut.cumsum(0) - 1, -1)
+    order = torch.argsort(in_cut.int(), descending=True, stable=True)
+    pieces = torch.stack([owner, begin, end, slot], dim=1)[order]
+    hub, parts = is_cut.nonzero().squeeze(1), count[is_cut]
+    last = parts.cumsum(0)
+    return pieces.contiguous(), torch.stack([hub, last - parts, last], dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +82,7 @@ class Neighbors:
             source_ptr[u+1]]`` are the edges out of u. With this order every backward pass sums
             over contiguous lists, so it is deterministic on every device.
         target_by_source: [E] int32, ``target[by_source]``.
-        pieces, hubs: the lists by target, split by :func:`~deepgat.ops.pieces.cut_lists`.
+        pieces, hubs: the lists by target, split by :func:`split_lists`.
         source_pieces, source_hubs: the same for the lists by source.
         symmetric: whether u ∈ N_v implies v ∈ N_u.
         log_weight: [E, 1] or None: logarithms of the edge weights, added to every score. An edge
@@ -66,46 +115,44 @@ class Neighbors:
         target = torch.cat([target[proper], loops])
         key = torch.unique(target * num_nodes + source)  # sorted by target, then by source
         target, source = key // max(num_nodes, 1), key % max(num_nodes, 1)
-        transposed_key, by_source = torch.sort(source * num_nodes + target)
-        return Neighbors.from_lists(
-            ptr=pointers(target, num_nodes),
-            source=source.int(),
-            target=target.int(),
-            source_ptr=pointers(source, num_nodes),
-            by_source=by_source,
-            target_by_source=target[by_source].int(),
-            symmetric=bool(torch.equal(key, transposed_key)),
-        )
+        return Neighbors.from_sorted(source, target, num_nodes)
 
     @staticmethod
-    def from_lists(
-        ptr: Tensor,
-        source: Tensor,
-        target: Tensor,
-        source_ptr: Tensor,
-        by_source: Tensor,
-        target_by_source: Tensor,
-        symmetric: bool,
-        log_weight: Tensor | None = None,
-        features: Tensor | None = None,
+    def from_sorted(
+        source: Tensor, target: Tensor, num_nodes: int, symmetric: bool | None = None, **values: Any
     ) -> Neighbors:
-        """From lists in both orders; splits long lists for parallel work."""
-        pieces, hubs = cut_lists(ptr)
-        source_pieces, source_hubs = (pieces, hubs) if symmetric else cut_lists(source_ptr)
-        return Neighbors(
+        """From distinct edges [E] sorted by target and then by source, with all self-loops."""
+        by_source = torch.argsort(source, stable=True)
+        ptr, source_ptr = pointers(target, num_nodes), pointers(source, num_nodes)
+        source, target = source.int(), target.int()
+        turned = target[by_source]
+        if symmetric is None:
+            symmetric = torch.equal(ptr, source_ptr) and torch.equal(source, turned)
+        return Neighbors.from_lists(
             ptr=ptr,
             source=source,
             target=target,
             source_ptr=source_ptr,
             by_source=by_source,
-            target_by_source=target_by_source,
+            target_by_source=turned,
+            symmetric=symmetric,
+            **values,
+        )
+
+    @staticmethod
+    def from_lists(*, ptr: Tensor, source_ptr: Tensor, symmetric: bool, **others: Any) -> Neighbors:
+        """From the other attributes of this class; splits long lists for parallel work."""
+        pieces, hubs = split_lists(ptr)
+        source_pieces, source_hubs = (pieces, hubs) if symmetric else split_lists(source_ptr)
+        return Neighbors(
+            ptr=ptr,
+            source_ptr=source_ptr,
+            symmetric=symmetric,
             pieces=pieces,
             hubs=hubs,
             source_pieces=source_pieces,
             source_hubs=source_hubs,
-            symmetric=symmetric,
-            log_weight=log_weight,
-            features=features,
+            **others,
         )
 
     @staticmethod
@@ -114,32 +161,39 @@ class Neighbors:
         nodes = [0, *accumulate(item.num_nodes for item in lists)]
         edges = [0, *accumulate(item.num_edges for item in lists)]
 
-        def joined(name: str, shifts: Sequence[int] | None = None) -> Any:
+        def joined(name: str, shifts: Sequence[int]) -> Tensor:
+            pairs = zip(lists, shifts, strict=False)
+            return torch.cat([getattr(item, name) + shift for item, shift in pairs])
+
+        def pointers(name: str) -> Tensor:
+            pairs = zip(lists, edges, strict=False)
+            starts = [getattr(item, name)[:-1] + shift for item, shift in pairs]
+            return torch.cat([*starts, lists[0].ptr.new_tensor(edges[-1:])])
+
+        def values(name: str) -> Tensor | None:
+            """Lists without values have weight 1 (log 1 = 0) or features 0."""
             items = [getattr(item, name) for item in lists]
             given = next((item for item in items if item is not None), None)
             if given is None:
                 return None
-            items = [  # weight 1 (log 1 = 0), features 0
-                given.new_zeros(each.num_edges, given.size(1)) if item is None else item
-                for each, item in zip(lists, items, strict=True)
-            ]
-            if shifts is not None:
-                items = [item + shift for item, shift in zip(items, shifts, strict=False)]
-            return torch.cat(items)
+            counts = [item.num_edges for item in lists]
+            return torch.cat(
+                [
+                    given.new_zeros(count, given.size(1)) if item is None else item
+                    for item, count in zip(items, counts, strict=True)
+                ]
+            )
 
-        end = lists[0].ptr.new_tensor([edges[-1]])
         return Neighbors.from_lists(
-            ptr=torch.cat([*(i.ptr[:-1] + e for i, e in zip(lists, edges, strict=False)), end]),
+            ptr=pointers("ptr"),
             source=joined("source", nodes),
             target=joined("target", nodes),
-            source_ptr=torch.cat(
-                [*(i.source_ptr[:-1] + e for i, e in zip(lists, edges, strict=False)), end]
-            ),
+            source_ptr=pointers("source_ptr"),
             by_source=joined("by_source", edges),
             target_by_source=joined("target_by_source", nodes),
             symmetric=all(item.symmetric for item in lists),
-            log_weight=joined("log_weight"),
-            features=joined("features"),
+            log_weight=values("log_weight"),
+            features=values("features"),
         )
 
     def with_values(
@@ -153,13 +207,13 @@ class Neighbors:
         """
         log_weight = None
         if weight is not None:
-            listed = self.in_order(edge_index, weight.unsqueeze(-1), mean=False, loops=1.0)
+            listed = self._in_order(edge_index, weight.unsqueeze(-1), mean=False, loops=1.0)
             total = listed.new_zeros(self.num_nodes, 1).index_add(0, self.target, listed)
             deaf = (total == 0).index_select(0, self.target)
             itself = (self.source == self.target).unsqueeze(1)
             log_weight = listed.masked_fill(deaf & itself, 1.0).log()
         if features is not None:
-            features = self.in_order(edge_index, features, mean=True, loops=0.0)
+            features = self._in_order(edge_index, features, mean=True, loops=0.0)
         return replace(self, log_weight=log_weight, features=features)
 
     @property
@@ -192,7 +246,7 @@ class Neighbors:
         heard = (self.log_weight.view(-1) > -math.inf) & (self.source != self.target)
         return _places(heard)[self.ptr].diff()
 
-    def in_order(self, edge_index: Tensor, values: Tensor, mean: bool, loops: float) -> Tensor:
+    def _in_order(self, edge_index: Tensor, values: Tensor, mean: bool, loops: float) -> Tensor:
         """Values per edge of ``edge_index`` [2, m] in the order of the lists: [m, k] → [E, k].
 
         Values of repeated edges are added, or averaged with ``mean``. Self-loops missing from
@@ -262,7 +316,6 @@ class Neighbors:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
         """The same lists on another device."""
-
         tensors = {
             name: item.to(device, non_blocking=non_blocking)
             for name, item in vars(self).items()

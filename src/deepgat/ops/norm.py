@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from deepgat.ops.steady import layer_norm
+from deepgat.ops import gpu
+from deepgat.ops.deterministic import layer_norm
 
 
 def layer_norm_elu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     """One fused kernel on a GPU, LayerNorm and then ELU elsewhere."""
-    from deepgat.ops import gpu
-
     if x.is_cuda and x.dim() == 2 and gpu.available():
         return fused(x, weight, bias, eps)
     return F.elu(layer_norm(x, weight, bias, eps))
@@ -38,14 +37,12 @@ def fused_backward(
 
 
 @fused.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+def _(x: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 @fused_backward.register_fake
-def _(
-    grad: Tensor, x: Tensor, weight: Tensor, bias: Tensor, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(grad: Tensor, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, ...]:
     return torch.empty_like(x), torch.empty_like(weight), torch.empty_like(bias)
 
 

@@ -8,28 +8,23 @@ The C++ kernels (``cpu/sampling.cpp``), where they are built, return exactly the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from deepgat.ops import backends, dropout_masks
+from deepgat.ops.cpu import kernels
 from deepgat.ops.cpu import sampling as cpu_sampling
-from deepgat.ops.neighbors import Neighbors, pointers
+from deepgat.ops.neighbors import Neighbors
 
 
-@dataclass(frozen=True, eq=False)
-class Places:
-    """A buffer that maps nodes to their places in a subgraph; allocated once, as it has n entries.
+def no_places(num_nodes: int) -> Tensor:
+    """A buffer [n] int32 for the place of every node in a subgraph; −1 outside it.
 
-    ``of`` [n] int32: the place of every node, −1 outside the subgraph.
+    It is allocated once per graph, because it has n entries. The functions below leave it as it is.
     """
-
-    of: Tensor
-
-    @staticmethod
-    def among(num_nodes: int) -> Places:
-        return Places(torch.full((num_nodes,), -1, dtype=torch.int32))
+    return torch.full((num_nodes,), -1, dtype=torch.int32)
 
 
 def reach(
@@ -38,7 +33,7 @@ def reach(
     fan_outs: Sequence[int],
     most_nodes: int,
     seed: int,
-    places: Places,
+    places: Tensor,
 ) -> Tensor:
     """The nodes sampled around the seeds, one hop per fan-out: [m] int64.
 
@@ -52,18 +47,17 @@ def reach(
         fan_outs: one per hop, each 1 or more.
         most_nodes: limit on the number of nodes returned; more seeds than this exceed it.
         seed: random seed, below 2³².
-        places: the buffer of that graph; unchanged on return.
+        places: the buffer of that graph (:func:`no_places`).
 
     Returns:
         The nodes in ascending order, each once.
     """
     found = frontier = torch.unique(seeds)
-    known = places.of
     try:
         for fan_out in fan_outs:
-            known[frontier] = 0
+            places[frontier] = 0
             near = torch.unique(sample_neighbors(neighbors, frontier, fan_out, seed)).long()
-            frontier = near[known[near] < 0]
+            frontier = near[places[near] < 0]
             room = max(most_nodes - found.numel(), 0)
             if frontier.numel() > room:
                 order = torch.argsort(
@@ -74,7 +68,7 @@ def reach(
                 break
             found = torch.cat([found, frontier])
     finally:
-        known[found] = -1
+        places[found] = -1
     return found.sort().values
 
 
@@ -84,29 +78,26 @@ def sample_neighbors(neighbors: Neighbors, nodes: Tensor, most: int, seed: int) 
     Neighbours of one node are contiguous and in the order of its list. They are the u with the
     smallest hash of (seed, v, u), which is a draw without replacement.
     """
-    if cpu_sampling.available() and backends.chosen() != "reference":
-        return cpu_sampling.sample_neighbors(neighbors, nodes, most, seed)
-    return define_sample_neighbors(neighbors, nodes, most, seed)
+    run = cpu_sampling.sample_neighbors if _fast() else define_sample_neighbors
+    return run(neighbors, nodes, most, seed)
 
 
-def sublists(neighbors: Neighbors, nodes: Tensor, places: Places) -> Neighbors:
+def sublists(neighbors: Neighbors, nodes: Tensor, places: Tensor) -> Neighbors:
     """The subgraph induced by S: lists N_v ∩ S for v ∈ S, nodes renumbered in the order of S.
 
     Args:
         neighbors: lists of a whole graph, on the CPU.
         nodes: S, [m] int64, ascending.
-        places: the buffer of that graph; unchanged on return.
+        places: the buffer of that graph (:func:`no_places`).
     """
-    fast = cpu_sampling.available() and backends.chosen() != "reference"
-    run = cpu_sampling.sublists if fast else define_sublists
-    places.of[nodes] = torch.arange(nodes.numel(), dtype=torch.int32)
+    run = cpu_sampling.sublists if _fast() else define_sublists
+    places[nodes] = torch.arange(nodes.numel(), dtype=torch.int32)
     try:
-        lists, edge = run(neighbors, nodes, places.of)
+        lists, edge = run(neighbors, nodes, places)
     finally:
-        places.of[nodes] = -1
-    return Neighbors.from_lists(
-        **lists,
-        symmetric=neighbors.symmetric,
+        places[nodes] = -1
+    return replace(
+        lists,
         log_weight=None if neighbors.log_weight is None else neighbors.log_weight[edge],
         features=None if neighbors.features is None else neighbors.features[edge],
     )
@@ -129,7 +120,6 @@ def stretch(neighbors: Neighbors, begin: int, end: int) -> tuple[Neighbors, Tens
     size = own + halo.numel()
     order = torch.argsort(target * size + source)
     loops = torch.arange(own, size)
-    source, target = torch.cat([source[order], loops]), torch.cat([target[order], loops])
 
     def listed(values: Tensor | None) -> Tensor | None:
         if values is None:
@@ -137,14 +127,10 @@ def stretch(neighbors: Neighbors, begin: int, end: int) -> tuple[Neighbors, Tens
         values = values[edges][order]  # values in lists of one entry have no effect: zeros
         return torch.cat([values, values.new_zeros(loops.numel(), values.size(1))])
 
-    by_source = torch.argsort(source, stable=True)
-    lists = Neighbors.from_lists(
-        ptr=pointers(target, size),
-        source=source.int(),
-        target=target.int(),
-        source_ptr=pointers(source, size),
-        by_source=by_source,
-        target_by_source=target[by_source].int(),
+    lists = Neighbors.from_sorted(
+        torch.cat([source[order], loops]),
+        torch.cat([target[order], loops]),
+        size,
         symmetric=False,
         log_weight=listed(neighbors.log_weight),
         features=listed(neighbors.features),
@@ -167,24 +153,18 @@ def define_sample_neighbors(neighbors: Neighbors, nodes: Tensor, most: int, seed
 
 
 def define_sublists(
-    neighbors: Neighbors, nodes: Tensor, place: Tensor
-) -> tuple[dict[str, Tensor], Tensor]:
-    """(the lists in both orders, [E'] int64 the number of each edge in ``neighbors``)."""
-    size = nodes.numel()
+    neighbors: Neighbors, nodes: Tensor, places: Tensor
+) -> tuple[Neighbors, Tensor]:
+    """(the lists without values, [E'] int64 the number of each edge in ``neighbors``)."""
     target, edge = _listed(neighbors.ptr, nodes)
-    source = place[neighbors.source[edge].long()]
+    source = places[neighbors.source[edge].long()]
     inside = source >= 0
-    source, target, edge = source[inside], target[inside], edge[inside]
-    by_source = torch.argsort(source, stable=True)
-    lists = {
-        "ptr": pointers(target, size),
-        "source": source,
-        "target": target.int(),
-        "source_ptr": pointers(source, size),
-        "by_source": by_source,
-        "target_by_source": target[by_source].int(),
-    }
-    return lists, edge
+    edges = source[inside], target[inside]
+    return Neighbors.from_sorted(*edges, nodes.numel(), neighbors.symmetric), edge[inside]
+
+
+def _fast() -> bool:
+    return kernels.available() and backends.chosen() != "reference"
 
 
 def _listed(ptr: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:

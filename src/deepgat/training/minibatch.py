@@ -29,7 +29,7 @@ from deepgat.models.chunked import Chunks
 from deepgat.models.outputs import Until
 from deepgat.nn.norms import BatchNorm
 from deepgat.ops import Columns, Neighbors, dropout_masks, take_rows
-from deepgat.ops.sampling import Places, reach, sublists
+from deepgat.ops.sampling import no_places, reach, sublists
 from deepgat.training.inputs import GraphInputs, Trained
 from deepgat.training.settings import TrainSettings
 
@@ -62,7 +62,7 @@ class ClusterSampler:
 
     def __init__(self, neighbors: Neighbors, train: Tensor, clusters: int, per_batch: int) -> None:
         self.neighbors, self.per_batch = neighbors, per_batch
-        self.places = Places.among(neighbors.num_nodes)
+        self.places = no_places(neighbors.num_nodes)
         self.trains = torch.zeros(neighbors.num_nodes, dtype=torch.bool)
         self.trains[train] = True
         owner = owners(neighbors.edge_index, neighbors.num_nodes, clusters)
@@ -106,7 +106,7 @@ class NeighborSampler:
         self.neighbors, self.train, self.per_batch = neighbors, train, per_batch
         self.fan_outs, self.limit = fan_outs, most_nodes
         self.most_nodes = min(max(most_nodes, per_batch + 1), neighbors.num_nodes)
-        self.places = Places.among(neighbors.num_nodes)
+        self.places = no_places(neighbors.num_nodes)
 
     def draw(self) -> list[Tensor]:
         order = self.train[torch.randperm(self.train.numel())]

@@ -1,26 +1,27 @@
-"""Registers ``differences.cpp`` as the CPU kernel of ``deepgat::differences`` and its gradient."""
+"""Calls ``differences.cpp``: ``deepgat::differences`` and its gradient on the CPU."""
 
 from __future__ import annotations
 
-import ctypes
+from ctypes import c_double, c_int32, c_int64
 
 import torch
 from torch import Tensor
 
 from deepgat.ops.cpu import kernels
+from deepgat.ops.cpu.kernels import fields, pointers
 from deepgat.ops.differences import register_pass
 
 
-class _Differences(ctypes.Structure):
+class _Differences(kernels.Structure):
     """``DeepgatDifferences`` of differences.cpp, field by field."""
 
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("index", "pieces", "hubs")),
-        *((name, ctypes.c_int64) for name in ("num_pieces", "num_hubs", "channels")),
-        *((name, ctypes.c_void_p) for name in ("x", "grad", "out", "parts")),
-        ("power", ctypes.c_double),
-        *((name, ctypes.c_int32) for name in ("kind", "threads")),
-    ]
+    _fields_ = (
+        *pointers("index pieces hubs"),
+        *fields(c_int64, "num_pieces num_hubs channels"),
+        *pointers("x grad out parts"),
+        ("power", c_double),
+        *fields(c_int32, "kind threads"),
+    )
 
 
 def run_pass(
@@ -29,13 +30,13 @@ def run_pass(
 ) -> Tensor:  # fmt: skip
     """One pass over the lists: [n, D] → [n, D]."""
     out = torch.empty_like(x)
-    parts = x.new_empty(int(hubs[-1, 2]) if len(hubs) else 0, x.size(1))
     problem = _Differences(
-        index.data_ptr(), pieces.data_ptr(), hubs.data_ptr(), len(pieces), len(hubs), x.size(1),
-        x.data_ptr(), (x if grad is None else grad).data_ptr(), out.data_ptr(), parts.data_ptr(),
-        power, kind, kernels.threads(),
+        index=index, pieces=pieces, hubs=hubs, num_pieces=len(pieces), num_hubs=len(hubs),
+        channels=x.size(1), x=x, grad=grad, out=out,
+        parts=x.new_empty(kernels.num_slots(hubs), x.size(1)),
+        power=power, kind=kind, threads=kernels.threads(),
     )  # fmt: skip
-    kernels.function("differences", x.dtype)(ctypes.byref(problem))
+    problem.run("differences", x.dtype)
     return out
 
 

@@ -18,7 +18,7 @@ for float64 data) for any storage type.
 import triton
 import triton.language as tl
 
-from deepgat.ops.gpu.dropout_masks import exact, keep, named
+from deepgat.ops.gpu.shared import exact, keep, named, store_sum
 
 NONE: tl.constexpr = tl.constexpr(0)
 DOT: tl.constexpr = tl.constexpr(1)
@@ -362,16 +362,10 @@ def backward(
             tl.store(part_query + slot * H * CHANNELS + of_scores, dq, mask=in_scores)
     if KEY and not SHARED:
         dk = tl.sum(dks, axis=0)
-        if slot < 0:
-            tl.store(grad_key + x * H * CHANNELS + of_scores, dk, mask=in_scores)
-        else:
-            tl.store(part_key + slot * H * CHANNELS + of_scores, dk, mask=in_scores)
+        store_sum(grad_key, part_key, x, slot, H * CHANNELS, of_scores, dk, in_scores)
     if VALUE:
         dv = tl.sum(dvs, axis=0)
-        if slot < 0:
-            tl.store(grad_value + x * H * D + of_values, dv, mask=in_values)
-        else:
-            tl.store(part_value + slot * H * D + of_values, dv, mask=in_values)
+        store_sum(grad_value, part_value, x, slot, H * D, of_values, dv, in_values)
 
 
 @triton.jit

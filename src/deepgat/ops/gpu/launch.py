@@ -70,6 +70,6 @@ def sum_type(x: Tensor) -> torch.dtype:
 
 
 def two_floats(x: float) -> tuple[float, float]:
-    """x as a sum of two float32 numbers; see ``dropout_masks.exact``."""
+    """x as a sum of two float32 numbers; see ``shared.exact``."""
     high = float(np.float32(x))
     return high, x - high

@@ -56,7 +56,7 @@ def neighbor_attention(
         log_d = neighbors.degree.double().log().unsqueeze(-1)
     else:
         form = _with_halo(form, part.with_halo(_compared(form)), lists)
-        fast = run is attention.neighbor_attention
+        fast = run is attention.kernel_attention
         log_d = _log_sums(lists, form, bias, fast)[: part.own]
     half = log_d.unsqueeze(-1).to(value.dtype) / 2
     (rows,) = part.with_halo([value * (-half).exp()])
@@ -136,6 +136,6 @@ def _log_sums(lists: Neighbors, form: ScoreForm, bias: Tensor | None, fast: bool
     fixed = DotProduct(form.query.detach(), form.key.detach(), form.scale)
     if form.query is form.key:
         fixed = replace(fixed, key=fixed.query)
-    mean_key = attention.neighbor_attention(lists, form.key, fixed)
+    mean_key = attention.kernel_attention(lists, form.key, fixed)
     score = form.scale * (form.query * mean_key).sum(-1)
     return total + (score - score.detach())

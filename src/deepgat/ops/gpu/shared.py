@@ -1,4 +1,4 @@
-"""The hash behind the dropout masks, as in ops/dropout_masks.py, for Triton kernels."""
+"""Functions of several Triton kernels; the dropout masks are those of ops/dropout_masks.py."""
 
 import triton
 import triton.language as tl
@@ -40,3 +40,12 @@ def keep_entry(seed, row, column, threshold, factor, ACC: tl.constexpr):
 def exact(number, ACC: tl.constexpr):
     """A host float passed as two floats of single precision, which is how Triton takes them."""
     return tl.full([], number[0], ACC) + tl.full([], number[1], ACC)
+
+
+@triton.jit
+def store_sum(out, part, row, slot, width, column, total, mask):
+    """Store the sum of a complete list in its row of ``out``, that of a piece in ``part``."""
+    if slot < 0:
+        tl.store(out + row * width + column, total, mask=mask)
+    else:
+        tl.store(part + slot * width + column, total, mask=mask)
