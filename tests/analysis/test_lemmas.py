@@ -40,7 +40,7 @@ def dense_step(lemma: str, near: Neighbors, y: torch.Tensor) -> torch.Tensor:
 
 
 @given(graphs(max_nodes=6), st.sampled_from(sorted(LEMMAS)), st.integers(1, 3))
-@settings(max_examples=12)
+@settings(max_examples=30)
 def test_formulas_equal_those_of_the_whole_gaussian_vector(graph, lemma, layers):
     """Rows of the dense power; all of X as one Gaussian vector, and h^l a matrix times it."""
     n, edge_index = graph

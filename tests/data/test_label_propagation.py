@@ -59,7 +59,7 @@ NO_EDGES = (
 ONE_NODE = (torch.tensor([[0, 0], [0, 0]]), torch.tensor([0]), torch.tensor([True]), 1)
 
 
-@settings(max_examples=40)
+@settings(max_examples=150)
 @given(labelled_graphs(), st.sampled_from(["zero", "neighbor-counts"]))
 @example(NO_EDGES, "zero")
 @example(ONE_NODE, "neighbor-counts")

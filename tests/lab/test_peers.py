@@ -24,7 +24,7 @@ def test_every_publication_names_its_repetitions():
     assert {spec.layers for spec in gcnii.specs} == {64}
     texas = found["g2-texas"]
     assert [spec.data.split for spec in texas.specs] == [f"stored:{k}" for k in range(10)]
-    assert all(0 < item.config.published.score < 100 for item in found.values())
+    assert all(0 < item.published.score < 100 for item in found.values())
     (only,) = peers.publications(["pubmed"])
     assert only.name == "gcnii-pubmed"
     with pytest.raises(UserError, match=r"no shipped setting .* on digits"):

@@ -5,7 +5,7 @@ import tomllib
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepgat.data.catalogue.entries import ENTRIES
@@ -74,7 +74,6 @@ def specs(draw: st.DrawFn) -> RunSpec:
     )
 
 
-@settings(max_examples=25)
 @given(specs())
 def test_toml_and_back(one):
     text = one.to_toml()
@@ -85,13 +84,11 @@ def test_toml_and_back(one):
     assert RunSpec.from_dict(json.loads(json.dumps(one.to_dict()))) == one
 
 
-@settings(max_examples=25)
 @given(specs(), specs())
 def test_equal_signatures_mean_equal_specs(one, other):
     assert (one.signature == other.signature) == (one == other)
 
 
-@settings(max_examples=50)
 @given(st.text() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.booleans())
 def test_every_plain_value_survives_toml(value):
     try:
@@ -153,7 +150,6 @@ def test_one_number_has_one_signature():
     assert replace(one, training=replace(one.training, lr=1)) == one
 
 
-@settings(max_examples=25)
 @given(systems, st.sampled_from([1, 16, 17, 64, 128]))
 def test_a_spec_has_its_recipe_as_it_is(system, layers):
     plan = recipe(system, dataset="pubmed", num_layers=layers)

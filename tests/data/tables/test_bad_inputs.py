@@ -455,7 +455,7 @@ def attempt(path: Path) -> None:
     assert "\n" not in said
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(nodes=CHANGES, edges=CHANGES)
 def test_tables_changed_anywhere_are_read_or_refused(nodes, edges, tmp_path):
     path = folder(tmp_path / "g")
@@ -481,7 +481,7 @@ def valid(tmp_path: Path, kind: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["npz", "graphml", "gml"])
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=CHANGES)
 def test_other_files_changed_anywhere_are_read_or_refused(kind, changes, tmp_path):
     if not (tmp_path / kind).exists():

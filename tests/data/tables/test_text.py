@@ -74,7 +74,7 @@ def test_arrow_reads_what_the_grammar_says(
     monkeypatch.undo()
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(alphabet="0123456789.eE+-infaN/ul", min_size=1, max_size=12))
 @example(text="1e400")
 @example(text="-1e-400")
