@@ -26,12 +26,11 @@ from deepgat.ops.gpu import (
     differences,
     matmul,
     norm,
-    pairnorm,
 )
 from deepgat.ops.neighbors import Neighbors, split_lists
 
 HOPPER = GPUTarget("cuda", 90, 32)
-KERNELS = (attention_kernels, differences, matmul, norm, pairnorm)
+KERNELS = (attention_kernels, differences, matmul, norm)
 N, HUB = 3000, 2500
 
 compiled: set[JITFunction] = set()
@@ -90,10 +89,6 @@ def compile_others(x: Tensor, powers: Sequence[float] = (2.5,)) -> None:
     weight, seed, named = x.new_zeros(m), torch.zeros(1).long(), torch.zeros(N + 1).long()
     y = norm.layer_norm_elu(x, weight, weight, 1e-5)
     norm.layer_norm_elu_backward(y, x, weight, weight, 1e-5)
-    for individually in (False, True):
-        plain = (1.5, 1e-5, individually)
-        y, *statistics = pairnorm.pair_norm(x, *plain, x.dtype)
-        pairnorm.pair_norm_backward(y, x, *statistics, *plain)
     near = neighbors(directed=True)
     ptr, index, values = near.ptr, near.source, x.new_zeros(near.num_edges)
     pieces, hubs = split_lists(ptr)

@@ -4,7 +4,7 @@ Interpreted they are slow, so the graphs here are tiny; tests/test_gpu.py has th
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch_geometric.nn import PairNorm as WholePairNorm
 
 from deepgat.nn.norms import PairNorm
-from deepgat.ops import attention, definition, dropout_masks, matmul, pairnorm
+from deepgat.ops import attention, definition, dropout_masks, matmul
 from deepgat.ops.neighbors import Lists, Neighbors, split_lists
 from deepgat.ops.score_forms import Normalization
 from systems import pair_norm
@@ -32,7 +32,6 @@ from deepgat.ops.gpu import attention as gpu
 from deepgat.ops.gpu import launch
 from deepgat.ops.gpu import matmul as gpu_matmul
 from deepgat.ops.gpu import norm as gpu_norm
-from deepgat.ops.gpu import pairnorm as gpu_pairnorm
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_GPU else "cpu")
@@ -281,20 +280,7 @@ def test_layer_norm_with_elu(shape):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-9)
 
 
-@pytest.fixture
-def pairnorm_kernels() -> Iterator[None]:
-    """``deepgat::pair_norm`` with the Triton kernels on any device."""
-    with torch.library._scoped_library("deepgat", "IMPL") as library:
-        if not ON_GPU:
-            library.impl("pair_norm", gpu_pairnorm.pair_norm, "CPU")
-            library.impl("pair_norm_backward", gpu_pairnorm.pair_norm_backward, "CPU")
-        yield
-
-
-SHAPES = {
-    "one row": (1, 5), "one column": (9, 1), "one number": (1, 1), "ragged": (7, 6),
-    "several tiles": (70, 64), "wide": (3, 1100),
-}  # fmt: skip
+SHAPES = {"one row": (1, 5), "one column": (9, 1), "one number": (1, 1), "wide": (3, 1100)}
 CENTRED = {
     "equal rows": torch.full((6, 3), 0.5, dtype=torch.float64),
     "a row in the centre": torch.tensor([[1.0, 2], [-1, -2], [0, 0]], dtype=torch.float64),
@@ -302,21 +288,14 @@ CENTRED = {
 """Rows of which some have the length 0 once the mean is taken off."""
 
 
-def ours(individually: bool) -> Callable[[Tensor], Tensor]:
-    return lambda x: pairnorm.by_kernels(x, 0.7, 1e-5, individually)
-
-
-@pytest.mark.usefixtures("pairnorm_kernels")
-@pytest.mark.parametrize("programs", [1, pytest.param(512, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("individually", [False, True])
 @pytest.mark.parametrize("kind", [*SHAPES, *CENTRED])
-def test_pair_norm(kind, individually, programs, monkeypatch):
-    monkeypatch.setattr(gpu_pairnorm, "PROGRAMS", programs)
+def test_pair_norm(kind, individually):
     x = CENTRED[kind] if kind in CENTRED else torch.randn(SHAPES[kind], dtype=torch.float64) + 3
     x = x.clone().to(DEVICE).requires_grad_()
     grad = torch.randn_like(x)
     results = []
-    for run in (lambda x: pair_norm(x, 0.7, individually), ours(individually)):
+    for run in (lambda x: pair_norm(x, 0.7, individually), PairNorm(0.7, individually)):
         y = run(x)
         results.append([y, *torch.autograd.grad(y, x, grad)])
     for expected, found in zip(*results, strict=True):
@@ -324,19 +303,6 @@ def test_pair_norm(kind, individually, programs, monkeypatch):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-10 * scale)
 
 
-@pytest.mark.usefixtures("pairnorm_kernels")
-@pytest.mark.parametrize("individually", [False, True])
-def test_pair_norm_of_a_transposed_matrix_and_of_no_rows(individually):
-    x = torch.randn(7, 6, dtype=torch.float64, device=DEVICE)
-    expected = pair_norm(x.t(), 0.7, individually)
-    torch.testing.assert_close(ours(individually)(x.t()), expected, rtol=0, atol=1e-10)
-    empty = torch.zeros(0, 4, device=DEVICE, requires_grad=True)
-    y = ours(individually)(empty)
-    (gradient,) = torch.autograd.grad(y.sum(), empty)
-    assert y.shape == gradient.shape == (0, 4)
-
-
-@pytest.mark.usefixtures("pairnorm_kernels")
 @pytest.mark.parametrize("individually", [False, True])
 def test_pair_norm_in_bfloat16_sums_in_float32(individually):
     """Rows far from 0: their mean in bfloat16 would be off by more than they are apart."""
@@ -344,40 +310,13 @@ def test_pair_norm_in_bfloat16_sums_in_float32(individually):
     grad = torch.randn(40, 6).bfloat16().to(DEVICE)
     exact = x.detach().double().requires_grad_()
     expected = pair_norm(exact, 0.7, individually)
-    found = ours(individually)(x)
+    found = PairNorm(0.7, individually)(x)
     assert found.dtype == torch.bfloat16
-    close = {"rtol": 2**-7, "atol": 1e-5}  # Triton's interpreter cuts the last bits off
+    close = {"rtol": 2**-7, "atol": 1e-5}
     torch.testing.assert_close(found.double(), expected, **close)
     (theirs,) = torch.autograd.grad(expected, exact, grad.double())
     (mine,) = torch.autograd.grad(found, x, grad)
     torch.testing.assert_close(mine.double(), theirs, **close)
-
-
-@pytest.mark.usefixtures("pairnorm_kernels")
-@pytest.mark.parametrize("individually", [False, True])
-def test_pair_norm_keeps_nothing_of_its_size_but_x(individually):
-    x = torch.randn(9, 4, device=DEVICE, requires_grad=True)
-    kept: list[Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
-        ours(individually)(x)
-    assert [t.numel() for t in kept if t.data_ptr() != x.data_ptr()] == [4, int(not individually)]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("pairnorm_kernels")
-@pytest.mark.parametrize("individually", [False, True])
-def test_pair_norm_is_registered_properly(individually):
-    x = torch.randn(6, 4, dtype=torch.double, device=DEVICE, requires_grad=True)
-    plain = (1.5, 1e-5, individually)
-    results = torch.library.opcheck(torch.ops.deepgat.pair_norm.default, (x, *plain, torch.float64))
-    assert set(results.values()) == {"SUCCESS"}
-    _, *statistics = pairnorm.fused(x.detach(), *plain, torch.float64)
-    results = torch.library.opcheck(
-        torch.ops.deepgat.pair_norm_backward.default,
-        (torch.randn_like(x), x.detach(), *statistics, *plain),
-        test_utils=("test_schema", "test_faketensor"),
-    )
-    assert set(results.values()) == {"SUCCESS"}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import PairNorm as WholePairNorm
 
 from deepgat import ops
-from deepgat.ops import current_part, node_mean, pair_norm
+from deepgat.ops import current_part, node_mean
 
 NORMS = ("none", "layer", "batch", "pairnorm", "pairnorm-si")
 
@@ -65,7 +65,20 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 class PairNorm(WholePairNorm):
-    """PyG's PairNorm with centre and mean length over all nodes of the graph."""
+    r"""PyG's PairNorm, with sums over all nodes even of a partitioned graph.
+
+    .. math::
+        z_v = x_v - \frac{1}{n} \sum_u x_u, \qquad
+        y_v = \frac{s z_v}{\epsilon + \|z_v\|} \text{ (individually), or }
+        \frac{s z_v}{\sqrt{\epsilon + \frac{1}{n} \sum_u \|z_u\|^2}}
+    """
 
     def forward(self, x: Tensor) -> Tensor:  # without PyG's batch argument
-        return pair_norm(x, self.scale, self.eps, self.scale_individually)
+        exact = x.to(torch.promote_types(x.dtype, torch.float32))
+        z = exact - node_mean(exact)
+        if self.scale_individually:
+            y = self.scale * z / (self.eps + z.norm(2, -1, keepdim=True))
+        else:
+            y = self.scale * z / (self.eps + node_mean(z.pow(2).sum(-1))).sqrt()
+        widened = self.scale_individually and torch.is_autocast_enabled(x.device.type)
+        return y if widened else y.to(x.dtype)  # the type that PyG's formula gives

@@ -19,7 +19,6 @@ from deepgat.ops.features import (
 )
 from deepgat.ops.neighbors import Neighbors, as_neighbors, weighted_neighbors
 from deepgat.ops.norm import layer_norm_elu
-from deepgat.ops.pairnorm import pair_norm
 from deepgat.ops.partitioned.lists import PartNeighbors
 from deepgat.ops.partitioned.part import (
     Part,
@@ -71,7 +70,6 @@ __all__ = [
     "neighbor_differences",
     "node_mean",
     "node_mean_share",
-    "pair_norm",
     "take_rows",
     "unit_rows",
     "use_backend",
