@@ -92,6 +92,7 @@ PRINTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("name", PRINTED)
 def test_table_1_comes_out_as_printed(name):

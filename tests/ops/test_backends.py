@@ -132,8 +132,7 @@ def test_ragged_sizes(heads, width, channels, directed):
         assert_same(neighbors, name, heads, width, channels, Normalization.ROW, torch.float64)
 
 
-@settings(max_examples=500)
-@given(
+ANY_CALL = given(
     graph=graphs(),
     name=st.sampled_from(FORMS),
     heads=st.sampled_from(HEADS),
@@ -144,10 +143,25 @@ def test_ragged_sizes(heads, width, channels, directed):
     dropout=st.sampled_from([0.0, 0.6]),
     biased=st.booleans(),
 )
-def test_any_graph(graph, name, heads, width, channels, normalization, dtype, dropout, biased):
+
+
+def check_call(graph, name, heads, width, channels, normalization, dtype, dropout, biased):
     n, edge_index = graph
     neighbors = Neighbors.from_edge_index(edge_index, n)
     assert_same(neighbors, name, heads, width, channels, normalization, dtype, dropout, biased)
+
+
+@settings(max_examples=100)
+@ANY_CALL
+def test_any_graph(**call):
+    check_call(**call)
+
+
+@pytest.mark.slow
+@settings(max_examples=500)
+@ANY_CALL
+def test_five_hundred_graphs(**call):
+    check_call(**call)
 
 
 def star(rays: int, into_the_hub: bool = True, out_of_it: bool = True) -> Neighbors:

@@ -455,6 +455,7 @@ def attempt(path: Path) -> None:
     assert "\n" not in said
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(nodes=CHANGES, edges=CHANGES)
 def test_tables_changed_anywhere_are_read_or_refused(nodes, edges, tmp_path):
