@@ -11,7 +11,7 @@ import typer
 from matplotlib.figure import Figure
 
 from deepgat.cli.parsing import parse_numbers
-from deepgat.cli.show import ERR, OUT, plain_table
+from deepgat.cli.show import ERR, OUT, print_table
 from deepgat.errors import UserError
 from deepgat.files import beside
 from deepgat.lab.commands.report import report
@@ -298,9 +298,9 @@ def _show(
     if quick:
         tables = [replace(table, notes=[*table.notes, QUICK_NOTE]) for table in tables]
     for table in tables:
-        OUT.print(plain_table(table.title, table.columns, table.rows))
+        print_table(table.title, table.columns, table.rows)
         for note in table.notes:
-            OUT.print(note)
+            OUT.print(note, soft_wrap=not OUT.is_terminal)
         OUT.print()
     write_target(target, tables, figures, out)
 

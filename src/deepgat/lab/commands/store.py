@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from deepgat.cli.show import ERR, OUT, records_table
+from deepgat.cli import options as opt
+from deepgat.cli.show import ERR, OUT, echo_json, print_records
 from deepgat.errors import UserError
 from deepgat.lab.commands.run import STORE, StoreOption
 from deepgat.lab.commands.watch import describe
@@ -29,7 +30,7 @@ def ls(
     dataset: Annotated[str | None, typer.Option(help="Only runs on this dataset.")] = None,
     model: Annotated[str | None, typer.Option(help="Only runs of this model.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Failed runs instead.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
+    json: opt.Json = False,
 ) -> None:
     """List the runs in a store."""
     opened = Store(store, create=False)
@@ -40,13 +41,13 @@ def ls(
     ]
     if json:
         for record in found:
-            typer.echo(to_json(record), nl=False)
+            echo_json(record)
     elif failed:
         for record in found:
             run = describe(RunSpec.from_dict(record))
             OUT.print(f"{record['signature']}  {run}: {record['error']}", soft_wrap=True)
     else:
-        OUT.print(records_table(f"micro-F1 (%) of {len(found)} runs in {store}", found))
+        print_records(f"micro-F1 (%) of {len(found)} runs in {store}", found)
         if count := len(opened.failures()):
             OUT.print(f"{count} failed: deepgat store ls --failed")
 
