@@ -40,7 +40,7 @@ from deepgat.lab.paper.lemma_graphs import check_lemmas
 from deepgat.lab.report import sections, systems_by_depth
 from deepgat.lab.report.attention_drift import drifts_beside, find_drifts, write_drifts
 from deepgat.lab.report.report_folder import check_report_folder, write_target
-from deepgat.lab.report.table import Table
+from deepgat.lab.report.table import Table, filed
 
 RECORDS, REPORT = "records.jsonl", "report"
 """In the output folder: the records of the runs, and the folder of the report."""
@@ -233,13 +233,14 @@ def _show_systems(
             specs = [spec for own in labelled.values() for spec in own]
             found = study.with_frozen_rows(found, specs, frozen)
     lost = {label: _lost(own, outcome) for label, own in labelled.items()}
-    tables = [
+    found_tables = [
         *systems_by_depth.system_tables(found, target, "test", lost),
         *systems_by_depth.pair_tables(found, target, base),
         *systems_by_depth.system_tables(found, target, "val", lost),
         *systems_by_depth.overview_tables(found, target, "test", lost),
         *systems_by_depth.overview_tables(found, target, "val", lost),
     ]
+    tables = filed(found_tables, set())
     figures = systems_by_depth.system_figures(tables, target)
     _show(target, tables, figures, out, grid["quick"])
 
