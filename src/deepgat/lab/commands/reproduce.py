@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from deepgat.lab.commands.run import (
     tell_failures,
 )
 from deepgat.lab.experiments import Outcome, Record, RunSpec, Store, read_records, write_records
+from deepgat.lab.experiments.spec import check_count
 from deepgat.lab.experiments.transfer import diverged_beside, read_diverged, write_diverged
 from deepgat.lab.paper import peers, study
 from deepgat.lab.paper.experiments import (
@@ -135,6 +137,9 @@ def reproduce(
         "splits": splits,
         "epochs": epochs,
     }
+    lists = [grid[name] for name in ("datasets", "layers", "seeds") if grid[name] is not None]
+    told = math.prod(map(len, lists)) * (splits or 1)
+    check_count(told, "the product of --datasets, --layers, --seeds and --splits")
     if records is not None and known is not None:
         raise UserError("--records runs nothing and --known runs what is missing: choose one")
     if out.exists() and not out.is_dir():

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from deepgat.cli import options as opt
-from deepgat.cli.show import ERR, OUT, echo_json, print_records
-from deepgat.errors import UserError
+from deepgat.cli.show import ERR, OUT, echo_json, percent, print_records
+from deepgat.errors import UserError, printable
 from deepgat.lab.commands.run import STORE, StoreOption
 from deepgat.lab.commands.watch import describe
 from deepgat.lab.experiments import RunSpec, Store, export_runs, import_runs
@@ -44,8 +44,8 @@ def ls(
             echo_json(record)
     elif failed:
         for record in found:
-            run = describe(RunSpec.from_dict(record))
-            OUT.print(f"{record['signature']}  {run}: {record['error']}", soft_wrap=True)
+            error = printable(record["error"])
+            OUT.print(f"{record['signature']}  {describe(record)}: {error}", soft_wrap=True)
     else:
         print_records(f"micro-F1 (%) of {len(found)} runs in {store}", found)
         if count := len(opened.failures()):
@@ -63,8 +63,11 @@ def show(
     record = opened.get(found) or opened.failure(found)
     if record is None:
         raise UserError(f"the run {found} in {store} is damaged: see deepgat store verify")
-    typer.echo(RunSpec.from_dict(record).to_toml())
-    typer.echo("".join(f"# {line}\n" for line in _outcome(record)), nl=False)
+    try:
+        typer.echo(RunSpec.from_dict(record).to_toml())
+    except UserError as error:
+        raise UserError(f"the run {found} in {store} cannot be shown: {error}") from error
+    typer.echo("".join(f"# {printable(line)}\n" for line in _outcome(record)), nl=False)
 
 
 @app.command("rm")
@@ -135,7 +138,7 @@ def _outcome(record: dict[str, Any]) -> list[str]:
     """The result of a run, line by line."""
     if "error" in record:
         return [f"failed: {record['error']}", *record["traceback"].splitlines()]
-    scores = {part: f"{100 * share:.2f}" for part, share in record["micro_f1"].items()}
+    scores = {part: percent(share) for part, share in record["micro_f1"].items()}
     return [
         f"signature {record['signature']}",
         "micro-F1 (%): " + ", ".join(f"{part} {share}" for part, share in scores.items()),

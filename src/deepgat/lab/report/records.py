@@ -15,7 +15,7 @@ from deepgat.lab.experiments.schema import TRAINED, check, load_object
 from deepgat.lab.experiments.store_entry import parse_record
 from deepgat.lab.experiments.transfer import read_lines
 
-LONGEST = 60
+LONGEST = 40
 """Characters of a graph's name that a report shows; a longer one is cut in the middle."""
 
 
