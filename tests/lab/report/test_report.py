@@ -367,7 +367,10 @@ def test_lines_that_are_no_records_are_named_and_left_out(tmp_path, no_figures):
         "micro_f1.test is 'high': expected a number": {**first, "micro_f1": {"test": "high"}},
         "settings is not a JSON object": {**first, "settings": 3},
         "it has no settings.num_layers": {**first, "settings": {}},
-        "has too many lists inside each other": {**first, "x": json.loads("[" * 99 + "]" * 99)},
+        "too many lists or objects inside": {
+            **first,
+            "x": json.loads("[" * 99 + "]" * 99),
+        },
     }
     lines = [json.dumps(first), *map(json.dumps, odd.values()), "[" * 100_000, "half of a li"]
     stranger = {**first, "system": "of another deepgat", "seed": 7}

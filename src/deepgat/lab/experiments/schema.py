@@ -7,10 +7,11 @@ a store that was made elsewhere. What passes :func:`check` can be listed, shown 
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from deepgat.errors import UserError, cut_middle
-from deepgat.training.values import typed
+from deepgat.training.values import TOML_INTEGERS, typed
 
 DEEPEST = 24
 """Lists and objects inside each other; records of ours have at most 6."""
@@ -51,61 +52,69 @@ class DamagedEntry(Exception):  # noqa: N818 - a state of the files
 
 
 def load_object(text: str | bytes) -> dict[str, Any]:
-    """The JSON object in a text."""
+    """The JSON object in a text: finite numbers of at most 64 bits, and not too deep."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DamagedEntry("it is not JSON") from error
     if not isinstance(value, dict):
         raise DamagedEntry("it is not a JSON object")
+    _check_plain(value, 0)
     return value
 
 
-def check(value: Any, kind: Any, where: str = "", depth: int = 0) -> None:
-    """Raise :class:`DamagedEntry` unless a value is of a kind.
+def _check_plain(value: Any, depth: int) -> None:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise DamagedEntry(f"it has the number {value}: expected finite ones")
+    elif isinstance(value, int):
+        if value not in TOML_INTEGERS:
+            raise DamagedEntry("it has a whole number of more than 64 bits")
+    elif isinstance(value, dict | list):
+        if depth > DEEPEST:
+            raise DamagedEntry("it has too many lists or objects inside each other")
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_plain(item, depth + 1)
+
+
+def check(value: Any, kind: Any, where: str = "") -> None:
+    """Raise :class:`DamagedEntry` unless a value of :func:`load_object` is of a kind.
 
     Kinds: ``{"name": kind, "perhaps?": kind}`` an object that has at least these fields,
     ``{str: kind}`` any names, ``{int: kind}`` whole numbers as names, ``[kind]`` a list,
-    ``(kind, None)`` or null, ``Any`` plain values, else a type.
+    ``(kind, None)`` or null, ``Any`` anything, else a type.
     """
-    if depth > DEEPEST:
-        raise DamagedEntry(f"{cut_middle(where, 80)} has too many lists inside each other")
     if isinstance(kind, tuple):
         if value is not None:
-            check(value, kind[0], where, depth)
+            check(value, kind[0], where)
     elif isinstance(kind, dict):
         if not isinstance(value, dict):
             raise DamagedEntry(f"{where} is not a JSON object")
-        _check_fields(value, kind, f"{where}." if where else "", depth + 1)
+        _check_fields(value, kind, f"{where}." if where else "")
     elif isinstance(kind, list):
         if not isinstance(value, list):
             raise DamagedEntry(f"{where} is not a list")
         for item in value:
-            check(item, kind[0], where, depth + 1)
-    elif kind is Any:
-        own = {str: Any} if isinstance(value, dict) else [Any] if isinstance(value, list) else None
-        if own is not None:
-            check(value, own, where, depth)
-        elif value is not None:
-            check(value, type(value), where, depth)
-    else:
+            check(item, kind[0], where)
+    elif kind is not Any and type(value) is not kind:
         try:
             typed(where, value, kind)
         except UserError as error:
             raise DamagedEntry(cut_middle(str(error), 200)) from error
 
 
-def _check_fields(value: dict[str, Any], kind: dict[Any, Any], above: str, depth: int) -> None:
+def _check_fields(value: dict[str, Any], kind: dict[Any, Any], above: str) -> None:
     if str in kind or int in kind:
         ((key, inner),) = kind.items()
         for name, item in value.items():
             if key is int and not (name.isdecimal() and len(name) < 10):
                 raise DamagedEntry(f"{above}{cut_middle(name, 40)} is not the number of a layer")
-            check(item, inner, above + name, depth)
+            if inner is not Any:
+                check(item, inner, above + name)
         return
     for name, inner in kind.items():
         plain = name.removesuffix("?")
         if plain in value:
-            check(value[plain], inner, above + plain, depth)
+            check(value[plain], inner, above + plain)
         elif plain == name:
             raise DamagedEntry(f"it has no {above}{name}")

@@ -133,7 +133,6 @@ class Store:
             return None
         try:
             failure = load_object(read_file(path))
-            check(failure, Any)
             check(failure, {**FAILURE, "traceback": str})
         except (DamagedEntry, UserError) as error:
             text = f"{path} is damaged ({error}) and does not count: the run is tried again"

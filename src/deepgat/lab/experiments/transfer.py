@@ -16,7 +16,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from deepgat.data.tables.opening import opened
 from deepgat.errors import UserError
@@ -163,7 +163,6 @@ def write_diverged(records: Path, failures: Iterable[Record]) -> None:
 
 def _parse_diverged(line: str) -> Record:
     failure = load_object(line)
-    check(failure, Any)
     check(failure, FAILURE)
     check_signature(failure)
     return failure
