@@ -196,8 +196,8 @@ def read_lines(
                 break
     if wrong and (strict or not found):
         raise wrong[0]
-    for error in wrong[:NAMED]:
-        warnings.warn(f"{error}; it is left out", stacklevel=2)
+    for each in wrong[:NAMED]:
+        warnings.warn(f"{each}; it is left out", stacklevel=2)
     if len(wrong) > NAMED:
         text = f"{path} has {len(wrong) - NAMED} more lines that are not {what}; they are left out"
         warnings.warn(text, stacklevel=2)
