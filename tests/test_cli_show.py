@@ -104,3 +104,15 @@ def test_a_pipe_gets_every_row_whole_on_a_line_of_its_own(capsys):
     assert [line.split("\t") for line in lines[:3]] == [COLUMNS, *ROWS]
     assert lines[3].split("\t")[:3] == ["two; lines", "tab\\there", "esc\\x1b[31m"]
     assert lines[4] == "mean" + "\t" * 6
+
+
+def test_a_figure_shows_names_as_they_are_and_not_as_mathematics():
+    from deepgat.figures import inspection_figure
+
+    names = ["$a_", "$b^$", "c\0$\\frac$"]
+    layers = {1: [[0.2, 0.3, 0.5]] * 3}
+    figure = inspection_figure("Node $a_ of $g^^$", names, names, layers, [[0.2, 0.3, 0.5]], [1])
+    figure.savefig(io.BytesIO())  # mathematics like these would raise an error
+    above = figure.axes[0]
+    shown = [label.get_text().replace("\\$", "$") for label in above.get_yticklabels()]
+    assert shown == ["$a_ (itself)", "$b^$", "c\\x00$\\frac$"]

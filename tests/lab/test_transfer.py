@@ -231,6 +231,8 @@ def test_runs_of_another_schema_are_left_out_and_named(tmp_path, store, other, m
         store.get(old)
     with pytest.warns(UserWarning, match=f"left out of .*{sentence}"):
         assert [record["signature"] for record in store.records()] == [today]
+    with pytest.warns(UserWarning, match=f"left out of .*{sentence}"):
+        assert export_runs(store, tmp_path / "today.tar") == 1
     assert store.path(old).is_dir()  # its numbers are good, and it is not set aside
     (tmp_path / "runs.jsonl").write_text((folder / RECORD).read_text().replace("\n", ""))
     with pytest.raises(UserError, match=rf"runs\.jsonl, line 1, .*{sentence}"):

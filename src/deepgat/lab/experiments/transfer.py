@@ -53,9 +53,8 @@ class Imported(NamedTuple):
 
 def export_runs(store: Store, target: Path, signatures: Sequence[str] | None = None) -> int:
     """Write runs to a tar file or to a .jsonl file of records; returns their number."""
-    chosen = store.signatures() if signatures is None else list(signatures)
+    records = [r for r in store.records() if signatures is None or r["signature"] in signatures]
     if target.name.endswith(RECORDS_ENDINGS):
-        records = [record for record in store.records() if record["signature"] in chosen]
         write_records(target, records)
         return len(records)
     if not target.name.endswith(TAR_ENDINGS):
@@ -63,7 +62,8 @@ def export_runs(store: Store, target: Path, signatures: Sequence[str] | None = N
             f"{target} has an ending that is not known: expected "
             f"{', '.join(TAR_ENDINGS + RECORDS_ENDINGS)}"
         )
-    whole = [name for name in chosen if store.arrays(name) is not None]  # checks each
+    names = [record["signature"] for record in records]
+    whole = [name for name in names if store.arrays(name) is not None]  # checks each
     partial = target.with_name(f".{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
