@@ -112,7 +112,7 @@ def test_a_figure_shows_names_as_they_are_and_not_as_mathematics():
     names = ["$a_", "$b^$", "c\0$\\frac$"]
     layers = {1: [[0.2, 0.3, 0.5]] * 3}
     figure = inspection_figure("Node $a_ of $g^^$", names, names, layers, [[0.2, 0.3, 0.5]], [1])
-    figure.savefig(io.BytesIO())  # mathematics like these would raise an error
+    figure.savefig(io.BytesIO(), dpi=20)  # mathematics like these would raise an error
     above = figure.axes[0]
     shown = [label.get_text().replace("\\$", "$") for label in above.get_yticklabels()]
     assert shown == ["$a_ (itself)", "$b^$", "c\\x00$\\frac$"]
