@@ -1,4 +1,4 @@
-"""What the terminal shows while a training runs."""
+"""What the terminal shows: progress while a training runs, and tables."""
 
 import importlib
 import io
@@ -54,3 +54,65 @@ def test_no_bar_where_nobody_looks(terminal):
     with show.progress_bar() as update:
         update("training", 0.5)
     assert not terminal.file.getvalue()
+
+
+PATH = f"/home/someone/{'x' * 120}/graph"
+COLUMNS = ["run", "dataset", "split", "model", "L", "test", "val"]
+ROWS = [
+    ["ab12cd34", PATH, "fractions:0.6/0.2:0", "deepgat dp", "16", "98.12", "97.00"],
+    ["1b12cd34", "3d cora", "public", "gcnii", "64", "–", "87.50 ± 0.12 (2/3)"],
+]
+
+
+@pytest.fixture
+def out(monkeypatch, request):
+    console = Console(
+        file=io.StringIO(), force_terminal=True, width=request.param, color_system=None
+    )
+    monkeypatch.setattr(show, "OUT", console)
+    return console
+
+
+@pytest.mark.parametrize("out", [30, 60, 80, 100, 300], indirect=True)
+def test_a_narrow_terminal_cuts_names_in_the_middle_and_never_a_score(out):
+    show.print_table("micro-F1", COLUMNS, ROWS, ["mean", *[""] * 5, "92.25"])
+    lines = out.file.getvalue().splitlines()
+    first, second = (next(line for line in lines if row[0] in line) for row in ROWS)
+    assert first.endswith("16  98.12               97.00")
+    assert second.endswith("64      –  87.50 ± 0.12 (2/3)")
+    assert "/ho" in first
+    assert "raph  " in first
+    assert ("…" in first) == (out.width < 300)
+    assert "92.25" in lines[-1]
+    if out.width >= 80:
+        assert max(map(len, lines)) <= out.width
+
+
+@pytest.mark.parametrize("out", [40], indirect=True)
+def test_a_narrow_terminal_wraps_prose(out):
+    show.print_table("", [], [["nodes", "a few words that are longer than the room for it"]])
+    text = out.file.getvalue()
+    assert "…" not in text
+    assert " ".join(text.split()).startswith("nodes a few words that are longer than the room")
+
+
+def test_a_pipe_gets_every_row_whole_on_a_line_of_its_own(capsys):
+    rows = [*ROWS, ["two\nlines", "tab\there", "esc\x1b[31m", "", "", "", ""]]
+    show.print_table("micro-F1 of\t2 runs", COLUMNS, rows, ["mean", *[""] * 6])
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title == "# micro-F1 of\\t2 runs"
+    assert [line.split("\t") for line in lines[:3]] == [COLUMNS, *ROWS]
+    assert lines[3].split("\t")[:3] == ["two; lines", "tab\\there", "esc\\x1b[31m"]
+    assert lines[4] == "mean" + "\t" * 6
+
+
+def test_a_figure_shows_names_as_they_are_and_not_as_mathematics():
+    from deepgat.figures import inspection_figure
+
+    names = ["$a_", "$b^$", "c\0$\\frac$"]
+    layers = {1: [[0.2, 0.3, 0.5]] * 3}
+    figure = inspection_figure("Node $a_ of $g^^$", names, names, layers, [[0.2, 0.3, 0.5]], [1])
+    figure.savefig(io.BytesIO(), dpi=20)  # mathematics like these would raise an error
+    above = figure.axes[0]
+    shown = [label.get_text().replace("\\$", "$") for label in above.get_yticklabels()]
+    assert shown == ["$a_ (itself)", "$b^$", "c\\x00$\\frac$"]

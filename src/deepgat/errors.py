@@ -22,6 +22,13 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
+def cut_middle(text: str, most: int) -> str:
+    """Text of at most ``most`` characters, a longer one without its middle: "/home/…/graph"."""
+    if len(text) <= most:
+        return text
+    return f"{text[: (most - 1) // 2]}…{text[len(text) - most // 2 :]}"
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a misspelt name: suggests the closest known name and lists all of them."""
     choices = sorted(known)

@@ -15,10 +15,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from deepgat.analysis import Reliability
+from deepgat.errors import printable
 
 # Okabe and Ito's palette, distinct for any colour vision; markers distinguish lines in grey.
 COLORS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+def as_text(name: str) -> str:
+    """A name as matplotlib shows it literally, not as mathematics between dollar signs."""
+    return printable(name).replace("$", r"\$")
 
 
 def depth_figure(
@@ -30,7 +36,7 @@ def depth_figure(
         depths = sorted(curve)
         scores = [100 * curve[depth] for depth in depths]
         color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
-        axes.plot(depths, scores, color=color, marker=marker, linewidth=2, label=name)
+        axes.plot(depths, scores, color=color, marker=marker, linewidth=2, label=as_text(name))
         axes.annotate(f"{scores[-1]:.1f}", (depths[-1], scores[-1]), xytext=(8, 0),
                       textcoords="offset points", color=color, va="center")  # fmt: skip
     if chance is not None:
@@ -39,7 +45,7 @@ def depth_figure(
     axes.set_ylim(0, 102)
     axes.set_xlabel("number of layers L")
     axes.set_ylabel("test micro-F1 (%)")
-    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_title(as_text(title), loc="left", fontsize=11)
     axes.margins(x=0.08)
     axes.legend(frameon=False, loc="center left")
     return figure
@@ -55,7 +61,7 @@ def reliability_figure(curves: Mapping[str, Reliability], title: str) -> Figure:
     for index, (name, each) in enumerate(curves.items()):
         color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
         x, y = each.confidence.tolist(), each.accuracy.tolist()
-        label = f"{name}: ECE {each.error:.3f}"
+        label = f"{as_text(name)}: ECE {each.error:.3f}"
         axes.plot(x, y, color=color, linewidth=1, alpha=0.5)
         axes.plot([], [], color=color, marker=marker, linewidth=1, label=label)
         sizes = 12 + 250 * (each.count / each.count.sum()).sqrt()
@@ -64,7 +70,7 @@ def reliability_figure(curves: Mapping[str, Reliability], title: str) -> Figure:
     axes.set_ylim(-0.02, 1.06)
     axes.set_xlabel("confidence (a marker's area grows with its share of the nodes)")
     axes.set_ylabel("accuracy")
-    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_title(as_text(title), loc="left", fontsize=11)
     figure.legend(loc="outside lower center", ncols=1, frameon=False, fontsize=9)
     return figure
 
@@ -105,15 +111,15 @@ def inspection_figure(
     names = [_short(name) for name in nodes]
     names[0] += " (itself)"
     for axes in (above, below):
-        axes.set_yticks(range(count), names, fontsize=8)
+        axes.set_yticks(range(count), list(map(as_text, names)), fontsize=8)
         if depth > 16:
             axes.set_xticks(list(layers))
     below.set_xlabel("layer")
-    handles = [Patch(color=palette[i], label=classes[c]) for i, c in enumerate(used)]
+    handles = [Patch(color=palette[i], label=as_text(classes[c])) for i, c in enumerate(used)]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)),
                   frameon=False, fontsize=8, title="class predicted after the layer",
                   title_fontsize=8)  # fmt: skip
-    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+    figure.suptitle(as_text(title), fontsize=11, x=0.01, ha="left")
     return figure
 
 

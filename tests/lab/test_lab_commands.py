@@ -94,6 +94,18 @@ def test_run_makes_what_is_missing(run):
         spec(seed=seed).signature for seed in (0, 1)
     }
     assert run("run", path, "--quiet").err == ""
+    printed = run("run", path, "--quiet", "--json").out.splitlines()
+    assert sorted(printed) == sorted(listed)
+    title, head, *rows = run("run", path, "--quiet").out.splitlines()
+    assert title == "# micro-F1 (%) of 2 runs in deepgat-runs"
+    assert head.split("\t")[:2] == ["run", "dataset"]
+    assert [row.split("\t")[6:8] for row in rows] == [["90.00", "88.00"], ["91.00", "89.00"]]
+
+
+def test_too_many_runs_are_counted_before_they_are_listed(run):
+    wide = ["--seeds", "0-9999", "--layers", "1-9999", "--splits", 10**9]
+    result = run("reproduce", "depth", "--protocol", "honest", *wide)
+    assert_sentence(result, "--splits describes", "runs: expected at most 100,000")
 
 
 def test_a_failed_run_is_told_and_the_exit_code_is_1(run):

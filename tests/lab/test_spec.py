@@ -207,6 +207,10 @@ def test_what_is_not_trained_has_no_runs():
         ("@[sweep]\n'training.sed' = [1]", "unknown training setting 'sed': did you mean 'seed'?"),
         ("@[sweep]\ntraining.seed = 1", "expected a list of values"),
         ("@[sweep]\ntraining.seed = []", "expected a list of values"),
+        (
+            "@[sweep]\n" + "\n".join(f"training.x{i} = {list(range(1000))}" for i in range(3)),
+            r".sweep. describes 1,000,000,000 runs: expected at most 100,000; leave values out",
+        ),
         ("@[sweep]\ntraining.seed = ['a']", r"training\.seed is 'a': expected a whole number"),
         ("@[sweep]\nanalysis.attention = [3]", r"analysis\.attention is 3: expected a text"),
     ],

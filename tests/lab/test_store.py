@@ -218,7 +218,69 @@ def lose(name: str):
     return harm
 
 
+def seal(name: str, **changes: object):
+    """A record of someone who knows the checksum; None leaves a field out."""
+
+    def harm(entry: Path) -> None:
+        record = {**json.loads((entry / RECORD).read_text()), **changes}
+        kept = {field: value for field, value in record.items() if value is not None}
+        (entry / RECORD).write_text(to_json(sealed(kept)))
+
+    harm.__name__ = name
+    return harm
+
+
+def nested(entry: Path) -> None:
+    (entry / RECORD).write_text('{"signature": ' + "[" * 100_000)
+
+
+def many_digits(entry: Path) -> None:
+    (entry / RECORD).write_text('{"signature": ' + "9" * 5000 + "}")
+
+
+def pipe(name: str):
+    """Reading it would never end."""
+
+    def harm(entry: Path) -> None:
+        (entry / name).unlink()
+        os.mkfifo(entry / name)
+
+    harm.__name__ = f"pipe {name}"
+    return harm
+
+
+def endless(entry: Path) -> None:
+    (entry / RECORD).unlink()
+    (entry / RECORD).symlink_to("/dev/zero")
+
+
+def a_file_instead(entry: Path) -> None:
+    for path in entry.iterdir():
+        path.unlink()
+    entry.rmdir()
+    entry.touch()
+
+
+STRANGE = [
+    seal("no micro-F1", micro_f1=None),
+    seal("no format", format=None),
+    seal("no arrays", arrays=None),
+    seal("text for a score", micro_f1={"test": "high"}),
+    seal("a list for scores", micro_f1=[0.5]),
+    seal("text for a seed", seed="0"),
+    seal("endless seconds", seconds=10**400),
+    seal("wrong measures", measures={"layer-scores": {"test": {"first": 0.5}}}),
+    seal("text for memory", peak_memory="much"),
+    seal("deep measures", measures={"mine": json.loads("[" * 100 + "]" * 100)}),
+    nested,
+    many_digits,
+    pipe(RECORD),
+    pipe(ARRAYS),
+    endless,
+    a_file_instead,
+]
 HARMS = [
+    *STRANGE,
     cut_arrays,
     flip_a_bit_of_arrays,
     change_a_score,
@@ -241,7 +303,7 @@ def test_damage_is_found_named_and_set_aside(store, harm):
     assert damaged[signature]
     (moved,) = (store.folder / "damaged").iterdir()
     assert moved.name.startswith(f"{signature}-")
-    assert moved.is_dir()
+    assert moved.exists()
     assert store.signatures() == [other]
     assert store.verify() == (1, {})
 
@@ -255,6 +317,36 @@ def test_damage_is_never_used(store, harm, log):
     assert attempt(store, spec(), "cpu", fake) == Attempt()
     assert told(log) == [signature]  # made again
     assert store.verify() == (1, {})
+
+
+def test_what_a_stranger_left_in_a_store_is_named_and_spoils_nothing(store):
+    good = keep(store, spec())
+    for seed, harm in enumerate(STRANGE, start=1):
+        harm(store.path(keep(store, spec(seed=seed))))
+    os.mkfifo(store.folder / "failed" / f"{'a' * 16}.json")
+    (store.folder / "failed" / f"{'b' * 16}.json").write_text('{"error": 3}')
+    (store.folder / "failed" / f"{'c' * 16}.json").write_text("[" * 100_000)
+    (store.folder / "failed" / "notes.json").write_text("{}")
+    for path in ("tmp", "damaged"):
+        (store.folder / path).rmdir()
+    opened = Store(store.folder, create=False)
+    with pytest.warns(UserWarning, match="is damaged") as of_failures:
+        assert opened.failures() == {}
+    with pytest.warns(UserWarning, match="is damaged") as of_runs:
+        assert good in [record["signature"] for record in opened.records()]
+    assert len(of_failures) == 3
+    assert len(of_runs) == len(STRANGE) - 1  # arrays are not looked at here
+    assert opened.verify()[0] == 1
+    assert [record["signature"] for record in opened.records()] == [good]
+
+
+@pytest.mark.parametrize("place", ["store.json", f"claims/{'a' * 16}"])
+def test_a_pipe_is_never_opened(store, place):
+    path = store.folder / place
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    with pytest.raises(UserError, match=r"is not what this deepgat writes|is not a regular file"):
+        Store(store.folder).claim("a" * 16)
 
 
 def test_an_attempt_sets_damage_aside(store, log):

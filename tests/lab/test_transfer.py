@@ -1,6 +1,7 @@
 """Runs from store to store: complete, checked, and never by a hostile path."""
 
 import io
+import os
 import tarfile
 from pathlib import Path
 
@@ -140,6 +141,19 @@ def tar_of(path: Path, *members: tuple[str, bytes] | tarfile.TarInfo) -> Path:
     return path
 
 
+def test_pipes_in_another_store_are_left_out_and_named(store, other):
+    good, *odd = keep(store, 0, 1, 2)
+    for signature, name in zip(odd, (RECORD, ARRAYS), strict=True):
+        (store.path(signature) / name).unlink()
+        os.mkfifo(store.path(signature) / name)
+    result = import_runs(other, store.folder)
+    assert result.added == [good]
+    assert result.left_out == {
+        signature: f"it has no file {name}"
+        for signature, name in zip(odd, (RECORD, ARRAYS), strict=True)
+    }
+
+
 def link(kind: bytes) -> tarfile.TarInfo:
     member = tarfile.TarInfo(f"ab/{'ab' * 8}/{RECORD}")
     member.type, member.linkname = kind, "/etc/passwd"
@@ -215,6 +229,10 @@ def test_runs_of_another_schema_are_left_out_and_named(tmp_path, store, other, m
         assert not list((target.folder / "tmp").iterdir())
     with pytest.raises(UserError, match=sentence):
         store.get(old)
+    with pytest.warns(UserWarning, match=f"left out of .*{sentence}"):
+        assert [record["signature"] for record in store.records()] == [today]
+    with pytest.warns(UserWarning, match=f"left out of .*{sentence}"):
+        assert export_runs(store, tmp_path / "today.tar") == 1
     assert store.path(old).is_dir()  # its numbers are good, and it is not set aside
     (tmp_path / "runs.jsonl").write_text((folder / RECORD).read_text().replace("\n", ""))
     with pytest.raises(UserError, match=rf"runs\.jsonl, line 1, .*{sentence}"):

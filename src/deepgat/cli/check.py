@@ -6,12 +6,11 @@ import shlex
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from deepgat.analysis.graph_check import inspect_graph
 from deepgat.cli import options as opt
 from deepgat.cli.reading import ReadOption, parse_reading
-from deepgat.cli.show import OUT, echo_json
+from deepgat.cli.show import OUT, echo_json, print_table
 from deepgat.data import OwnGraph, ReadOptions, is_path, load_graph, read_graph
 from deepgat.data.tables.convert import graph_from_pyg
 from deepgat.errors import printable
@@ -35,11 +34,7 @@ def check(
     if json:
         echo_json(report)
         return
-    facts = Table.grid(padding=(0, 2))
-    for name, text in _facts(report).items():
-        facts.add_row(name, printable(text))
-    OUT.print(report["title"], style="italic")
-    OUT.print(facts)
+    print_table(report["title"], [], [[name, text] for name, text in _facts(report).items()])
     for title, sentences in (
         ("Done while reading:", report["notes"]),
         ("Likely problems:", report["problems"] or ["None found."]),

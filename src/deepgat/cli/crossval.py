@@ -12,7 +12,7 @@ import typer
 from deepgat.analysis import confidence_interval
 from deepgat.cli import options as opt
 from deepgat.cli.parsing import parse_pairs
-from deepgat.cli.show import ERR, OUT, echo_json, percent, plain_table, progress_bar
+from deepgat.cli.show import ERR, OUT, echo_json, percent, print_table, progress_bar
 from deepgat.data.catalogue.graph_sets import load_graphs
 from deepgat.distributed import Team, launch
 from deepgat.training.cross_validation import Fold, cross_validate
@@ -109,7 +109,7 @@ def _print(title: str, record: dict[str, Any], done: list[Fold]) -> None:
         [str(f.number), percent(f.test), percent(f.val), str(f.best_epoch), f"{f.seconds:.0f} s"]
         for f in done
     ]
-    OUT.print(plain_table(title, ["fold", "test", "val", "best epoch", "time"], rows))
+    print_table(title, ["fold", "test", "val", "best epoch", "time"], rows)
     spread = "" if record["deviation"] is None else f" ± {percent(record['deviation'])}"
     OUT.print(
         f"accuracy {percent(record['accuracy'])}{spread} % (mean and deviation over {len(done)} "

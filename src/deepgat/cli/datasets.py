@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deepgat.cli import options as opt
-from deepgat.cli.show import OUT, echo_json, plain_table
+from deepgat.cli.show import OUT, echo_json, print_table
 from deepgat.data import list_datasets
 
 
@@ -31,5 +31,6 @@ def datasets(json: opt.Json = False) -> None:
                 f"{entry.title}: {entry.note}",
             ]
         )
-    shown = len(columns) if OUT.width >= 120 else len(columns) - 1  # notes where there is room
-    OUT.print(plain_table("Datasets", columns[:shown], [row[:shown] for row in rows]))
+    room = OUT.width >= 120 or not OUT.is_terminal  # notes where there is room
+    shown = len(columns) if room else len(columns) - 1
+    print_table("Datasets", columns[:shown], [row[:shown] for row in rows])

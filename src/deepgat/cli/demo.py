@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from deepgat.cli import options as opt
-from deepgat.cli.show import ERR, OUT, percent, plain_table, progress_bar
+from deepgat.cli.show import ERR, OUT, percent, print_table, progress_bar
 from deepgat.data import load_graph
 from deepgat.errors import UserError
 from deepgat.training.recipes import Recipe, recipe
@@ -39,7 +39,7 @@ def demo(
     ERR.print("GAT and DeepGAT with 2 to 15 layers, three seeds each: a few minutes.")
     curves = train_both(quiet)
     rows = [[str(n), *(percent(curves[name][n]["test"]) for name in MODELS)] for n in DEPTHS]
-    OUT.print(plain_table("Test micro-F1 (%)", ["layers", *MODELS], rows))
+    print_table("Test micro-F1 (%)", ["layers", *MODELS], rows)
     figure = depth_figure(
         {name: {n: scores["test"] for n, scores in curves[name].items()} for name in MODELS},
         "A graph of 2,000 nodes in 5 classes, 20 labels per class (mean of 3 seeds)",

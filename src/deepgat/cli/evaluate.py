@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from deepgat.cli import options as opt
-from deepgat.cli.show import OUT, echo_json, score_table
+from deepgat.cli.show import echo_json, print_scores
 from deepgat.errors import UserError
 from deepgat.model_folder import is_model_folder, load_run
 from deepgat.training.loop import evaluate as score
@@ -30,7 +30,7 @@ def evaluate(folder: opt.ModelFolder, device: opt.Device = "auto", json: opt.Jso
             }
             echo_json(record)
     if not json:
-        OUT.print(score_table(f"micro-F1 (%) on {dataset.title}, split {dataset.split}", rows))
+        print_scores(f"micro-F1 (%) on {dataset.title}, split {dataset.split}", rows)
 
 
 def _model_folders(folder: Path) -> list[Path]:

@@ -11,7 +11,7 @@ import typer
 from deepgat.cli import options as opt
 from deepgat.cli.parsing import check_picture
 from deepgat.cli.reading import ReadOption, parse_reading
-from deepgat.cli.show import OUT, echo_json, plain_table
+from deepgat.cli.show import OUT, echo_json, print_table
 from deepgat.data.names import Names
 from deepgat.errors import UserError
 from deepgat.model import Explanation, Model
@@ -99,14 +99,11 @@ def _print(record: dict[str, Any], shown: list[int], more: int) -> None:
         if layer in record["layers"]:
             found = record["layers"][layer]
             rows.append([layer, found["class"], f"{100 * max(found['probabilities']):.1f}%"])
-    OUT.print(
-        f"Node {record['node']}{told}: what the layers predict", soft_wrap=True, style="italic"
-    )
-    OUT.print(plain_table("", ["after layer", "class", "probability"], rows))
+    title = f"Node {record['node']}{told}: what the layers predict"
+    print_table(title, ["after layer", "class", "probability"], rows)
     rows = []
     for place, each in enumerate(record["neighbours"]):
         weights = [f"{100 * each['attention'][layer - 1]:.1f}" for layer in shown]
         rows.append([each["node"] + (" (itself)" if place == 0 else ""), each["class"], *weights])
     hidden = f"; {more} more neighbours are not shown" if more else ""
-    OUT.print(f"Attention (%) per layer{hidden}", soft_wrap=True, style="italic")
-    OUT.print(plain_table("", ["neighbour", "class", *map(str, shown)], rows))
+    print_table(f"Attention (%) per layer{hidden}", ["neighbour", "class", *map(str, shown)], rows)

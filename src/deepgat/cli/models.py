@@ -6,10 +6,9 @@ from dataclasses import fields
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from deepgat.cli import options as opt
-from deepgat.cli.show import OUT, echo_json, plain_table
+from deepgat.cli.show import echo_json, print_table
 from deepgat.models import SYSTEMS, System, find_system
 from deepgat.training.config_file import read_config, shipped
 
@@ -38,9 +37,9 @@ def models(
     if json:
         return
     what = "what it computes, where it is from, and settings to run it with"
-    OUT.print(plain_table("Models", ["name", what], rows, show_lines=True))
+    print_table("Models", ["name", what], rows, show_lines=True)
     if name is not None:
-        OUT.print(_settings_table(find_system(name)))
+        _print_settings(find_system(name))
 
 
 def _described(system: System, shipped: dict[str, str]) -> dict[str, object]:
@@ -56,7 +55,7 @@ def _described(system: System, shipped: dict[str, str]) -> dict[str, object]:
     }
 
 
-def _settings_table(system: System) -> Table:
+def _print_settings(system: System) -> None:
     """A row per setting of a model: its default, and what it means."""
     rows = []
     for field in fields(system.config):
@@ -66,4 +65,4 @@ def _settings_table(system: System) -> Table:
         choices = f" ({', '.join(options)})" if options else ""
         rows.append([field.name, shown, field.metadata["meaning"] + choices])
     title = f"Settings of {system.name}, for --set NAME=VALUE"
-    return plain_table(title, ["name", "default", "meaning"], rows)
+    print_table(title, ["name", "default", "meaning"], rows)

@@ -9,7 +9,7 @@ import typer
 
 from deepgat.cli import options as opt
 from deepgat.cli.reading import ReadOption, load_data, parse_reading, tell_notes
-from deepgat.cli.show import OUT, plain_table, progress_bar
+from deepgat.cli.show import OUT, print_table, progress_bar
 from deepgat.data import ReadOptions
 from deepgat.data.tables import can_stream, looks_like_a_path
 from deepgat.distributed import METHODS
@@ -64,5 +64,5 @@ def partition(
     ]
     by = {"metis": "METIS"}.get(used := chosen_method(method, len(data.graphs[0].y), parts), used)
     title = f"{data.title}, split {data.split}, in {parts} parts by {by}"
-    OUT.print(plain_table(title, ["part", "nodes", "halo", "edges in"], rows))
+    print_table(title, ["part", "nodes", "halo", "edges in"], rows)
     OUT.print(f"written to {out}", soft_wrap=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -20,6 +22,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from deepgat.errors import cut_middle, printable
 from deepgat.files import to_json
 
 # What is printed names files and splits, which may hold brackets and colons: no markup, no emoji.
@@ -27,6 +30,9 @@ OUT = Console(highlight=False, markup=False, emoji=False)
 ERR = Console(stderr=True, highlight=False, emoji=False)
 
 PARTS = ("test", "val", "train")
+NUMBER = re.compile(r"[-+]?\d[\d.,e+-]*%?(\s|$)")
+SHORT, LEAST, MOST = 14, 8, 40
+"""Texts of at most SHORT columns are not cut, longer ones keep LEAST; numbers have at most MOST."""
 
 
 def percent(share: float | None) -> str:
@@ -38,34 +44,73 @@ def echo_json(value: Any) -> None:
     typer.echo(to_json(value), nl=False)
 
 
-def plain_table(
+def print_table(
     title: str,
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
     footer: Sequence[str] = (),
     **options: Any,
+) -> None:
+    """Print cells of text: on a terminal as a table, else one tab-separated line per row.
+
+    On a narrow terminal names are cut in the middle and prose is wrapped; numbers are never cut.
+    Without ``columns`` there is no header. ``options`` are those of rich's Table.
+    """
+    if not OUT.is_terminal:
+        if title:
+            typer.echo(f"# {printable(title)}")
+        for row in ([columns] if columns else []) + [*rows] + ([footer] if footer else []):
+            typer.echo("\t".join("; ".join(map(printable, cell.split("\n"))) for cell in row))
+        return
+    if title:
+        OUT.print(title, style="italic", soft_wrap=True)
+    OUT.print(_fitted(columns, rows, footer, **options), crop=False)
+
+
+def _fitted(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], footer: Sequence[str], **options: Any
 ) -> Table:
-    """Cells of text in 80 columns, numbers to the right; ``options`` are those of rich's Table."""
+    """A table as wide as the terminal, or wider where numbers need it."""
+    rows = [["\n".join(map(printable, cell.split("\n"))) for cell in row] for row in rows]
     table = Table(
-        title=title,
-        title_justify="left",
         box=SIMPLE_HEAD,
+        show_edge=False,
         pad_edge=False,
+        padding=(0, 1, 0, 0),
+        show_header=bool(columns),
         show_footer=bool(footer),
         **options,
     )
-    for index, name in enumerate(columns):
-        numbers = any(row[index][:1].isdigit() for row in rows)
-        short = not numbers and max((len(row[index]) for row in rows), default=0) <= 14
-        whole = index < 2 and short  # names are not broken where there is room for them
-        last = footer[index] if footer else ""
-        table.add_column(name, last, justify="right" if numbers else "left", no_wrap=whole)
+    heads, feet = columns or [""] * len(rows[0]), footer or [""] * len(columns or rows[0])
+    places = list(enumerate(zip(heads, feet, strict=True)))
+    texts = [[*ends, *(row[i] for row in rows)] for i, ends in places]
+    widths = [
+        max(cell_len(line) for cell in column for line in cell.split("\n")) for column in texts
+    ]
+    numeric = [
+        width <= MOST and any(map(NUMBER.match, column[2:]))
+        for width, column in zip(widths, texts, strict=True)
+    ]
+    long = [i for i, _ in places if not numeric[i] and widths[i] > SHORT]
+    room = OUT.width - 2 * (len(widths) - 1) - sum(w for i, w in enumerate(widths) if i not in long)
+    for place, i in enumerate(sorted(long, key=widths.__getitem__)):  # short ones keep their width
+        widths[i] = min(widths[i], max(LEAST, room // (len(long) - place)))
+        room -= widths[i]
+    if room < 0:
+        table.width = OUT.width - room
+    for i, (head, foot) in places:
+        justify: Any = "right" if numeric[i] else "left"
+        table.add_column(head, foot, justify=justify, width=widths[i], no_wrap=i not in long)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(_cut_words(cell, width) for cell, width in zip(row, widths, strict=True)))
     return table
 
 
-def records_table(title: str, records: Sequence[Mapping[str, Any]]) -> Table:
+def _cut_words(text: str, width: int) -> str:
+    return re.sub(r"\S+", lambda word: cut_middle(word[0], width), text)
+
+
+def print_records(title: str, records: Sequence[Mapping[str, Any]]) -> None:
     """A row per run of a store."""
 
     def order(record: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -94,13 +139,13 @@ def records_table(title: str, records: Sequence[Mapping[str, Any]]) -> Table:
         for record in sorted(records, key=order)
     ]
     names = ["run", "dataset", "split", "model", "L", "seed", "test", "val", "time"]
-    return plain_table(title, names, rows)
+    print_table(title, names, rows)
 
 
-def score_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> Table:
+def print_scores(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
     """A row per name with micro-F1 of each part."""
     cells = [[name, *(percent(scores.get(part)) for part in PARTS)] for name, scores in rows]
-    return plain_table(title, ["model", *PARTS], cells)
+    print_table(title, ["model", *PARTS], cells)
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from deepgat.analysis import confidence_interval, micro_f1
 from deepgat.cli import options as opt
@@ -23,9 +22,9 @@ from deepgat.cli.show import (
     PARTS,
     echo_json,
     percent,
-    plain_table,
+    print_scores,
+    print_table,
     progress_bar,
-    score_table,
 )
 from deepgat.data import NodeDataset
 from deepgat.distributed import PartDataset, Team, launch, whole_labels
@@ -203,7 +202,7 @@ def train(
                 break
     finally:  # show the finished runs even if a later one fails
         if records and not json:
-            OUT.print(_run_table(_title(data, plan), records))
+            _print_runs(_title(data, plan), records)
             if out is not None:
                 OUT.print(f"saved to {out}", soft_wrap=True)
     if team is not None:
@@ -301,7 +300,7 @@ def _propagate_labels(data: NodeDataset, hops: int, out: Path | None, json: bool
         echo_json(record)
         return
     title = f"micro-F1 (%) on {data.title}, split {data.split}"
-    OUT.print(score_table(title, [(f"label propagation, {hops} hops", found)]))
+    print_scores(title, [(f"label propagation, {hops} hops", found)])
 
 
 def _folders(out: Path | None, seeds: list[int]) -> list[Path | None]:
@@ -331,7 +330,7 @@ def _title(data: NodeDataset | PartDataset, plan: Recipe) -> str:
     )
 
 
-def _run_table(title: str, records: Sequence[Mapping[str, Any]]) -> Table:
+def _print_runs(title: str, records: Sequence[Mapping[str, Any]]) -> None:
     """A row per seed, and the mean with its 95% interval."""
     columns = ["seed", *PARTS, "best", "epochs", "time"]
     rows = [
@@ -349,7 +348,7 @@ def _run_table(title: str, records: Sequence[Mapping[str, Any]]) -> Table:
         for row, record in zip(rows, records, strict=True):
             row.append(ENDINGS[record["stopped"]])
     footer = ["mean", *(_mean(records, part) for part in PARTS), *[""] * (len(columns) - 4)]
-    return plain_table(title, columns, rows, footer if len(records) > 1 else ())
+    print_table(title, columns, rows, footer if len(records) > 1 else ())
 
 
 def _mean(records: Sequence[Mapping[str, Any]], part: str) -> str:

@@ -12,7 +12,7 @@ import typer
 from deepgat.cli import options as opt
 from deepgat.cli.parsing import parse_numbers, parse_settings
 from deepgat.cli.reading import ReadOption, load_data
-from deepgat.cli.show import ERR, OUT, echo_json, percent, plain_table, progress_bar
+from deepgat.cli.show import ERR, OUT, echo_json, percent, print_table, progress_bar
 from deepgat.errors import UserError
 from deepgat.files import write_whole
 from deepgat.training.loop import Epoch, choose_device
@@ -133,7 +133,6 @@ def _print(found: Found, out: Path | None) -> None:
         [name, f"{value:.4g}" if isinstance(value, float) else str(value)]
         for name, value in sorted(found.changed.items())
     ]
-    OUT.print(title, soft_wrap=True)
-    OUT.print(plain_table("", ["setting", "best"], rows))
+    print_table(title, ["setting", "best"], rows)
     if out is not None:
         OUT.print(f"written to {out}: deepgat train --config {out}", soft_wrap=True)

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.cbook import is_math_text
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from deepgat.cli import app
+from deepgat.data.catalogue.entries import ENTRIES
 from deepgat.errors import UserError
 from deepgat.lab.experiments import Store, write_records
 from deepgat.lab.experiments.store_entry import FORMAT, sealed
@@ -21,12 +24,14 @@ from deepgat.lab.paper.experiments import make_plan, target_specs
 from deepgat.lab.paper.peers import OURS, contender_specs
 from deepgat.lab.paper.study import study_specs
 from deepgat.lab.report.attention_drift import attention_drifts
+from deepgat.lab.report.charts import draw
 from deepgat.lab.report.families import families, family_of
 from deepgat.lab.report.html_page import html_page, page_data
 from deepgat.lab.report.over_smoothing import layer_values, profiles
+from deepgat.lab.report.records import read_any_records, with_short_names
 from deepgat.lab.report.report_folder import write_report
 from deepgat.lab.report.sections import Report, make_report
-from deepgat.lab.report.table import Sourced
+from deepgat.lab.report.table import Sourced, file_name
 from deepgat.model_folder import to_json
 
 from jobs import graded_record
@@ -316,6 +321,75 @@ def test_a_users_graph_is_named_after_its_folder(tmp_path, no_figures):
     assert shown == {"/data/mine": "mine", "/other/mine": "mine-2", "/data/cs": "cs-2", "cs": "cs"}
     tables = {path.name for path in (tmp_path / "out" / "tables").iterdir()}
     assert any(name.endswith("depth-mine-2.csv") for name in tables)
+
+
+NAMES = ["/", "", "..", "../..", "a\0b", "$x", "a$b_c$ $", "\ud800", "tab\there", "<b>|x|",
+         "/p/" + "m" * 300, "/q/" + "m" * 300, "/p/" + "图" * 100, "/p/CORA", "4"]  # fmt: skip
+
+
+def test_a_graph_may_have_any_name(tmp_path):
+    """Every table has a file of its own, and figures show names as they are."""
+    first = json.loads((ROOT / "results" / "runs.jsonl").read_text().splitlines()[0])
+    lines = [json.dumps({**first, "dataset": name}) for name in NAMES]
+    (tmp_path / "runs.jsonl").write_text("\n".join(lines))
+    records = with_short_names(read_any_records(tmp_path / "runs.jsonl"))
+    assert len({record["dataset"].casefold() for record in records}) == len(NAMES)
+    assert not {record["dataset"].lower() for record in records} & ENTRIES.keys()
+    sections = list(make_report("any", records).parts())
+    tables = [table.name for section in sections for table in section.tables]
+    assert len(set(tables)) == len(tables) > len(NAMES)
+    for name in tables:
+        (tmp_path / f"{name}.md").touch()  # a name that the system takes, in this folder
+    assert len(list(tmp_path.glob("*.md"))) == len(tables)
+    charts = {t.title: t.charts for s in sections for t in s.tables if s.name == "depth"}
+    for title in (title for title in charts if "$" in title):
+        shown = draw(charts[title]).axes[0].get_title(loc="left")
+        assert is_math_text(shown) is False
+        assert shown.replace(r"\$", "$").replace("\n", " ") == title
+
+
+@given(st.lists(st.text(), max_size=8))
+def test_file_names_are_safe_and_distinct(texts):
+    taken: set[str] = set()
+    names = [file_name(text, taken) for text in texts]
+    assert len({name.casefold() for name in names}) == len(names)
+    for name in names:
+        assert re.fullmatch(r"[\w.-]+", name)
+        assert not name.startswith((".", "-"))
+        assert len(name.encode()) < 200
+
+
+def test_lines_that_are_no_records_are_named_and_left_out(tmp_path, no_figures):
+    first = json.loads((ROOT / "results" / "runs.jsonl").read_text().splitlines()[0])
+    without = {name: value for name, value in first.items() if name != "micro_f1"}
+    odd = {
+        "it has no micro_f1": without,
+        "micro_f1.test is 'high': expected a number": {**first, "micro_f1": {"test": "high"}},
+        "settings is not a JSON object": {**first, "settings": 3},
+        "it has no settings.num_layers": {**first, "settings": {}},
+        "too many lists or objects inside": {
+            **first,
+            "x": json.loads("[" * 99 + "]" * 99),
+        },
+    }
+    lines = [json.dumps(first), *map(json.dumps, odd.values()), "[" * 100_000, "half of a li"]
+    stranger = {**first, "system": "of another deepgat", "seed": 7}
+    (tmp_path / "runs.jsonl").write_text("\n".join([*lines, json.dumps(stranger)]))
+    with pytest.warns(UserWarning, match="left out") as told:
+        result = invoke(tmp_path / "runs.jsonl", "--out", tmp_path / "out", "--records-only")
+    assert result.exit_code == 0, result.output
+    sentences = [str(warning.message) for warning in told]
+    for line, (why, sentence) in enumerate(zip(odd, sentences, strict=False), start=2):
+        assert f"runs.jsonl, line {line}, is not the record of a run: " in sentence
+        assert why in sentence
+    assert "has 2 more lines that are not the record of a run" in sentences[5]
+    assert "is left out of the tables: unknown" in sentences[6]
+
+
+def test_a_pipe_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "runs.jsonl")
+    result = invoke(tmp_path / "runs.jsonl", "--out", tmp_path / "out")
+    assert "runs.jsonl cannot be read" in str(result.exception)
 
 
 def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch, report):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deepgat.cli.show import ERR, OUT, plain_table
+from deepgat.cli.show import ERR, OUT, print_table
 from deepgat.errors import UserError, unknown_name
 from deepgat.lab.bench.measure import machine
 from deepgat.lab.bench.suites import SUITES, Options
@@ -50,7 +50,7 @@ def bench(
             if out is not None:  # after every row, so that Ctrl-C keeps what was measured
                 write_whole(out, to_json(record, indent=1))
         table = suite_table(name, measured)
-        OUT.print(plain_table(table.title, table.columns, table.rows))
+        print_table(table.title, table.columns, table.rows)
     if out is not None:
         OUT.print(f"Rows: {out}", soft_wrap=True)
 

@@ -11,7 +11,7 @@ import typer
 
 from deepgat.cli.show import ERR, OUT
 from deepgat.data import list_datasets
-from deepgat.errors import UserError
+from deepgat.errors import UserError, printable
 from deepgat.lab.experiments import Store
 from deepgat.lab.paper.experiments import dataset_statistics
 from deepgat.lab.paper.lemma_graphs import check_lemmas
@@ -51,13 +51,14 @@ def report(
     status = ERR.status("reading")
     with nullcontext() if quiet else status:
         store = Store(source, create=False) if source.is_dir() else None
-        records = with_short_names(store.records() if store else read_any_records(source))
+        records = list(store.records()) if store else read_any_records(source)
         if not records:
             raise UserError(
                 f"{source} has no finished run to report: make some with deepgat reproduce or "
                 "deepgat run"
             )
-        failures = with_short_names(store.failures().values()) if store else []
+        named = with_short_names([*records, *(store.failures().values() if store else ())])
+        records, failures = named[: len(records)], named[len(records) :]
         common = []
         if not records_only:
             status.update("Table 1 and the lemmas")
@@ -68,7 +69,7 @@ def report(
                 common.insert(0, make_section("table1", dataset_statistics(names)))
         status.update("tables and figures")
         find = partial(find_drifts, source)
-        made = make_report(source.resolve().name, records, failures, find, common)
+        made = make_report(printable(source.resolve().name), records, failures, find, common)
         page = write_report(made, out)
     OUT.print(f"{len(records)} runs in {page}", soft_wrap=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 from matplotlib.figure import Figure
 
 from deepgat.cli.parsing import parse_numbers
-from deepgat.cli.show import ERR, OUT, plain_table
+from deepgat.cli.show import ERR, OUT, print_table
 from deepgat.errors import UserError
 from deepgat.files import beside
 from deepgat.lab.commands.report import report
@@ -25,6 +26,7 @@ from deepgat.lab.commands.run import (
     tell_failures,
 )
 from deepgat.lab.experiments import Outcome, Record, RunSpec, Store, read_records, write_records
+from deepgat.lab.experiments.spec import check_count
 from deepgat.lab.experiments.transfer import diverged_beside, read_diverged, write_diverged
 from deepgat.lab.paper import peers, study
 from deepgat.lab.paper.experiments import (
@@ -40,7 +42,7 @@ from deepgat.lab.paper.lemma_graphs import check_lemmas
 from deepgat.lab.report import sections, systems_by_depth
 from deepgat.lab.report.attention_drift import drifts_beside, find_drifts, write_drifts
 from deepgat.lab.report.report_folder import check_report_folder, write_target
-from deepgat.lab.report.table import Table
+from deepgat.lab.report.table import Table, filed
 
 RECORDS, REPORT = "records.jsonl", "report"
 """In the output folder: the records of the runs, and the folder of the report."""
@@ -135,6 +137,9 @@ def reproduce(
         "splits": splits,
         "epochs": epochs,
     }
+    lists = [grid[name] for name in ("datasets", "layers", "seeds") if grid[name] is not None]
+    told = math.prod(map(len, lists)) * (splits or 1)
+    check_count(told, "the product of --datasets, --layers, --seeds and --splits")
     if records is not None and known is not None:
         raise UserError("--records runs nothing and --known runs what is missing: choose one")
     if out.exists() and not out.is_dir():
@@ -233,13 +238,14 @@ def _show_systems(
             specs = [spec for own in labelled.values() for spec in own]
             found = study.with_frozen_rows(found, specs, frozen)
     lost = {label: _lost(own, outcome) for label, own in labelled.items()}
-    tables = [
+    found_tables = [
         *systems_by_depth.system_tables(found, target, "test", lost),
         *systems_by_depth.pair_tables(found, target, base),
         *systems_by_depth.system_tables(found, target, "val", lost),
         *systems_by_depth.overview_tables(found, target, "test", lost),
         *systems_by_depth.overview_tables(found, target, "val", lost),
     ]
+    tables = filed(found_tables, set())
     figures = systems_by_depth.system_figures(tables, target)
     _show(target, tables, figures, out, grid["quick"])
 
@@ -298,9 +304,9 @@ def _show(
     if quick:
         tables = [replace(table, notes=[*table.notes, QUICK_NOTE]) for table in tables]
     for table in tables:
-        OUT.print(plain_table(table.title, table.columns, table.rows))
+        print_table(table.title, table.columns, table.rows)
         for note in table.notes:
-            OUT.print(note)
+            OUT.print(note, soft_wrap=not OUT.is_terminal)
         OUT.print()
     write_target(target, tables, figures, out)
 

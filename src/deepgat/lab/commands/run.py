@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from deepgat.cli.show import ERR, OUT, records_table
+from deepgat.cli import options as opt
+from deepgat.cli.show import ERR, echo_json, print_records
 from deepgat.lab.commands.watch import RunsView, describe
 from deepgat.lab.experiments import Outcome, RunSpec, Store, read_specs, run_all
 
@@ -46,6 +47,7 @@ def run(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     retry_failed: RetryOption = False,
     ray: RayOption = None,
+    json: opt.Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
 ) -> None:
     """Make the runs that files describe, unless the store has them.
@@ -62,8 +64,11 @@ def run(
     specs = list(dict.fromkeys(spec for path in files for spec in read_specs(path)))
     outcome = run_with_view(specs, Store(store), workers, device, retry_failed, quiet, ray)
     records = [outcome.records[s.signature] for s in specs if s.signature in outcome.records]
-    if records:
-        OUT.print(records_table(f"micro-F1 (%) of {len(records)} runs in {store}", records))
+    if json:
+        for record in records:
+            echo_json(record)
+    elif records:
+        print_records(f"micro-F1 (%) of {len(records)} runs in {store}", records)
     tell_failures(specs, outcome)
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from deepgat.cli.show import ERR, OUT, records_table
-from deepgat.errors import UserError
+from deepgat.cli import options as opt
+from deepgat.cli.show import ERR, OUT, echo_json, percent, print_records
+from deepgat.errors import UserError, printable
 from deepgat.lab.commands.run import STORE, StoreOption
 from deepgat.lab.commands.watch import describe
 from deepgat.lab.experiments import RunSpec, Store, export_runs, import_runs
@@ -29,7 +30,7 @@ def ls(
     dataset: Annotated[str | None, typer.Option(help="Only runs on this dataset.")] = None,
     model: Annotated[str | None, typer.Option(help="Only runs of this model.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Failed runs instead.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
+    json: opt.Json = False,
 ) -> None:
     """List the runs in a store."""
     opened = Store(store, create=False)
@@ -40,13 +41,13 @@ def ls(
     ]
     if json:
         for record in found:
-            typer.echo(to_json(record), nl=False)
+            echo_json(record)
     elif failed:
         for record in found:
-            run = describe(RunSpec.from_dict(record))
-            OUT.print(f"{record['signature']}  {run}: {record['error']}", soft_wrap=True)
+            error = printable(record["error"])
+            OUT.print(f"{record['signature']}  {describe(record)}: {error}", soft_wrap=True)
     else:
-        OUT.print(records_table(f"micro-F1 (%) of {len(found)} runs in {store}", found))
+        print_records(f"micro-F1 (%) of {len(found)} runs in {store}", found)
         if count := len(opened.failures()):
             OUT.print(f"{count} failed: deepgat store ls --failed")
 
@@ -62,8 +63,11 @@ def show(
     record = opened.get(found) or opened.failure(found)
     if record is None:
         raise UserError(f"the run {found} in {store} is damaged: see deepgat store verify")
-    typer.echo(RunSpec.from_dict(record).to_toml())
-    typer.echo("".join(f"# {line}\n" for line in _outcome(record)), nl=False)
+    try:
+        typer.echo(RunSpec.from_dict(record).to_toml())
+    except UserError as error:
+        raise UserError(f"the run {found} in {store} cannot be shown: {error}") from error
+    typer.echo("".join(f"# {printable(line)}\n" for line in _outcome(record)), nl=False)
 
 
 @app.command("rm")
@@ -134,7 +138,7 @@ def _outcome(record: dict[str, Any]) -> list[str]:
     """The result of a run, line by line."""
     if "error" in record:
         return [f"failed: {record['error']}", *record["traceback"].splitlines()]
-    scores = {part: f"{100 * share:.2f}" for part, share in record["micro_f1"].items()}
+    scores = {part: percent(share) for part, share in record["micro_f1"].items()}
     return [
         f"signature {record['signature']}",
         "micro-F1 (%): " + ", ".join(f"{part} {share}" for part, share in scores.items()),

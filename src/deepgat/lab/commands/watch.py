@@ -18,7 +18,8 @@ from rich.progress import (
 )
 
 from deepgat.cli.show import ERR, percent
-from deepgat.lab.experiments import Event, Planned, RunSpec
+from deepgat.errors import printable
+from deepgat.lab.experiments import Event, Planned, Record, RunSpec
 
 
 class RunsView:
@@ -98,10 +99,13 @@ class RunsView:
         return Group(self.bar, self.rows)
 
 
-def describe(spec: RunSpec) -> str:
-    """A run in a few words."""
-    system = f"{spec.system} {spec.settings.to_dict().get('score', '')}".strip()
-    return f"{spec.data.dataset} {spec.data.split}  {system} L={spec.layers}  seed {spec.seed}"
+def describe(run: RunSpec | Record) -> str:
+    """A run, or the record of one, in a few words."""
+    plain = run.to_dict() if isinstance(run, RunSpec) else run
+    data, settings, seed = plain["data"], plain["settings"], plain["training"].get("seed")
+    system = f"{plain['system']} {settings.get('score', '')}".strip()
+    text = f"{data['dataset']} {data['split']}  {system} L={settings['num_layers']}  seed {seed}"
+    return printable(text)
 
 
 def duration(seconds: float) -> str:

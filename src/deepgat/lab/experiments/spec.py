@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -33,6 +34,8 @@ SCHEMA = 2
 every signature then changes, so no earlier run counts as done."""
 
 SIGNATURE_DIGITS = 16
+MOST_RUNS = 100_000
+"""Of one file or one command."""
 KEEP = ("none", "last", "all")
 OF_OWN_GRAPHS = ("read", "content")
 """Fields of [data] that are only for a graph read from your own files."""
@@ -213,6 +216,7 @@ def specs_of(config: ConfigFile) -> list[RunSpec]:
             "--device instead"
         )
     axes = dict(_sweep_axes(config.sweep))
+    check_count(math.prod(len(values) for values in axes.values()), "[sweep]")
     found: dict[RunSpec, None] = {}  # each run once, in order
     for combination in itertools.product(*axes.values()):
         tables = {name: dict(getattr(config, name)) for name in SWEPT}
@@ -228,6 +232,15 @@ def specs_of(config: ConfigFile) -> list[RunSpec]:
         analysis = from_table(AnalysisSpec, tables["analysis"], "analysis")
         found[RunSpec.of(data, there.recipe(), analysis)] = None
     return list(found)
+
+
+def check_count(runs: int, what: str) -> None:
+    """Refuse more runs than anyone will wait for, before they are listed one by one."""
+    if runs > MOST_RUNS:
+        raise UserError(
+            f"{what} describes {runs:,} runs: expected at most {MOST_RUNS:,}; leave values out, or "
+            "divide them among several files"
+        )
 
 
 def _sweep_axes(

@@ -17,13 +17,12 @@ complete entry or none. An entry changes only under its claim. A claim is an adv
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, TypeAlias, TypeVar
@@ -31,13 +30,14 @@ from typing import IO, Any, TypeAlias, TypeVar
 from torch import Tensor
 
 from deepgat.errors import UserError
+from deepgat.lab.experiments.schema import FAILURE, DamagedEntry, check, load_object
 from deepgat.lab.experiments.spec import RunSpec
 from deepgat.lab.experiments.store_entry import (
     FORMAT,
     SIGNATURE,
-    DamagedEntry,
     Record,
     read_arrays,
+    read_file,
     read_record,
     write_entry,
 )
@@ -64,7 +64,8 @@ class Store:
                 # Another process may be creating the same store, or may just have finished.
                 if all(MARKER in name for name in names):
                     write_whole(marker, content)
-            found = marker.read_text(encoding="utf-8", errors="replace")
+            odd = marker.exists() and not marker.is_file()  # such as a pipe, which is not opened
+            found = "" if odd else marker.read_text(encoding="utf-8", errors="replace")
             for name in (CLAIMS, WORK, FAILED, DAMAGED) if create else ():
                 (self.folder / name).mkdir(exist_ok=True)
         except FileNotFoundError as error:
@@ -115,23 +116,34 @@ class Store:
         return self._read(signature, read_arrays)
 
     def records(self) -> Iterator[Record]:
-        """Records of all finished runs, sorted by signature."""
+        """Records of all finished runs, sorted by signature; a warning names one not readable."""
         for signature in self.signatures():
-            record = self.get(signature)
+            try:
+                record = self.get(signature)
+            except UserError as error:  # of another schema, or not readable: it stays where it is
+                warnings.warn(f"left out of {self.folder}: {error}", stacklevel=2)
+                continue
             if record is not None:
                 yield record
 
     def failure(self, signature: str) -> Record | None:
-        """The failure of a run; None if there is none."""
+        """The failure of a run; None if there is none, or only a damaged one."""
+        path = self._failure_path(signature)
+        if not path.exists():
+            return None
         try:
-            failure: Record = json.loads(self._failure_path(signature).read_bytes())
-        except (OSError, ValueError):  # none, or damaged: the run is tried again
+            failure = load_object(read_file(path))
+            check(failure, {**FAILURE, "traceback": str})
+        except (DamagedEntry, UserError) as error:
+            text = f"{path} is damaged ({error}) and does not count: the run is tried again"
+            warnings.warn(text, stacklevel=2)
             return None
         return failure
 
     def failures(self) -> dict[str, Record]:
         """Signature → failure, of runs that failed and have not succeeded since."""
         names = sorted(path.stem for path in (self.folder / FAILED).glob("*.json"))
+        names = [name for name in names if SIGNATURE.fullmatch(name)]
         found = {name: self.failure(name) for name in names if not self.path(name).exists()}
         return {name: failure for name, failure in found.items() if failure is not None}
 
@@ -139,7 +151,11 @@ class Store:
         """The claim on a run; None while another holder, here or in another process, has it."""
         # Python closes its files in child processes that run another program, so no child keeps a
         # claim alive.
-        file = (self.folder / CLAIMS / signature).open("a")
+        path = self.folder / CLAIMS / signature
+        if path.exists() and not path.is_file():
+            raise UserError(f"{path} is not a regular file: remove it")
+        path.parent.mkdir(exist_ok=True)
+        file = path.open("a")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -216,7 +232,7 @@ class Store:
         Returns the number of good entries, and what is wrong with the others by signature.
         """
         good, damaged = 0, {}
-        leftovers = [path.name for path in (self.folder / WORK).iterdir()]
+        leftovers = [path.name for path in (self.folder / WORK).glob("*")]
         for signature in sorted(filter(SIGNATURE.fullmatch, {*self.signatures(), *leftovers})):
             mine = self.claim(signature)
             if mine is None:  # another process is making it
@@ -239,10 +255,11 @@ class Store:
         except DamagedEntry as error:
             text = f"the run {signature} in {self.folder} is damaged ({error}) and does not count"
             warnings.warn(text, stacklevel=3)
-            mine = self.claim(signature)
-            if mine is not None:  # else its holder will replace the entry
-                with mine:
-                    self._set_aside_if_damaged(signature)
+            with suppress(OSError):  # a folder that is only readable
+                mine = self.claim(signature)
+                if mine is not None:  # else its holder will replace the entry
+                    with mine:
+                        self._set_aside_if_damaged(signature)
             return None
 
     def _set_aside_if_damaged(self, signature: str) -> str:
@@ -253,5 +270,8 @@ class Store:
             return ""
         except DamagedEntry as error:
             place = self.folder / DAMAGED
-            self.path(signature).rename(tempfile.mkdtemp(prefix=f"{signature}-", dir=place))
+            place.mkdir(exist_ok=True)
+            free = Path(tempfile.mkdtemp(prefix=f"{signature}-", dir=place))
+            free.rmdir()  # the entry may be something else than a folder
+            self.path(signature).rename(free)
             return str(error)

@@ -10,14 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from deepgat.errors import UserError
+from deepgat.lab.experiments.schema import FINISHED, DamagedEntry, check, load_object
 from deepgat.lab.experiments.spec import SCHEMA, SECTIONS, SIGNATURE_DIGITS, signature_of
 from deepgat.model_folder import to_json, write_through
 
@@ -25,11 +28,9 @@ Record: TypeAlias = dict[str, Any]
 
 FORMAT = 2
 RECORD, ARRAYS = "run.json", "arrays.safetensors"
+LARGEST = 2**28
+"""Bytes of a record."""
 SIGNATURE = re.compile(f"[0-9a-f]{{{SIGNATURE_DIGITS}}}")
-
-
-class DamagedEntry(Exception):  # noqa: N818 - a state of the files
-    """The entry exists but differs from what was written; the message says how."""
 
 
 def write_entry(folder: Path, record: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> Record:
@@ -51,7 +52,8 @@ def sealed(record: Mapping[str, Any]) -> Record:
 
 def read_record(folder: Path, signature: str) -> Record:
     """The record of an entry, checked; its arrays are not."""
-    record = parse_record(_read(folder / RECORD))
+    record = parse_record(read_file(folder / RECORD))
+    check(record, {"format": int, "arrays": {"sha256": str, "bytes": int}})
     if record["signature"] != signature:
         raise DamagedEntry(f"it holds the run {record['signature']}")
     return record
@@ -60,30 +62,37 @@ def read_record(folder: Path, signature: str) -> Record:
 def read_arrays(folder: Path, signature: str) -> dict[str, Tensor]:
     """The arrays of an entry, checked against its record, which is checked too."""
     record = read_record(folder, signature)
-    content = _read(folder / ARRAYS)
+    content = read_file(folder / ARRAYS, record["arrays"]["bytes"])
     if hashlib.sha256(content).hexdigest() != record["arrays"]["sha256"]:
         raise DamagedEntry(f"{ARRAYS} was changed after it was written")
-    return load(content)
+    try:
+        return load(content)
+    except SafetensorError as error:
+        raise DamagedEntry(f"{ARRAYS} is not a file of arrays") from error
 
 
 def parse_record(text: str | bytes) -> Record:
     """A record from its JSON text; raises :class:`DamagedEntry` if it is not a valid record."""
-    try:
-        record = json.loads(text)
-        seal = record.pop("checksum")
-        if seal != _checksum(record):
-            raise DamagedEntry(f"{RECORD} was changed after it was written")
-        signature, schema = record["signature"], record.get("schema", 1)
-        if schema == SCHEMA and signature != signature_of(spec_values(record)):
-            raise DamagedEntry("its signature is not that of its settings")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedEntry(f"{RECORD} is not the JSON that was written") from error
+    record = load_object(text)
+    check(record, {"signature": str, "checksum": str, "schema?": int})
+    seal = record.pop("checksum")
+    if seal != _checksum(record):
+        raise DamagedEntry(f"{RECORD} was changed after it was written")
+    signature, schema = record["signature"], record.get("schema", 1)
     if schema != SCHEMA:
         raise UserError(
             f"the run {signature} has schema {schema}, but this deepgat reads schema {SCHEMA}: "
             "repeat the run"
         )
+    check(record, FINISHED)
+    check_signature(record)
     return {**record, "checksum": seal}
+
+
+def check_signature(record: Mapping[str, Any]) -> None:
+    """Raise :class:`DamagedEntry` unless the signature is that of the settings."""
+    if record["signature"] != signature_of(spec_values(record)):
+        raise DamagedEntry("its signature is not that of its settings")
 
 
 def spec_values(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,8 +102,14 @@ def spec_values(record: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path, most: int = LARGEST) -> bytes:
+    """The content of a regular file; nothing else is opened, since reading it might never end."""
     try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise DamagedEntry(f"{path.name} is not a regular file")
+        if found.st_size > most:
+            raise DamagedEntry(f"{path.name} is larger than what was written")
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DamagedEntry(f"it has no file {path.name}") from error

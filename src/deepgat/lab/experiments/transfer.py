@@ -9,32 +9,35 @@ it. Tables can then tell a diverged run from a missing one, and no one repeats i
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 import tarfile
 import tempfile
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from deepgat.data.tables.opening import opened
 from deepgat.errors import UserError
 from deepgat.files import beside
-from deepgat.lab.experiments.spec import SECTIONS, signature_of
+from deepgat.lab.experiments.schema import FAILURE, DamagedEntry, check, load_object
+from deepgat.lab.experiments.spec import SECTIONS
 from deepgat.lab.experiments.store import MARKER, WORK, Store
 from deepgat.lab.experiments.store_entry import (
     ARRAYS,
     RECORD,
-    DamagedEntry,
     Record,
+    check_signature,
     parse_record,
     read_arrays,
-    spec_values,
 )
 from deepgat.model_folder import to_json, write_whole
 
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz")
 RECORDS_ENDINGS = (".jsonl", ".jsonl.gz")
+NAMED = 5
+"""Lines of a file that are named one by one; the rest is counted."""
 KEPT = ("signature", "error", *SECTIONS, "versions", "hardware")
 """What the file of diverged runs keeps of a failure."""
 
@@ -50,9 +53,8 @@ class Imported(NamedTuple):
 
 def export_runs(store: Store, target: Path, signatures: Sequence[str] | None = None) -> int:
     """Write runs to a tar file or to a .jsonl file of records; returns their number."""
-    chosen = store.signatures() if signatures is None else list(signatures)
+    records = [r for r in store.records() if signatures is None or r["signature"] in signatures]
     if target.name.endswith(RECORDS_ENDINGS):
-        records = [record for name in chosen if (record := store.get(name)) is not None]
         write_records(target, records)
         return len(records)
     if not target.name.endswith(TAR_ENDINGS):
@@ -60,7 +62,8 @@ def export_runs(store: Store, target: Path, signatures: Sequence[str] | None = N
             f"{target} has an ending that is not known: expected "
             f"{', '.join(TAR_ENDINGS + RECORDS_ENDINGS)}"
         )
-    whole = [name for name in chosen if store.arrays(name) is not None]  # checks each
+    names = [record["signature"] for record in records]
+    whole = [name for name in names if store.arrays(name) is not None]  # checks each
     partial = target.with_name(f".{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +113,7 @@ def _copy(source: Store, target: Store) -> Imported:
             try:
                 with target.new_entry(mine, signature) as work:
                     for name in (RECORD, ARRAYS):
-                        if (source.path(signature) / name).exists():
+                        if (source.path(signature) / name).is_file():
                             shutil.copyfile(source.path(signature) / name, work / name)
                     read_arrays(work, signature)
                 result.added.append(signature)
@@ -127,11 +130,11 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
     write_whole(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
-def read_records(path: Path, parse: Callable[[str], Record] = parse_record) -> list[Record]:
+def read_records(path: Path) -> list[Record]:
     """The records of a store, or of a file that :func:`write_records` wrote."""
     if path.is_dir():
         return list(Store(path, create=False).records())
-    return _read_lines(path, parse, "the record of a run")
+    return read_lines(path, parse_record, "the record of a run")
 
 
 def diverged_beside(records: Path) -> Path:
@@ -145,7 +148,7 @@ def read_diverged(source: Path) -> dict[str, Record]:
         failures = Store(source, create=False).failures()
         return {name: failure for name, failure in failures.items() if failure.get("diverged")}
     path = diverged_beside(source)
-    lines = _read_lines(path, _parse_diverged, "a run that diverged") if path.exists() else []
+    lines = read_lines(path, _parse_diverged, "a run that diverged") if path.exists() else []
     return {failure["signature"]: failure for failure in lines}
 
 
@@ -159,25 +162,43 @@ def write_diverged(records: Path, failures: Iterable[Record]) -> None:
 
 
 def _parse_diverged(line: str) -> Record:
-    failure: Record = json.loads(line)
-    if failure["signature"] != signature_of(spec_values(failure)):
-        raise ValueError("its signature is not that of its settings")
+    failure = load_object(line)
+    check(failure, FAILURE)
+    check_signature(failure)
     return failure
 
 
-def _read_lines(path: Path, parse: Callable[[str], Record], what: str) -> list[Record]:
+def read_lines(
+    path: Path, parse: Callable[[str], Record], what: str, strict: bool = True
+) -> list[Record]:
+    """The records of a file, one per line.
+
+    A line that is none raises an error, or unless ``strict`` is named in a warning and left out;
+    a file without any raises an error in either case.
+    """
     try:
-        content = path.read_bytes()
+        with opened(path) as file:
+            content = file.read()
         lines = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except (UserError, OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(
             f"{path} cannot be read: expected a store, or a .jsonl or .jsonl.gz file of records"
         ) from error
     found = []
-    for number, line in enumerate(lines.splitlines(), start=1):
+    wrong: list[UserError] = []
+    for number, line in enumerate(lines.split("\n"), start=1):
         try:
             if line.strip():
                 found.append(parse(line))
-        except (DamagedEntry, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise UserError(f"{path}, line {number}, is not {what}: {error}") from error
+        except (DamagedEntry, UserError) as error:
+            wrong.append(UserError(f"{path}, line {number}, is not {what}: {error}"))
+            if strict:
+                break
+    if wrong and (strict or not found):
+        raise wrong[0]
+    for each in wrong[:NAMED]:
+        warnings.warn(f"{each}; it is left out", stacklevel=2)
+    if len(wrong) > NAMED:
+        text = f"{path} has {len(wrong) - NAMED} more lines that are not {what}; they are left out"
+        warnings.warn(text, stacklevel=2)
     return found

@@ -6,20 +6,22 @@ bound, and the D_KL of uniform attention, beside the measured values.
 
 from __future__ import annotations
 
-import json
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from deepgat.analysis import attention_divergence, divergence_bound
 from deepgat.data.catalogue.entries import ENTRIES
-from deepgat.errors import UserError
 from deepgat.files import beside, to_json, write_whole
 from deepgat.lab.experiments import Store
+from deepgat.lab.experiments.schema import DamagedEntry, check, load_object
+from deepgat.lab.experiments.transfer import read_lines
 from deepgat.lab.report.charts import table_by_x
 from deepgat.lab.report.scores import Curve, Record, System, curves, f1_on_test
 from deepgat.lab.report.table import NONE, Sourced, Table
@@ -28,6 +30,11 @@ REFERENCE_DEPTH = 2
 PERCENTILES = (5, 25, 50, 75, 95)
 LEAST = 0.0005
 """The least value on the logarithmic axis of a chart; tables print it as 0.000 or 0.001."""
+
+DRIFT = {"protocol": str, "dataset": str, "model": str, "score": str, "layers": int,
+         "divergence": {int: [float]}, "uniform": [float], "bounds": {int: (float, None)},
+         "runs": [str]}  # fmt: skip
+"""A line of the file beside records, as :mod:`deepgat.lab.experiments.schema` checks it."""
 
 Arrays = Callable[[str], Mapping[str, Tensor] | None]
 """Signature → the arrays of that run, or None if it kept none."""
@@ -104,9 +111,24 @@ def _pairs(
     for record in deep:
         one = arrays(shallow[record["split"], record["seed"]])
         other = arrays(record["signature"])
-        if one is not None and other is not None:
+        if one is None or other is None:
+            continue
+        wanted = [(one, REFERENCE_DEPTH), *((other, layer) for layer in range(1, max(curve) + 1))]
+        if all(_has_attention(own, layer, one.get("attention.ptr")) for own, layer in wanted):
             found.append((record["signature"], one, other))
+        else:
+            text = f"the run {record['signature']} does not have the attention of all its layers"
+            warnings.warn(text, stacklevel=2)
     return found
+
+
+def _has_attention(arrays: Mapping[str, Tensor], layer: int, ptr: Tensor | None) -> bool:
+    """Whether a layer has a weight for each edge of the lists that ``ptr`` divides."""
+    weight = arrays.get(f"attention.{layer}")
+    if weight is None or ptr is None or ptr.dim() != 1 or not len(ptr) or ptr.is_floating_point():
+        return False
+    ordered = int(ptr[0]) == 0 and bool((ptr.diff() >= 0).all())
+    return ordered and weight.is_floating_point() and weight.shape == (int(ptr[-1]),)
 
 
 def _percentiles(parts: Sequence[Tensor]) -> list[float]:
@@ -118,7 +140,9 @@ def _percentiles(parts: Sequence[Tensor]) -> list[float]:
 def _bound(record: Record) -> float | None:
     """The largest D_KL of two last layers, or None if it is not known."""
     settings, entry = record["settings"], ENTRIES.get(record["dataset"])
-    if record["system"] != "deepgat" or entry is None:  # a user's graph: its classes are not known
+    known = {"class_activation", "score", "sd_scale"} <= settings.keys()
+    # of a user's graph the classes are not known
+    if record["system"] != "deepgat" or entry is None or not known:
         return None
     # The product of two probability vectors is in [0, 1], of two multi-label vectors in [0, C].
     independent = entry.multi_label and settings["class_activation"] == "by-task"
@@ -196,21 +220,36 @@ def find_drifts(source: Path, records: Sequence[Record], protocol: str) -> list[
         kept = [r for r in records if (r.get("analysis") or {}).get("attention") == "all"]
         return attention_drifts(kept, Store(source, create=False).arrays, protocol)
     path = drifts_beside(source)
-    known = {record["signature"] for record in records}
-    found = []
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    for place, line in enumerate(text.splitlines(), start=1):
-        try:
-            values = json.loads(line)
-            for name in ("divergence", "bounds"):
-                values[name] = {int(layer): value for layer, value in values[name].items()}
-            found.append(Drift(**{**values, "runs": tuple(values["runs"])}))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise UserError(
-                f"{path}, line {place}, is not a divergence of attention: write the file "
-                "anew with deepgat reproduce attention-kl"
-            ) from error
-    return [drift for drift in found if known.issuperset(drift.runs)]
+    if not path.exists():
+        return []
+    names = {record["signature"]: record["dataset"] for record in records}
+    found = [
+        _drift(values) for values in read_lines(path, _parse_drift, "a divergence of attention")
+    ]
+    return [
+        replace(drift, dataset=names[drift.runs[0]])
+        for drift in found
+        if names.keys() >= set(drift.runs)
+    ]
+
+
+def _parse_drift(line: str) -> dict[str, Any]:
+    values = load_object(line)
+    check(values, DRIFT)
+    spreads = [values["uniform"], *values["divergence"].values()]
+    whole = all(len(spread) == len(PERCENTILES) for spread in spreads) and values["runs"]
+    if not whole or str(values["layers"]) not in values["divergence"].keys() & values["bounds"]:
+        raise DamagedEntry("write the file anew with deepgat reproduce attention-kl")
+    return values
+
+
+def _drift(values: Mapping[str, Any]) -> Drift:
+    by_layer = {
+        name: {int(layer): value for layer, value in values[name].items()}
+        for name in ("divergence", "bounds")
+    }
+    own = {name: values[name] for name in DRIFT}
+    return Drift(**{**own, **by_layer, "runs": tuple(values["runs"])})
 
 
 def drifts_beside(records: Path) -> Path:

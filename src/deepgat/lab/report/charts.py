@@ -8,6 +8,7 @@ tuple with the signatures of its runs.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from deepgat.figures import COLORS, MARKERS, house_style
+from deepgat.figures import COLORS, MARKERS, as_text, house_style
 from deepgat.lab.report.table import NONE, Sourced, Table
 
 Chart = dict[str, Any]
@@ -80,7 +81,8 @@ def draw(charts: Sequence[Chart]) -> Figure:
     for axes, chart in zip(panels, charts, strict=False):
         house_style(axes)
         _draw_lines(axes, chart, keys)
-        axes.set_title(chart["title"], loc="left", fontsize=font)
+        title = textwrap.fill(as_text(chart["title"]), 84 if len(charts) == 1 else 48)
+        axes.set_title(title, loc="left", fontsize=font)
         axes.set_xlabel(chart["x"], fontsize=font)
         axes.set_ylabel(chart["y"], fontsize=font)
     handles: dict[str, Artist] = {}
@@ -107,7 +109,7 @@ def _draw_lines(axes: Axes, chart: Chart, keys: list[str]) -> None:
             marker=marker,
             markersize=9 if hollow else 5,
             markerfacecolor="none" if hollow else color,
-            label="hollow: published" if hollow else series["label"],
+            label="hollow: published" if hollow else as_text(series["label"]),
         )
         banded = [ends for ends in zip(x, low, high, strict=True) if None not in ends]
         if banded and len(keys) <= MANY_LINES:

@@ -7,12 +7,14 @@ best validation score.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 from deepgat.data import parse_split
 from deepgat.data.catalogue.entries import ENTRIES
+from deepgat.errors import UserError
 from deepgat.lab.report.scores import Record
 from deepgat.models.registry import find_system
 from deepgat.training.recipes import recipe
@@ -45,7 +47,11 @@ def families(records: Iterable[Record]) -> dict[Family, list[Record]]:
     """Family → its runs, the largest family first."""
     found: dict[Family, list[Record]] = {}
     for record in records:
-        found.setdefault(family_of(record), []).append(record)
+        try:
+            found.setdefault(family_of(record), []).append(record)
+        except UserError as error:  # a system or a setting that this deepgat does not have
+            text = f"the run {record['signature']} is left out of the tables: {error}"
+            warnings.warn(text, stacklevel=2)
     found = {name: runs for item in found.items() for name, runs in _by_splits(*item).items()}
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 

@@ -28,16 +28,16 @@ def write_report(report: Report, folder: Path) -> Path:
     with new_folder(folder, REPORT_FOLDER) as target:
         for name in (TABLES, FIGURES):
             (target / name).mkdir()
-        for prefix, section in report.parts():
+        for section in report.parts():
             for table in section.tables:
-                path = target / TABLES / f"{prefix}{table.name}"
+                path = target / TABLES / table.name
                 Path(f"{path}.md").write_text(table.markdown(), encoding="utf-8")
                 Path(f"{path}.csv").write_text(table.csv(), encoding="utf-8")
             # TrueType fonts, which journals require and editors can edit
             with matplotlib.rc_context({"pdf.fonttype": 42}):
                 for name, figure in section.figures().items():
                     for ending in ("pdf", "png"):
-                        figure.savefig(target / FIGURES / f"{prefix}{name}.{ending}")
+                        figure.savefig(target / FIGURES / f"{name}.{ending}")
         (target / PAGE).write_text(html_page(page_data(report)), encoding="utf-8")
     return folder / PAGE
 

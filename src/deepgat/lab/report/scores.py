@@ -90,7 +90,7 @@ def best_on_validation(candidates: Sequence[Record]) -> Record:
     """The highest validation micro-F1; ties go to the lower loss, then to fewer layers."""
 
     def order(record: Record) -> tuple[float, float, int]:
-        loss = record["loss"]["val"]
+        loss = record["loss"].get("val")
         return -record["micro_f1"]["val"], math.inf if loss is None else loss, depth_of(record)
 
     return min(candidates, key=order)

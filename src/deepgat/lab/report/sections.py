@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -18,7 +17,7 @@ from deepgat.lab.report.charts import draw
 from deepgat.lab.report.families import Family, families
 from deepgat.lab.report.over_smoothing import smoothing_tables
 from deepgat.lab.report.scores import Record
-from deepgat.lab.report.table import Table
+from deepgat.lab.report.table import Table, file_name, filed
 
 SECTIONS: dict[str, tuple[str, str, Callable[..., list[Table]]]] = {
     "table2": (
@@ -89,7 +88,7 @@ class Section:
 def make_section(target: str, *arguments: Any) -> Section:
     """The section of a target, from the arguments of its function."""
     title, intro, tables = SECTIONS[target]
-    return Section(target, title, intro, tables(*arguments))
+    return Section(target, title, intro, filed(tables(*arguments), set()))
 
 
 @dataclass(frozen=True)
@@ -103,17 +102,18 @@ class Report:
     families: dict[Family, list[Section]]
     common: list[Section]
 
-    def parts(self) -> Iterable[tuple[str, Section]]:
-        """(prefix of the section's file names, section)."""
-        seen: set[str] = set()
-        for place, (family, sections) in enumerate(self.families.items(), start=1):
-            slug = re.sub(r"[^a-z0-9.]+", "-", family.name.lower()).strip("-")[:48].rstrip("-.")
-            if slug in seen:  # two long names with the same beginning
-                slug += f"-{place}"
-            seen.add(slug)
-            prefix = "" if len(self.families) == 1 else f"{slug}-"
-            yield from ((prefix, section) for section in sections)
-        yield from (("", section) for section in self.common)
+    def parts(self) -> Iterable[Section]:
+        """All sections, their tables under the names of their files."""
+        prefixes: set[str] = set()
+        taken: set[str] = set()
+        for family, sections in self.families.items():
+            prefix = ""
+            if len(self.families) > 1:
+                prefix = f"{file_name(family.name.lower()[:48], prefixes)}-"
+            for section in sections:
+                yield replace(section, tables=filed(section.tables, taken, prefix))
+        for section in self.common:
+            yield replace(section, tables=filed(section.tables, taken))
 
 
 def make_report(

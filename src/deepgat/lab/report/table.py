@@ -1,11 +1,13 @@
-"""A table of text cells, as Markdown and as CSV."""
+"""A table of text cells, as Markdown and as CSV; and the names of files."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
+import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 NONE = "–"
@@ -36,7 +38,7 @@ class Table:
     """Rows of text cells; every row has a cell for each column."""
 
     name: str
-    """Used as the file name, such as "table2"."""
+    """Becomes the file name, such as "table2"."""
     title: str
     columns: list[str]
     rows: list[list[str]]
@@ -62,6 +64,28 @@ class Table:
         writer.writerow(self.columns)
         writer.writerows(self.rows)
         return file.getvalue()
+
+
+def file_name(name: str, taken: set[str], most: int = 150) -> str:
+    """A file name for any text, without an ending: safe on every system, and not in ``taken``.
+
+    It is added to ``taken``. The middle of what is longer than ``most`` bytes is left out.
+    """
+    safe = re.sub(r"[^\w.]+", "-", unicodedata.normalize("NFC", name)).strip("-.") or "unnamed"
+    if len(whole := safe.encode()) > most:
+        ends = (whole[: 2 * most // 3], whole[-most // 3 :])
+        safe = "-".join(part.decode(errors="ignore").strip("-.") for part in ends)
+    made, count = safe, 1
+    while made.casefold() in taken:  # file systems that ignore case
+        count += 1
+        made = f"{safe}-{count}"
+    taken.add(made.casefold())
+    return made
+
+
+def filed(tables: Iterable[Table], taken: set[str], prefix: str = "") -> list[Table]:
+    """The tables under the names of their files."""
+    return [replace(table, name=file_name(prefix + table.name, taken)) for table in tables]
 
 
 def _row(cells: list[str]) -> str:
