@@ -36,7 +36,8 @@ _PER_EDGE = "one row per edge of the neighbour lists, which include self-loops, 
 
 def share(name: str, value: Any) -> None:
     """A share to drop, from 0 to below 1."""
-    if not isinstance(value, numbers.Real | torch.SymFloat) or not 0 <= value < 1:
+    number = isinstance(value, numbers.Real | torch.SymFloat)
+    if not number or not 0 <= value < 1:
         raise UserError(f"{name} is {value!r}: expected a number of at least 0 and below 1")
 
 

@@ -299,8 +299,8 @@ class Neighbors:
         weight = self.log_weight
         if weight is None:
             weight = torch.zeros(self.num_edges, 1, device=self.device)
-        weight = weight.masked_fill(drop.unsqueeze(1), -math.inf)
-        return replace(self, log_weight=weight).audible()
+        masked = replace(self, log_weight=weight.masked_fill(drop.unsqueeze(1), -math.inf))
+        return masked if self.log_weight is None else masked.audible()
 
     def select(self, keep: Tensor, symmetric: bool) -> Neighbors:
         """The lists with only the edges in ``keep`` [E], which must include every self-loop.
@@ -339,9 +339,10 @@ def as_neighbors(edge_index: Tensor | Neighbors, num_nodes: int) -> Neighbors:
     Building sorts the edges, so a training loop builds the lists once and reuses them.
     """
     if not isinstance(edge_index, Neighbors):
-        if hasattr(edge_index, "as_tensor"):  # PyG's EdgeIndex, without importing PyG
-            edge_index = edge_index.as_tensor()
-        return Neighbors.from_edge_index(edge_index, num_nodes)
+        pairs: Any = edge_index
+        if hasattr(pairs, "as_tensor"):  # PyG's EdgeIndex, without importing PyG
+            pairs = pairs.as_tensor()
+        return Neighbors.from_edge_index(pairs, num_nodes)
     if edge_index.num_nodes != num_nodes:
         raise UserError(
             f"the neighbour lists are for {edge_index.num_nodes} nodes but x has {num_nodes} rows: "
