@@ -205,7 +205,13 @@ class Model:
         if chunk:
             inputs = in_chunks(inputs, chunk, device)
         with torch.no_grad():
-            return inputs.run(self.network, with_attention, until=until)
+            found = inputs.run(self.network, with_attention, until=until)
+        if not bool(found.logits.isfinite().all()):
+            raise UserError(
+                "the model's outputs for this graph are not finite numbers: its features may be "
+                "too large, or the model's weights damaged"
+            )
+        return found
 
     def predict(
         self, graph: NodeDataset | Data, early_exit: ExitPolicy | None = None
@@ -284,6 +290,11 @@ class Model:
             raise UserError(
                 "the model was trained with weights of the edges: give these some too (1 each, if "
                 "all weigh the same)"
+            )
+        if found.edge_weight is not None and not card.edge_weights:
+            raise UserError(
+                "the graph's edges have weights, but the model was trained without: train it with "
+                "weights, or leave edge_weight out"
             )
         if card.multi_label:
             known = found.y.dim() == 2 and found.y.size(1) == card.num_classes

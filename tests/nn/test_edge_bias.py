@@ -68,7 +68,7 @@ def test_features_join_by_a_linear_map_and_learn():
 def test_what_does_not_fit_is_refused():
     conv = NeighborAttention(3, 2, 2, score=AdditiveScore)
     x = torch.randn(4, 3)
-    with pytest.raises(UserError, match="3 rows of edge values for 7 edges"):
+    with pytest.raises(UserError, match=r"edge_weight has shape \[3\]: expected \[7\]"):
         conv(x, EDGES, edge_weight=torch.ones(3))
     with pytest.raises(UserError, match="has no edge_dim: make it with edge_dim=2"):
         conv(x, EDGES, edge_attr=torch.ones(7, 2))

@@ -286,7 +286,7 @@ def test_the_operator_chooses_like_attention(monkeypatch):
 
 def test_what_does_not_fit_is_refused():
     neighbors = Neighbors.from_edge_index(random_edges(3, 5), 3)
-    for x in (torch.rand(2, 4), torch.rand(4, 4), torch.rand(3, 2, 2), torch.ones(3, 4).long()):
+    for x in (torch.rand(2, 4), torch.rand(4, 4), torch.rand(3, 2, 2), torch.rand(3)):
         with pytest.raises(UserError, match=r"x has shape .*: expected \[3, channels\]"):
             ops.neighbor_differences(neighbors, x, 2.5)
     for power in (0.5, -1, float("nan")):

@@ -213,7 +213,7 @@ def test_clusters_without_training_nodes_take_no_step():
     data = tiny_dataset()
     graph = data.graph.clone()
     graph.train_mask = torch.zeros(60, dtype=torch.bool)
-    graph.train_mask[7] = True
+    graph.train_mask[7], graph.val_mask[7], graph.test_mask[7] = True, False, False
     inputs, _ = sampled(replace(data, graphs=(graph,)), "clusters")
     (batch,) = inputs.training()
     assert batch.counts == {"train": 1}

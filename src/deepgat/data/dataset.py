@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch_geometric.data import Data
 
 from deepgat.errors import UserError
@@ -45,6 +47,58 @@ class NodeDataset:
     """How columns became features, as plain values; empty if the features were given."""
     notes: tuple[str, ...] = field(default=(), repr=False)
     """Changes made to the graph while reading, one sentence each."""
+
+    def check(self) -> None:
+        """Refuse graphs that are not as described above; called before every use of a model."""
+        for graph in self.graphs:
+            self._check(graph)
+
+    def _check(self, graph: Data) -> None:
+        x, y, n = graph.x, graph.y, graph.num_nodes
+        values = x if x.layout == torch.strided else x.to_sparse_csr().values()
+        if values.is_floating_point() and values.numel():
+            low, high = values.aminmax()  # NaN if any value is
+            if not (low.isfinite() and high.isfinite()):
+                raise UserError(
+                    f"x of {self.title} holds NaN or infinite numbers: replace them, for example "
+                    "with x.nan_to_num()"
+                )
+        shape = [n, self.num_classes] if self.multi_label else [n]
+        if list(y.shape) != shape or (y.dim() == 1 and (y.is_floating_point() or y.is_complex())):
+            wanted = "0 and 1" if self.multi_label else "class numbers, such as torch.int64"
+            raise UserError(
+                f"y of {self.title} has shape {list(y.shape)} and type {y.dtype}: expected {shape} "
+                f"{wanted}"
+            )
+        used = torch.zeros(n, dtype=torch.uint8)
+        for name in ("train_mask", "val_mask", "test_mask"):
+            mask = graph[name]
+            if not isinstance(mask, Tensor) or mask.dtype != torch.bool or list(mask.shape) != [n]:
+                given = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else mask
+                raise UserError(
+                    f"{name} of {self.title} is {given}: expected torch.bool [{n}]; for numbers "
+                    "of nodes, mask = torch.zeros(n, dtype=torch.bool) and mask[numbers] = True"
+                )
+            used += mask.cpu()
+        if n and int(used.max()) > 1:
+            raise UserError(
+                f"the masks of {self.title} overlap in {int((used > 1).sum())} nodes: every node "
+                "is in one of train_mask, val_mask and test_mask at most"
+            )
+
+    def check_labels(self) -> None:
+        """Refuse training and validation nodes without a class; test labels are not read."""
+        for graph in self.graphs:
+            for name in ("train_mask", "val_mask"):
+                y = graph.y[graph[name]]
+                if y.dim() != 1 or not y.numel():
+                    continue
+                if not 0 <= int(y.min()) <= int(y.max()) < self.num_classes:
+                    raise UserError(
+                        f"{name} of {self.title} has nodes with the classes {int(y.min())} to "
+                        f"{int(y.max())}: expected 0 to {self.num_classes - 1}; leave unlabelled "
+                        "nodes, -1, out of the masks"
+                    )
 
     @property
     def num_nodes(self) -> int:

@@ -118,6 +118,7 @@ class Network(nn.Module):
             labels: the true labels, for the oracle alone.
         """
         x = ops.as_features(x)
+        ops.checks.features(x)
         neighbors = ops.weighted_neighbors(edge_index, x.size(0), edge_weight, edge_attr)
         return self.run(x, neighbors, label_features, labels).logits
 
@@ -197,6 +198,7 @@ class Network(nn.Module):
     def features(self, x: Features) -> Features:
         """The features as the network reads them."""
         x = ops.as_features(x)
+        ops.checks.features(x)
         if x.size(1) != self.in_channels:
             raise UserError(
                 f"x has {x.size(1)} columns but the model was made for {self.in_channels} features"
@@ -277,10 +279,12 @@ class Network(nn.Module):
         given = context.label_features
         if given is None:
             return like.new_zeros(h.size(0), self.out_channels)
-        if given.dim() != 3 or given.size(1) < self.label_hops:
+        rows, classes = h.size(0), self.out_channels
+        fits = given.dim() == 3 and given.size(1) >= self.label_hops
+        if not fits or (given.size(0), given.size(2)) != (rows, classes):
             raise UserError(
                 f"label_features has shape {list(given.shape)}: expected "
-                f"[{h.size(0)}, at least {self.label_hops}, {self.out_channels}] from "
+                f"[{rows}, at least {self.label_hops}, {classes}] from "
                 f"PropagateLabels(hops={self.label_hops})"
             )
         return given[:, number - 1].to(like.dtype)

@@ -119,6 +119,7 @@ class NeighborAttention(nn.Module):
                 f"a layer without a projection keeps its width: {in_channels} channels do not "
                 f"make {heads} concatenated heads of {out_channels}"
             )
+        ops.checks.share("dropout", dropout)
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.heads = heads
@@ -207,6 +208,7 @@ class NeighborAttention(nn.Module):
                 "one graph"
             )
         x = ops.as_features(x)
+        ops.checks.features(x)
         neighbors = ops.weighted_neighbors(edge_index, x.size(0), edge_weight, edge_attr)
         isolated = None
         if not self.add_self_loops:
@@ -237,6 +239,7 @@ class NeighborAttention(nn.Module):
             isolated: [n] bool: nodes without incoming edges; their sum is 0.
         """
         x = ops.as_features(x)
+        ops.checks.features(x)
         neighbors = ops.as_neighbors(neighbors, x.size(0))
         if self.score.others_only:
             isolated = neighbors.others == 0
@@ -245,8 +248,8 @@ class NeighborAttention(nn.Module):
         seen = class_logits
         if undropped is not None and undropped is not x and class_logits is not None:
             seen = self.predict_classes(undropped, label_features)
-        if self.score.needs_labels and labels is None:
-            raise UserError(f"{type(self.score).__name__} needs the true labels: pass labels=y")
+        if self.score.needs_labels:
+            _check_labels(labels, type(self.score).__name__, x.size(0))
         form = self.score(ScoreInputs(neighbors, value, seen, labels))
 
         p = self.dropout if self.training else 0.0
@@ -290,10 +293,11 @@ class NeighborAttention(nn.Module):
         """Add W₁'s part for z, and b₁, to its part for x."""
         assert self.class_weight is not None
         if label_features is not None:
-            if label_features.size(1) != self.label_channels:
+            expected = [logits.size(0), self.label_channels]
+            if list(label_features.shape) != expected:
                 raise UserError(
-                    f"label_features has {label_features.size(1)} columns, but the layer was made "
-                    f"with label_channels={self.label_channels}"
+                    f"label_features has shape {list(label_features.shape)}: expected {expected}, "
+                    "a row per node and the label_channels that the layer was made with"
                 )
             of_labels = self.class_weight[:, self.in_channels :]
             logits = logits + self._per_head(label_features, of_labels)[0]
@@ -350,6 +354,16 @@ class NeighborAttention(nn.Module):
         return (
             f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}, "
             f"score={type(self.score).__name__})"
+        )
+
+
+def _check_labels(labels: Tensor | None, score: str, num_nodes: int) -> None:
+    if labels is None:
+        raise UserError(f"{score} needs the true labels: pass labels=y")
+    if labels.dim() not in (1, 2) or labels.size(0) != num_nodes:
+        raise UserError(
+            f"labels has shape {list(labels.shape)}: expected [{num_nodes}] classes, or "
+            f"[{num_nodes}, labels] of 0 and 1"
         )
 
 

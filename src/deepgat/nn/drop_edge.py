@@ -9,7 +9,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from deepgat.ops import Neighbors, PartNeighbors, dropout_masks
+from deepgat.ops import Neighbors, PartNeighbors, checks, dropout_masks
 
 EdgeSampler: TypeAlias = Callable[[Neighbors], Neighbors]
 """From the full lists to those of one training step."""
@@ -36,6 +36,9 @@ class DropEdge:
     """
 
     share: float
+
+    def __post_init__(self) -> None:
+        checks.share("share", self.share)
 
     def __call__(self, neighbors: Neighbors) -> Neighbors:
         if self.share == 0.0:

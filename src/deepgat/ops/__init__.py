@@ -2,7 +2,7 @@
 
 import torch
 
-from deepgat.ops import cpu, gpu
+from deepgat.ops import checks, cpu, gpu
 from deepgat.ops.attention import neighbor_attention
 from deepgat.ops.backends import BACKENDS, use_backend
 from deepgat.ops.deterministic import identity_map, layer_norm
@@ -60,6 +60,7 @@ __all__ = [
     "as_features",
     "as_neighbors",
     "attention_weights",
+    "checks",
     "current_part",
     "dropout",
     "identity_map",

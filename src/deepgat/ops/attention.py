@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from deepgat.ops import backends, definition, dropout_masks
+from deepgat.ops import backends, checks, definition, dropout_masks
 from deepgat.ops.cpu import layout
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.score_forms import (
@@ -70,7 +70,7 @@ def neighbor_attention(
     neighbors: Neighbors,
     value: Tensor,
     form: ScoreForm,
-    normalization: Normalization = Normalization.ROW,
+    normalization: Normalization | str = Normalization.ROW,
     dropout: float = 0.0,
     bias: Tensor | None = None,
 ) -> Tensor:
@@ -81,6 +81,7 @@ def neighbor_attention(
     """
     from deepgat.ops.partitioned import part_attention
 
+    normalization = checks.attention(neighbors, value, form, normalization, dropout, bias)
     seed = dropout_masks.new_seed(value.device) if dropout else None
     fast = backends.kernels_run_on(value.device.type)
     run = kernel_attention if fast else definition.neighbor_attention
@@ -223,10 +224,13 @@ def register_kernels(
     device: str,
     forward: Callable[[Inputs], tuple[Tensor, Tensor]],
     backward: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]],
+    check: Callable[..., None] = lambda *_: None,
 ) -> None:
     """Register the kernels of both operators for one device type.
 
     ``backward`` is (grad, out, log_sum, inputs, want_scores, want_bias) → the four gradients.
+    ``check`` is (inputs, and in the backward pass grad, out, log_sum); it guards the operators that
+    anyone can call. In eager mode :func:`neighbor_attention` has checked its arguments.
     """
 
     def run(*inputs: Any) -> tuple[Tensor, Tensor]:
@@ -235,8 +239,16 @@ def register_kernels(
     def run_backward(grad: Tensor, out: Tensor, log_sum: Tensor, *rest: Any) -> Any:
         return backward(grad, out, log_sum, Inputs(*rest[:-2]), *rest[-2:])
 
-    attend.register_kernel(device)(run)
-    attend_backward.register_kernel(device)(run_backward)
+    def checked(*inputs: Any) -> tuple[Tensor, Tensor]:
+        check(Inputs(*inputs))
+        return run(*inputs)
+
+    def checked_backward(grad: Tensor, out: Tensor, log_sum: Tensor, *rest: Any) -> Any:
+        check(Inputs(*rest[:-2]), grad, out, log_sum)
+        return run_backward(grad, out, log_sum, *rest)
+
+    attend.register_kernel(device)(checked)
+    attend_backward.register_kernel(device)(checked_backward)
     KERNELS[device] = run, run_backward
 
 

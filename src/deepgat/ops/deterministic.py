@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from deepgat.ops import checks
+
 _ROWS, _MOST_PARTS = 64, 64
 
 
@@ -24,6 +26,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def identity_map(x: Tensor, weight: Tensor, beta: float) -> Tensor:
     """x ((1 − β) I + β W): [n, m], weight [m, m] → [n, m]."""
+    checks.identity_map(x, weight)
     if x.device.type != "cpu":
         return torch.addmm(x, x, weight, beta=1 - beta, alpha=beta)
     identity = torch.eye(weight.size(0), dtype=weight.dtype, device=x.device)
@@ -32,6 +35,7 @@ def identity_map(x: Tensor, weight: Tensor, beta: float) -> Tensor:
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     """γ (x − μ)/sqrt(σ² + ε) + β per row: [n, m] → [n, m]."""
+    checks.layer_norm(x, weight, bias)
     if x.device.type != "cpu" or x.dim() != 2:
         return F.layer_norm(x, weight.shape, weight, bias, eps)
     return _LayerNorm.apply(x, weight, bias, eps)

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from deepgat.errors import UserError
-from deepgat.ops import backends, definition
+from deepgat.ops import backends, checks, definition
 from deepgat.ops.neighbors import Neighbors
 
 LISTS = ("source", "pieces", "hubs", "target_by_source", "source_pieces", "source_hubs")
@@ -38,13 +37,7 @@ def neighbor_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tenso
     Edges of weight 0 are ignored. Lists with weights use the reference implementation, which stores
     one number per edge and channel. Under autocast it runs in float32, like torch's ``pow``.
     """
-    if x.dim() != 2 or x.size(0) != neighbors.num_nodes or not x.is_floating_point():
-        raise UserError(
-            f"x has shape {list(x.shape)} and dtype {x.dtype}: expected "
-            f"[{neighbors.num_nodes}, channels] floating-point numbers, one row per list"
-        )
-    if not power >= 1:
-        raise UserError(f"power is {power}: expected 1 or more, so that the gradient is finite")
+    checks.differences(neighbors, x, power)
     if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
         x = x.float()
     run = definition.neighbor_differences
@@ -103,10 +96,13 @@ KERNELS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {}
 """(forward, backward) by device type."""
 
 
-def register_pass(device: str, run: Callable[..., Tensor]) -> None:
+def register_pass(
+    device: str, run: Callable[..., Tensor], check: Callable[..., None] = lambda *_: None
+) -> None:
     """Register both operators for one device type, built from one pass over lists.
 
     ``run`` is (kind of pass, index, pieces, hubs, x [n, D], g [n, D] or None, power) → [n, D].
+    ``check`` is (lists, x, and in the backward pass grad); it guards the torch operators.
     """
 
     def forward(lists: Sequence[Tensor], x: Tensor, power: float, undirected: bool) -> Tensor:
@@ -121,8 +117,18 @@ def register_pass(device: str, run: Callable[..., Tensor]) -> None:
         there = run(THERE, *lists[:3], x, grad, power)
         return there.add_(run(BACK, *lists[3:], x, grad, power))
 
-    differences.register_kernel(device)(forward)
-    differences_backward.register_kernel(device)(backward)
+    def checked(lists: Sequence[Tensor], x: Tensor, *settings: Any) -> Tensor:
+        check(lists, x)
+        return forward(lists, x, *settings)
+
+    def checked_backward(
+        grad: Tensor, lists: Sequence[Tensor], x: Tensor, *settings: Any
+    ) -> Tensor:
+        check(lists, x, grad)
+        return backward(grad, lists, x, *settings)
+
+    differences.register_kernel(device)(checked)
+    differences_backward.register_kernel(device)(checked_backward)
     KERNELS[device] = forward, backward
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from deepgat.ops import deterministic, dropout_masks
+from deepgat.ops import checks, deterministic, dropout_masks
 from deepgat.ops.matmul import drop_entries, sparse_matmul
 from deepgat.ops.neighbors import Lists, pointers
 from deepgat.ops.partitioned.part import row_ids
@@ -89,10 +89,12 @@ class SparseMatrix:
 
     def matmul(self, dense: Tensor) -> Tensor:
         """X @ dense: [n, d] × [d, m] → [n, m]."""
+        checks.product(dense, self.shape[1], self.device)
         return sparse_matmul(*self.rows, None, self.values, dense, self.seed, self.dropped)
 
     def transposed_matmul(self, dense: Tensor) -> Tensor:
         """Xᵀ @ dense: [d, n] × [n, m] → [d, m]."""
+        checks.product(dense, self.shape[0], self.device)
         return sparse_matmul(*self.columns, self.order, self.values, dense, self.seed, self.dropped)
 
 
@@ -140,6 +142,7 @@ def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Differentiable in W, b and dense x; sparse features are constants.
     """
+    checks.linear(x, weight, bias)
     if isinstance(x, Tensor):
         return deterministic.linear(x, weight, bias)
     if isinstance(x, Columns):
@@ -161,8 +164,11 @@ def unit_rows(x: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
 
 def dropout(x: Any, p: float, training: bool) -> Any:
     """Dropout on features; for sparse x, only stored numbers need a draw."""
+    checks.share("dropout", p)
     if not training or p == 0.0:
         return x
+    ids = row_ids()
+    checks.dropout(x, None if ids is None else ids.numel())
     if isinstance(x, Tensor):
         return drop_entries(x, _row_seed(x.device), p)
     if isinstance(x, Columns):

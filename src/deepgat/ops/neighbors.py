@@ -205,16 +205,27 @@ class Neighbors:
         ``edge_index`` gets weight 1 and features 0. A self-loop also gets weight 1 if all edges
         into its node have weight 0.
         """
+        _check_values(weight, features, edge_index.size(1), "in the order of edge_index")
         log_weight = None
         if weight is not None:
             listed = self._in_order(edge_index, weight.unsqueeze(-1), mean=False, loops=1.0)
-            total = listed.new_zeros(self.num_nodes, 1).index_add(0, self.target, listed)
-            deaf = (total == 0).index_select(0, self.target)
-            itself = (self.source == self.target).unsqueeze(1)
-            log_weight = listed.masked_fill(deaf & itself, 1.0).log()
+            log_weight = listed.log()
         if features is not None:
             features = self._in_order(edge_index, features, mean=True, loops=0.0)
-        return replace(self, log_weight=log_weight, features=features)
+        return replace(self, log_weight=log_weight, features=features).audible()
+
+    def audible(self) -> Neighbors:
+        """The lists with weight 1 for the self-loops of nodes whose edges all have weight 0.
+
+        Every node then has a neighbour to listen to, and its softmax is defined.
+        """
+        if self.log_weight is None:
+            return self
+        there = (self.log_weight > -math.inf).to(self.log_weight.dtype)
+        total = there.new_zeros(self.num_nodes, 1).index_add(0, self.target, there)
+        deaf = (total == 0).index_select(0, self.target)
+        itself = (self.source == self.target).unsqueeze(1)
+        return replace(self, log_weight=self.log_weight.masked_fill(deaf & itself, 0.0))
 
     @property
     def num_nodes(self) -> int:
@@ -252,11 +263,6 @@ class Neighbors:
         Values of repeated edges are added, or averaged with ``mean``. Self-loops missing from
         ``edge_index`` get the value ``loops``.
         """
-        if values.size(0) != edge_index.size(1):
-            raise UserError(
-                f"there are {values.size(0)} rows of edge values for {edge_index.size(1)} edges: "
-                "expected one row per edge, in the order of edge_index"
-            )
         n = self.num_nodes
         source, target = edge_index.long()
         key = self.target.long() * n + self.source.long()
@@ -293,7 +299,8 @@ class Neighbors:
         weight = self.log_weight
         if weight is None:
             weight = torch.zeros(self.num_edges, 1, device=self.device)
-        return replace(self, log_weight=weight.masked_fill(drop.unsqueeze(1), -math.inf))
+        masked = replace(self, log_weight=weight.masked_fill(drop.unsqueeze(1), -math.inf))
+        return masked if self.log_weight is None else masked.audible()
 
     def select(self, keep: Tensor, symmetric: bool) -> Neighbors:
         """The lists with only the edges in ``keep`` [E], which must include every self-loop.
@@ -312,7 +319,7 @@ class Neighbors:
             symmetric=symmetric,
             log_weight=None if self.log_weight is None else self.log_weight[keep],
             features=None if self.features is None else self.features[keep],
-        )
+        ).audible()
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
         """The same lists on another device."""
@@ -332,10 +339,10 @@ def as_neighbors(edge_index: Tensor | Neighbors, num_nodes: int) -> Neighbors:
     Building sorts the edges, so a training loop builds the lists once and reuses them.
     """
     if not isinstance(edge_index, Neighbors):
-        if hasattr(edge_index, "as_tensor"):  # PyG's EdgeIndex, without importing PyG
-            edge_index = edge_index.as_tensor()
-        assert isinstance(edge_index, Tensor)
-        return Neighbors.from_edge_index(edge_index, num_nodes)
+        pairs: Any = edge_index
+        if hasattr(pairs, "as_tensor"):  # PyG's EdgeIndex, without importing PyG
+            pairs = pairs.as_tensor()
+        return Neighbors.from_edge_index(pairs, num_nodes)
     if edge_index.num_nodes != num_nodes:
         raise UserError(
             f"the neighbour lists are for {edge_index.num_nodes} nodes but x has {num_nodes} rows: "
@@ -353,26 +360,20 @@ def weighted_neighbors(
     """The lists with the weights and features of their edges.
 
     ``edge_weight`` [number of edges] and ``edge_attr`` [number of edges, k] are in the order of
-    ``edge_index``. If that is a :class:`Neighbors`, they replace the values it holds.
+    ``edge_index``. If that is a :class:`Neighbors`, they replace the values it holds. A self-loop
+    gets weight 1 if all edges into its node have weight 0.
     """
     neighbors = as_neighbors(edge_index, num_nodes)
     if edge_weight is None and edge_attr is None:
         return neighbors
-    for name, values, dim in (("edge_weight", edge_weight, 1), ("edge_attr", edge_attr, 2)):
-        if values is not None and values.dim() != dim:
-            shape = "[number of edges]" if dim == 1 else "[number of edges, features]"
-            raise UserError(f"{name} has shape {list(values.shape)}: expected {shape}")
     if not isinstance(edge_index, Neighbors):
         return neighbors.with_values(edge_index, edge_weight, edge_attr)
-    for name, values in (("edge_weight", edge_weight), ("edge_attr", edge_attr)):
-        if values is not None and values.size(0) != neighbors.num_edges:
-            raise UserError(
-                f"{name} has {values.size(0)} rows, but the neighbour lists hold "
-                f"{neighbors.num_edges} edges: expected one row per edge, in the order of the lists"
-            )
-    log_weight = neighbors.log_weight if edge_weight is None else edge_weight.unsqueeze(-1).log()
+    _check_values(edge_weight, edge_attr, neighbors.num_edges, "in the order of the lists")
     features = neighbors.features if edge_attr is None else edge_attr
-    return replace(neighbors, log_weight=log_weight, features=features)
+    if edge_weight is None:
+        return replace(neighbors, features=features)
+    log_weight = edge_weight.unsqueeze(-1).log()
+    return replace(neighbors, log_weight=log_weight, features=features).audible()
 
 
 def _places(keep: Tensor) -> Tensor:
@@ -387,7 +388,36 @@ def pointers(sorted_or_not: Tensor, num_nodes: int) -> Tensor:
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
-def _check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
+def _check_values(weight: Any, features: Any, edges: int, order: str) -> None:
+    """Weights [edges] ≥ 0 and features [edges, k] of edges, finite; each may be None."""
+    for name, values, shape in (
+        ("edge_weight", weight, f"[{edges}]"),
+        ("edge_attr", features, f"[{edges}, features]"),
+    ):
+        if values is None:
+            continue
+        if not isinstance(values, Tensor) or values.is_complex():
+            raise UserError(f"{name} is {type(values).__name__}: expected real numbers {shape}")
+        if values.dim() != shape.count(",") + 1 or values.size(0) != edges:
+            raise UserError(
+                f"{name} has shape {list(values.shape)}: expected {shape}, one row per edge, "
+                f"{order}"
+            )
+        if torch.compiler.is_compiling() or not values.numel():  # a graph cannot branch on values
+            continue
+        low, high = values.detach().aminmax()  # NaN if any value is
+        least = 0 if name == "edge_weight" else -math.inf
+        if not (low >= least and low.isfinite() and high.isfinite()):
+            wanted = "finite numbers of at least 0" if name == "edge_weight" else "finite numbers"
+            raise UserError(f"{name} runs from {low:g} to {high:g}: expected {wanted}")
+
+
+def _check_edge_index(edge_index: Any, num_nodes: int) -> None:
+    if not isinstance(edge_index, Tensor):
+        raise UserError(
+            f"edge_index is a {type(edge_index).__name__}: expected a tensor [2, number of edges] "
+            "or Neighbors"
+        )
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         raise UserError(
             f"edge_index has shape {list(edge_index.shape)}: expected [2, number of edges], "

@@ -76,5 +76,5 @@ class Normalization(Enum):
             return name
         names = [each.value for each in Normalization]
         if name not in names:
-            raise unknown_name("normalization", name, names)
+            raise unknown_name("normalization", str(name), names)
         return Normalization(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -51,11 +52,17 @@ def autocast(precision: str, device: torch.device) -> Any:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted, cache_enabled=False)
 
 
+_one_at_a_time = threading.RLock()
+
+
 @contextmanager
 def own_random_numbers(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed everything inside, and leave the caller's random numbers as they were."""
+    """Seed everything inside, and leave the caller's random numbers as they were.
+
+    torch has one generator per process, so threads wait here for each other.
+    """
     devices = range(torch.cuda.device_count()) if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with _one_at_a_time, torch.random.fork_rng(devices=devices):
         if device.type == "cpu":
             torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds every GPU too
         else:

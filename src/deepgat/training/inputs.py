@@ -198,6 +198,8 @@ def prepare(
 ) -> list[GraphInputs]:
     """The inputs of every graph of the data for this model; done once, before any epoch."""
     if team is not None:
+        if not isinstance(dataset, PartDataset):
+            dataset.check()
         if any(WEIGHT in graph for graph in dataset.graphs):
             raise UserError(f"{WEIGHT} is for one process alone: leave it out, or train in one")
         return [_of_part(model, part, team) for part in part_of(dataset, team).graphs]
@@ -205,6 +207,7 @@ def prepare(
         raise UserError(
             f"{dataset.title} is a part of a dataset: train on it with {dataset.of} processes"
         )
+    dataset.check()
     inputs = []
     for graph in dataset.graphs:
         z = None
@@ -219,7 +222,7 @@ def prepare(
                 x=_on(graph.x, device),
                 neighbors=_lists(graph, graph.num_nodes).to(device),
                 label_features=z,
-                y=graph.y.to(device),
+                y=(graph.y.long() if graph.y.dim() == 1 else graph.y).to(device),
                 nodes=nodes,
                 counts={name: numbers.numel() for name, numbers in nodes.items()},
                 weight=graph[WEIGHT][graph.train_mask].to(device) if WEIGHT in graph else None,

@@ -165,6 +165,7 @@ def run_epochs(
 
 
 def _require_nodes(dataset: NodeDataset, graphs: list[GraphInputs]) -> None:
+    dataset.check_labels()
     for part, name in (("train", "training"), ("val", "validation")):
         if not any(graph.counts[part] for graph in graphs):
             raise UserError(

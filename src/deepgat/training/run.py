@@ -20,6 +20,7 @@ from deepgat.errors import UserError
 from deepgat.files import to_json
 from deepgat.models import Network, build_network
 from deepgat.models.config import Config
+from deepgat.training.device import own_random_numbers
 from deepgat.training.evaluate import Evaluation, evaluate
 from deepgat.training.loop import FitResult, train
 from deepgat.training.recipes import Recipe
@@ -99,8 +100,7 @@ class ModelCard:
         """A new model of this kind, its weights drawn from the seed."""
         # On the CPU, whatever torch's default device: the same weights everywhere, and no GPU's
         # random numbers touched.
-        with torch.device("cpu"), torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(self.training.seed)
+        with torch.device("cpu"), own_random_numbers(self.training.seed, torch.device("cpu")):
             return build_network(
                 self.system,
                 self.settings,

@@ -7,7 +7,9 @@ from ctypes import c_double, c_int32, c_int64, c_uint32
 
 from torch import Tensor
 
-from deepgat.ops.attention import ADDITIVE, LISTS, NONE, Inputs, register_kernels
+from deepgat.errors import UserError
+from deepgat.ops import checks
+from deepgat.ops.attention import ADDITIVE, DOT, LISTS, NONE, Inputs, register_kernels
 from deepgat.ops.cpu import kernels, layout
 from deepgat.ops.cpu.kernels import fields, pointers
 from deepgat.ops.neighbors import LONGEST
@@ -156,5 +158,33 @@ def backward(
     )
 
 
+def check(x: Inputs, *outputs: Tensor) -> None:
+    """Refuse what the kernels would read or write beyond its end."""
+    dtype = x.value.dtype
+    if dtype not in kernels.BITS:
+        raise UserError(f"value holds {dtype} values: expected torch.float32 or torch.float64")
+    checks.raw("value", x.value, dtype, "nodes", "heads", "channels")
+    n, heads, _ = x.value.shape
+    lists = dict(zip(LISTS, x.lists, strict=True))
+    names = ("source", "target_by_source", "by_source")
+    both = {name: lists[name] for name in names}
+    edges = checks.raw_lists(n, pieces=lists["pieces"], hubs=lists["hubs"], **both)
+    checks.raw_lists(n, pieces=lists["source_pieces"], hubs=lists["source_hubs"], **both)
+    if x.kind not in (NONE, DOT, ADDITIVE) or (x.activation and not (x.kind == DOT and x.shared)):
+        raise UserError(f"there is no score of kind {x.kind} with activation {x.activation}")
+    if x.kind != NONE:
+        width = 1 if x.kind == ADDITIVE else "channels"
+        checks.raw("query", x.query, dtype, n, heads, width)
+        if not x.shared:
+            checks.raw("key", x.key, dtype, *x.query.shape)
+    if x.bias is not None:
+        checks.raw("bias", x.bias, dtype, edges, heads)
+    checks.raw_seed(x.seed, n, x.dropout)
+    if outputs:
+        per_head = layout.empty(x.value, 1, per_head=True).shape
+        for name, y in zip(("grad", "out", "log_sum"), outputs, strict=True):
+            checks.raw(name, y, dtype, *(per_head if name == "log_sum" else x.value.shape))
+
+
 if kernels.available():
-    register_kernels("cpu", forward, backward)
+    register_kernels("cpu", forward, backward, check)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ctypes import c_double, c_int32, c_int64
 
 import torch
 from torch import Tensor
 
+from deepgat.errors import UserError
+from deepgat.ops import checks
 from deepgat.ops.cpu import kernels
 from deepgat.ops.cpu.kernels import fields, pointers
 from deepgat.ops.differences import register_pass
@@ -40,5 +43,16 @@ def run_pass(
     return out
 
 
+def check(lists: Sequence[Tensor], x: Tensor, *grad: Tensor) -> None:
+    """Refuse what the kernel would read or write beyond its end."""
+    if x.dtype not in kernels.BITS:
+        raise UserError(f"x holds {x.dtype} values: expected torch.float32 or torch.float64")
+    checks.raw("x", x, x.dtype, "nodes", "channels")
+    for item in grad:
+        checks.raw("grad", item, x.dtype, *x.shape)
+    for index, pieces, hubs in (lists[:3], lists[3:]):
+        checks.raw_lists(x.size(0), index=index, pieces=pieces, hubs=hubs)
+
+
 if kernels.available():
-    register_pass("cpu", run_pass)
+    register_pass("cpu", run_pass, check)

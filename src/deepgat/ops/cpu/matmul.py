@@ -7,7 +7,7 @@ from ctypes import c_double, c_int32, c_int64, c_uint32, c_void_p
 import torch
 from torch import Tensor
 
-from deepgat.ops import matmul
+from deepgat.ops import checks, matmul
 from deepgat.ops.cpu import kernels
 from deepgat.ops.cpu.kernels import fields, pointers
 from deepgat.ops.neighbors import LONGEST
@@ -34,6 +34,12 @@ def sparse_matmul(
         return matmul.define_sparse_matmul(
             ptr, index, pieces, hubs, position, values, dense, seed, dropout
         )
+    checks.raw("dense", dense, dense.dtype, "rows", "columns")
+    places = {} if position is None else {"position": position}
+    rows = ptr.numel() - 1
+    entries = checks.raw_lists(rows, index=index, pieces=pieces, hubs=hubs, **places)
+    checks.raw("values", values, dense.dtype, entries)
+    checks.raw_seed(seed, rows if position is None else dense.size(0), dropout)
     values, dense = values.contiguous(), dense.contiguous()
     columns = dense.size(1)
     out = dense.new_empty(ptr.numel() - 1, columns)
@@ -52,6 +58,8 @@ def sparse_matmul(
 def drop_entries(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
     if x.dtype not in kernels.BITS:
         return matmul.define_drop_entries(x, seed, dropout)
+    checks.raw("x", x, x.dtype, "rows", "columns")
+    checks.raw_seed(seed, x.size(0), dropout or 0.5)
     x = x.contiguous()
     out = torch.empty_like(x)
     kernels.function("drop", x.dtype)(

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from deepgat.ops import attention, definition, dropout_masks
+from deepgat.ops import attention, checks, definition, dropout_masks
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.partitioned.lists import PartNeighbors, padded
 from deepgat.ops.score_forms import (
@@ -66,10 +66,11 @@ def neighbor_attention(
 def attention_weights(
     neighbors: Neighbors,
     form: ScoreForm,
-    normalization: Normalization = Normalization.ROW,
+    normalization: Normalization | str = Normalization.ROW,
     bias: Tensor | None = None,
 ) -> Tensor:
     """As :func:`deepgat.ops.definition.attention_weights`, for a whole graph or one part."""
+    normalization = checks.attention(neighbors, None, form, normalization, bias=bias)
     if not isinstance(neighbors, PartNeighbors):
         return definition.attention_weights(neighbors, form, normalization, bias)
     lists, part = neighbors.square, neighbors.part
