@@ -20,4 +20,4 @@ def test_every_kernel_compiles_for_a_gpu(tmp_path):
         capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
-    assert {"sparse_matmul_kernel", "row_dot", "squares_kernel"} <= set(ran.stdout.split())
+    assert {"sparse_matmul_kernel", "row_dot"} <= set(ran.stdout.split())
