@@ -113,7 +113,7 @@ def main() -> None:
     except KeyboardInterrupt:
         ERR.print("interrupted")
         sys.exit(130)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         _explain(error)
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "matplotlib":
@@ -126,7 +126,7 @@ def main() -> None:
         _explain_disk(error)
 
 
-def _explain(error: RuntimeError) -> NoReturn:
+def _explain(error: RuntimeError | MemoryError) -> NoReturn:
     """A lost team or a full memory in a sentence; anything else keeps its traceback."""
     from deepgat.distributed import LostTeamError
     from deepgat.training.device import lacks_memory, out_of_memory
@@ -134,6 +134,8 @@ def _explain(error: RuntimeError) -> NoReturn:
     if isinstance(error, LostTeamError):
         ERR.print(f"[yellow]note:[/] {escape(printable(str(error)))}", soft_wrap=True)
         os._exit(1)  # without waiting for those who will not answer
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+        _refuse("the memory is full: choose smaller settings, or train in batches")
     if not lacks_memory(error):
         raise error
     _refuse(out_of_memory(error))
