@@ -387,9 +387,10 @@ def test_dates_in_parquet_are_refused_unless_left_out(club, tmp_path, kind):
     "value", [date(2024, 5, 1), datetime(2024, 5, 1, 8), np.datetime64("2024-05-01")], ids=repr
 )
 def test_dates_in_python_are_refused_unless_left_out(value):
-    graph = nx.path_graph(4)
-    nx.set_node_attributes(graph, {0: "a", 1: "b", 2: "a", 3: "b"}, "label")
-    nx.set_node_attributes(graph, dict.fromkeys(range(4), value), "joined")
+    graph = nx.path_graph(8)
+    nx.set_node_attributes(graph, {node: "ab"[node % 2] for node in graph}, "label")
+    nx.set_node_attributes(graph, dict(enumerate(range(8))), "age")
+    nx.set_node_attributes(graph, dict.fromkeys(range(8), value), "joined")
     with pytest.raises(UserError, match="'joined': it holds dates or times"):
         deepgat.from_networkx(graph)
     assert "joined" not in deepgat.from_networkx(graph, drop="joined").feature_names

@@ -90,10 +90,7 @@ def arrow_column(values: Sequence[Any], table: str, name: str) -> Any:
 
     plain = [None if is_gap(value) else value for value in values]
     if any(isinstance(value, TIMES) for value in plain):
-        try:
-            return pa.array(plain)  # which is refused, unless the column is left out
-        except pa.ArrowException:  # of several kinds: texts
-            return pa.array([None if value is None else str(value) for value in plain])
+        return pa.nulls(len(plain), pa.timestamp("s"))  # refused, unless the column is left out
     if any(isinstance(value, complex | np.complexfloating) for value in plain):
         raise UserError(f"{table}, column {name!r}: it holds complex numbers; expected real ones")
     if all(isinstance(value, numbers.Integral) for value in plain):
