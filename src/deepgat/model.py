@@ -152,8 +152,8 @@ class Model:
         """Another graph of yours, with its classes numbered like the model's."""
         known, names = self.card.feature_names, list(data.feature_names)
         if names != known:
-            here, trained = set(names), set(known)
-            missing = [name for name in known if name not in here]
+            found, trained = set(names), set(known)
+            missing = [name for name in known if name not in found]
             more = [name for name in names if name not in trained]
             told = f"lacks {', '.join(missing[:5])}" if missing else f"has {', '.join(more[:5])}"
             raise UserError(

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from deepgat.errors import UserError, unknown_name
 
-MOST = 10**15
-"""The largest number that a field takes, unless it says otherwise; torch can hold it."""
+MOST: Mapping[type, float] = {int: 10**15, float: 1e38}
+"""The largest numbers that fields take unless they say otherwise: torch can hold them."""
 MOST_LAYERS = 10_000
 
 
@@ -24,7 +24,7 @@ def setting(
     least: float | None = None,
     above: float | None = None,
     below: float = math.inf,
-    most: int = MOST,
+    most: float | None = None,
 ) -> Any:
     """A field of a configuration.
 
@@ -35,8 +35,9 @@ def setting(
         kind: its type, where the default is None: a value that may be left out.
         least, above, below, most: the range of a number.
     """
-    limits = {"least": least, "above": above, "below": below, "most": most}
     kind = type(default) if kind is None else kind
+    most = MOST.get(kind) if most is None else most
+    limits = {"least": least, "above": above, "below": below, "most": most}
     return dataclasses.field(
         default=default, metadata={"meaning": meaning, "options": options, "kind": kind, **limits}
     )
