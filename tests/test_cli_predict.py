@@ -92,7 +92,7 @@ def test_early_exit_tells_the_layers_used(run, folder, tmp_path):  # noqa: F811
         ("predict MODEL nonsense", "unknown dataset 'nonsense'"),
         ("predict MODEL -o .", "is a folder"),
         ("predict MODEL --early-exit --tolerance 3", "tolerance is 3"),
-        ("predict MODEL -o /dev/null/x.csv", "cannot be written"),
+        ("predict MODEL -o /dev/null/x.csv", "/dev/null is not a writable folder"),
         ("predict MODEL --reliability x.doc", "x.doc: expected the name of a picture"),
         ("inspect MODEL 1 --out x", "x: expected the name of a picture"),
         ("inspect MODEL 2000", "no node '2000'"),

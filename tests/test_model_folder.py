@@ -236,6 +236,14 @@ def flip_last_bit(path: Path) -> None:
     path.write_bytes(bytes(content))
 
 
+def replaced_by(make):
+    def harm(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return harm
+
+
 def without(key: str):
     def remove(path: Path) -> None:
         found = json.loads(path.read_text())
@@ -303,6 +311,77 @@ DAMAGE = {
     ),
     "dataset in numbers": ("model.json", lambda p: change_json(p, dataset=5), "dataset is 5"),
     "split is nothing": ("model.json", lambda p: change_json(p, split=None), "split is None"),
+    "a million layers": (
+        "model.json",
+        setting("settings", num_layers=10**6),
+        "num_layers is 1000000: expected 10,000 or less",
+    ),
+    "many layers": (
+        "model.json",
+        setting("settings", num_layers=10_000),
+        "does not fit the settings",
+    ),
+    "heads beyond 64 bits": (
+        "model.json",
+        setting("settings", heads=10**20),
+        "heads is 100000000000000000000: expected",
+    ),
+    "wide": (
+        "model.json",
+        setting("settings", hidden_channels=10**14),
+        "does not fit the settings",
+    ),
+    "a billion edge features": (
+        "model.json",
+        lambda p: change_json(p, edge_features=10**9),
+        "does not fit the settings",
+    ),
+    "edge features beyond 64 bits": (
+        "model.json",
+        lambda p: change_json(p, edge_features=10**40),
+        "does not fit the settings",
+    ),
+    "names that are numbers": (
+        "model.json",
+        lambda p: change_json(p, class_names=[1, 2, 3]),
+        "class_names holds 1, which is no text",
+    ),
+    "too few names": (
+        "model.json",
+        lambda p: change_json(p, class_names=["a"]),
+        "1 names for 3 classes",
+    ),
+    "features that are lists": (
+        "model.json",
+        lambda p: change_json(p, feature_names=[["a"]]),
+        "feature_names holds",
+    ),
+    "deep JSON": (
+        "model.json",
+        lambda p: p.write_text("[" * 100_000),
+        "is not the JSON that was saved",
+    ),
+    "long number": (
+        "model.json",
+        lambda p: p.write_text('{"format": ' + "9" * 5000 + "}"),
+        "is not the JSON that was saved",
+    ),
+    "weights that are a pipe": (
+        "model.safetensors",
+        replaced_by(os.mkfifo),
+        "is neither a regular file nor a folder",
+    ),
+    "weights without end": (
+        "model.safetensors",
+        replaced_by(lambda p: p.symlink_to("/dev/zero")),
+        "is neither a regular file nor a folder",
+    ),
+    "weights that are a folder": ("model.safetensors", replaced_by(Path.mkdir), "is a folder"),
+    "a description that is a pipe": (
+        "model.json",
+        replaced_by(os.mkfifo),
+        "it has no readable model.json",
+    ),
     "labels in words": ("model.json", lambda p: change_json(p, multi_label="no"), "multi_label"),
 }
 

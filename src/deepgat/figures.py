@@ -16,6 +16,7 @@ from matplotlib.patches import Patch
 
 from deepgat.analysis import Reliability
 from deepgat.errors import printable
+from deepgat.files import writing
 
 # Okabe and Ito's palette, distinct for any colour vision; markers distinguish lines in grey.
 COLORS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -144,9 +145,10 @@ def house_style(axes: Axes) -> None:
 
 def save_figure(figure: Figure, path: Path) -> Path:
     """Write a figure atomically; the suffix of the path sets the format."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as work:
-        finished = Path(work) / path.name
-        figure.savefig(finished)
-        os.replace(finished, path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as work:
+            finished = Path(work) / path.name
+            figure.savefig(finished)
+            os.replace(finished, path)
     return path

@@ -1,7 +1,8 @@
-"""Atomic writing of files and folders."""
+"""Atomic writing of files and folders; what the disk refuses is told in a sentence."""
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -13,6 +14,33 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from deepgat.errors import UserError
+
+
+class CannotWrite(UserError, OSError):  # noqa: N818 - what happened
+    """The disk refuses: full, read-only, or no place for a file of this name."""
+
+
+def disk_sentence(error: OSError, path: os.PathLike[str] | str) -> str:
+    """What the disk said of a path, and what to do."""
+    room = "make room there, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return f"{path} cannot be written ({error.strerror or error}): {room}choose another path"
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Tells an error of writing to this path, or beside it, in a sentence."""
+    try:
+        yield
+    except CannotWrite:
+        raise
+    except OSError as error:
+        if error.filename is not None:
+            named, whole = Path(os.fsdecode(error.filename)).absolute(), path.absolute()
+            if not (named.is_relative_to(whole.parent) or whole.is_relative_to(named)):
+                raise  # of another file, which was read
+        told = CannotWrite(disk_sentence(error, path))
+        told.strerror = error.strerror or str(error)
+        raise told from error
 
 
 class FolderKind(NamedTuple):
@@ -32,15 +60,23 @@ def to_json(value: Any, indent: int | None = None) -> str:
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file under a temporary name, then rename it: readers never see part of it."""
+    data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not mkstemp, whose files only the owner may read.
-    temporary = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        write_through(temporary, content.encode() if isinstance(content, str) else content)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if path.exists() and not path.is_file():  # a device or a pipe is written to, not replaced
+            with path.open("wb") as file:
+                file.write(data)
+            return
+        # Not mkstemp, whose files only the owner may read.
+        temporary = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
+        try:
+            write_through(temporary, data)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def write_through(path: Path, content: bytes) -> None:
@@ -58,44 +94,59 @@ def new_folder(path: Path, kind: FolderKind) -> Iterator[Path]:
     It replaces an existing folder of its kind; anything else at this path is an error.
     """
     check_can_write(path, kind)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as work:
-        fresh, old = Path(work) / "new", Path(work) / "old"
-        fresh.mkdir()
-        yield fresh
-        if path.exists():
-            path.rename(old)
-        try:
-            fresh.rename(path)
-        except BaseException:
-            if old.exists():
-                old.rename(path)
-            raise
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as work:
+            fresh, old = Path(work) / "new", Path(work) / "old"
+            fresh.mkdir()
+            yield fresh
+            if path.exists():
+                path.rename(old)
+            try:
+                fresh.rename(path)
+            except BaseException:
+                if old.exists():
+                    old.rename(path)
+                raise
 
 
-def check_can_write(path: Path, kind: FolderKind) -> None:
-    """Refuse to overwrite anything but a folder of this kind; call it before long work."""
+def check_can_write(path: Path, kind: FolderKind | None = None) -> None:
+    """Refuse what could not be written; call it before long work.
+
+    With ``kind``: a folder, which replaces nothing but one of its kind. Without: a file.
+    """
     try:
         there = path.exists() or path.is_symlink()
-        names = {inner.name for inner in path.iterdir()} if path.is_dir() else set()
-        above = next(folder for folder in path.absolute().parents if folder.exists())
+        names = {inner.name for inner in path.iterdir()} if kind and path.is_dir() else set()
         own = Path.cwd().is_relative_to(path.resolve())
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}): choose another path") from error
-    if there and (not path.is_dir() or (names and kind.marker not in names)):
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL
+        why = getattr(error, "strerror", None) or "a loop of links, or no name"
+        raise UserError(f"{path} cannot be read ({why}): choose another path") from error
+    if kind is None and path.is_dir():
+        raise UserError(f"{path} is a folder: expected the name of a file")
+    if kind and there and (not path.is_dir() or (names and kind.marker not in names)):
         raise UserError(
             f"{path} exists and is not a {kind.name} folder: choose another path, or remove it "
             "first"
         )
-    if others := sorted(names.difference(kind.files)):
+    if kind and (others := sorted(names.difference(kind.files))):
         raise UserError(
             f"{path} holds {others[0]} beside a {kind.name}, and would be replaced as a whole: "
             "choose another path, or move that file away first"
         )
-    if own:
+    if kind and own:
         raise UserError(f"{path} is the current folder: choose another path")
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+    if path.exists() and not path.is_file() and not path.is_dir():
+        return  # a device or a pipe
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir():
         raise UserError(f"{above} is not a writable folder: choose another path")
+    try:  # what the permissions say is not all: the disk may be read-only, or no disk at all
+        tempfile.TemporaryDirectory(prefix=".deepgat-", dir=above).cleanup()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(f"{above} is not a writable folder: choose another path") from error
+        raise CannotWrite(disk_sentence(error, path)) from error
 
 
 def _plain(item: Any) -> Any:

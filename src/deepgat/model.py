@@ -152,8 +152,9 @@ class Model:
         """Another graph of yours, with its classes numbered like the model's."""
         known, names = self.card.feature_names, list(data.feature_names)
         if names != known:
-            missing = [name for name in known if name not in set(names)]
-            more = [name for name in names if name not in set(known)]
+            found, trained = set(names), set(known)
+            missing = [name for name in known if name not in found]
+            more = [name for name in names if name not in trained]
             told = f"lacks {', '.join(missing[:5])}" if missing else f"has {', '.join(more[:5])}"
             raise UserError(
                 f"{data.title} {told}, unlike the graph that the model was trained on: give it the "

@@ -10,19 +10,21 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 from torch_geometric.data import Data
 
 from deepgat.analysis import predicted_labels
 from deepgat.data import FeaturePlan, NodeDataset
+from deepgat.data.tables.opening import opened
 from deepgat.errors import UserError
 from deepgat.files import (
     FolderKind,
@@ -33,6 +35,7 @@ from deepgat.files import (
     write_whole,
 )
 from deepgat.models import Network, find_system
+from deepgat.models.registry import check_memory, count_parameters
 from deepgat.training.loop import Evaluation, TrainSettings
 from deepgat.training.run import ModelCard, Run, versions
 
@@ -42,6 +45,7 @@ DESCRIPTION = "model.json"
 METRICS = "metrics.json"
 PREDICTIONS = "predictions.csv"
 MODEL_FOLDER = FolderKind("model", DESCRIPTION, (WEIGHTS, DESCRIPTION, METRICS, PREDICTIONS))
+MOST_JSON = 2**30
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""
 
@@ -81,26 +85,45 @@ def load_run(folder: str | os.PathLike[str]) -> tuple[Network, ModelCard]:
     """The model in a folder written by :func:`save_run`, on the CPU, and its card."""
     folder = Path(folder)
     card, digest = _read_description(folder)
+    misfit = _damaged(folder, f"{WEIGHTS} does not fit the settings in {DESCRIPTION}")
     try:
-        weights = (folder / WEIGHTS).read_bytes()
-    except OSError as error:
-        raise _damaged(folder, f"{WEIGHTS} cannot be read") from error
+        with opened(folder / WEIGHTS) as file:
+            held = _count(folder / WEIGHTS)
+            sizes = card.num_features, card.num_classes, card.edge_features
+            if held is not None and held != count_parameters(card.system, card.settings, *sizes):
+                raise misfit
+            check_memory(held or 0, 2)  # the file and the network
+            weights = file.read()
+    except UserError as error:
+        if error is misfit:
+            raise
+        raise _damaged(folder, f"{WEIGHTS} cannot be read ({error})") from error
     if hashlib.sha256(weights).hexdigest() != digest:
         raise _damaged(folder, f"{WEIGHTS} is not the file that was saved")
     try:
         model = card.build()
         model.load_state_dict(load(weights))
     except (SafetensorError, RuntimeError, TypeError, ValueError) as error:
-        raise _damaged(folder, f"{WEIGHTS} does not fit the settings in {DESCRIPTION}") from error
+        raise misfit from error
     return model.eval(), card
+
+
+def _count(path: Path) -> int | None:
+    """How many numbers a file of weights holds by its header; None where that is damaged."""
+    try:
+        with safe_open(str(path), "pt") as file:
+            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
+    except (SafetensorError, OSError):
+        return None
+    return sum(map(math.prod, shapes))
 
 
 def saved_record(folder: Path, card: ModelCard) -> dict[str, Any] | None:
     """The record of a finished run of this very card in the folder, if there is one."""
     try:
         _, found = load_run(folder)
-        record = json.loads((folder / METRICS).read_text())
-    except (OSError, ValueError):  # UserError among them, and text that is no JSON or no text
+        record = read_json(folder / METRICS)
+    except (OSError, ValueError, RecursionError):  # UserError among them, and what is no JSON
         return None
     whole = isinstance(record, dict) and record.keys() >= RECORD_KEYS
     same = whole and found == card and record["stopped"] != "interrupted"
@@ -162,16 +185,14 @@ def harmless(text: str) -> str:
 
 def _read_description(folder: Path) -> tuple[ModelCard, str]:
     try:
-        text = (folder / DESCRIPTION).read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        found = read_json(folder / DESCRIPTION)
+        number = found["format"]
+    except (UserError, UnicodeDecodeError) as error:
         raise UserError(
             f"{folder} is not a model folder: it has no readable {DESCRIPTION}; "
             "save one with Model.save or deepgat train"
         ) from error
-    try:
-        found = json.loads(text)
-        number = found["format"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise _damaged(folder, f"{DESCRIPTION} is not the JSON that was saved") from error
     if number != FORMAT:
         remedy = "train the model again with this version" if number == 1 else "upgrade deepgat"
@@ -184,12 +205,25 @@ def _read_description(folder: Path) -> tuple[ModelCard, str]:
             kind = get_origin(hint) or hint
             if name not in ("settings", "training") and type(plain[name]) is not kind:
                 raise TypeError(f"{name} is {plain[name]!r}")
+        for name in ("class_names", "feature_names"):
+            if odd := [text for text in plain[name] if not isinstance(text, str)]:
+                raise TypeError(f"{name} holds {odd[0]!r}, which is no text")
+        if len(plain["class_names"]) not in (0, plain["num_classes"]):
+            raise TypeError(f"{len(plain['class_names'])} names for {plain['num_classes']} classes")
         FeaturePlan.of(plain["feature_plan"])  # which refuses what is none
         plain["settings"] = find_system(plain["system"]).network.Config(**plain["settings"])
         plain["training"] = TrainSettings(**plain["training"])
         return ModelCard(**plain), found["weights_sha256"]
     except (KeyError, TypeError, UserError) as error:
         raise _damaged(folder, f"{DESCRIPTION} lacks or misnames a setting ({error})") from error
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file: a regular one of at most 1 GiB."""
+    with opened(path) as file:
+        if os.fstat(file.fileno()).st_size > MOST_JSON:
+            raise UserError(f"{path} has more than {MOST_JSON:,} bytes: this is refused")
+        return json.loads(file.read())
 
 
 def _damaged(folder: Path, what: str) -> UserError:

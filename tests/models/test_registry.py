@@ -12,7 +12,7 @@ import deepgat.nn.attention
 from deepgat import models
 from deepgat.errors import UserError
 from deepgat.models import SYSTEMS, build_network, find_system
-from deepgat.models.registry import DEFAULT, LABEL_PROPAGATION
+from deepgat.models.registry import DEFAULT, LABEL_PROPAGATION, check_size, count_parameters
 from deepgat.training.recipes import recipe
 from deepgat.training.settings import TrainSettings
 
@@ -139,3 +139,48 @@ def test_the_examples_of_the_documentation_run(module):
     found = doctest.testmod(module)
     assert found.attempted > 0
     assert not found.failed
+
+
+@pytest.mark.parametrize("depth", [1, 3, 12])
+@pytest.mark.parametrize("system", TRAINED)
+def test_parameters_are_counted_without_building(system, depth):
+    before = torch.get_rng_state()
+    many = [{"mode": "lstm"}, {"mode": "max"}] if system == "jk" else [{}]
+    for more in many:
+        settings = find_system(system).config.with_changes(
+            {"num_layers": depth, "hidden_channels": 4, **more}
+        )
+        counted = count_parameters(system, settings, 5, 3)
+        assert torch.equal(torch.get_rng_state(), before)
+        network = build_network(system, settings, 5, 3)
+        assert counted == sum(tensor.numel() for tensor in network.state_dict().values())
+        torch.set_rng_state(before)
+
+
+@pytest.mark.parametrize("system", TRAINED)
+def test_networks_beyond_memory_are_refused_before_they_are_built(system):
+    for width in (10**9, 10**14):
+        settings = find_system(system).config.with_changes({"hidden_channels": width})
+        with pytest.raises(UserError, match=r"take .* GiB, but .* choose fewer or narrower layers"):
+            check_size(system, settings, 100, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("num_layers", 10**5, "num_layers is 100000: expected 10,000 or less"),
+        ("num_layers", 10**23, "num_layers is 1"),
+        ("heads", 10**20, "heads is 100000000000000000000: expected 1,000,000,000,000,000 or less"),
+        ("heads", 10**4000, "heads is too large: expected"),
+    ],
+)
+def test_absurd_settings_are_refused(name, value, sentence):
+    with pytest.raises(UserError, match=sentence):
+        recipe("gat", **{name: value})
+
+
+@pytest.mark.parametrize("name", ["lr", "weight_decay"])
+def test_absurd_training_settings_are_refused(name):
+    for value in (1e300, float("inf")):
+        with pytest.raises(UserError, match=f"{name} is (too large|inf): expected"):
+            TrainSettings(**{name: value})

@@ -5,8 +5,10 @@ A command is imported when it is called: ``deepgat --help`` loads neither torch 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+import tempfile
 import warnings
 from importlib import import_module
 from importlib.metadata import version as installed
@@ -102,24 +104,29 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
     warnings.showwarning = _show_warning
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # a full disk behind it is told below
     except UserError as error:
         _refuse(str(error))
     except KeyboardInterrupt:
         ERR.print("interrupted")
         sys.exit(130)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         _explain(error)
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "matplotlib":
             raise
         _refuse("figures need matplotlib, which is not installed: pip install 'deepgat[figures]'")
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(1)
+    except OSError as error:
+        _explain_disk(error)
 
 
-def _explain(error: RuntimeError) -> NoReturn:
+def _explain(error: RuntimeError | MemoryError) -> NoReturn:
     """A lost team or a full memory in a sentence; anything else keeps its traceback."""
     from deepgat.distributed import LostTeamError
     from deepgat.training.device import lacks_memory, out_of_memory
@@ -127,9 +134,31 @@ def _explain(error: RuntimeError) -> NoReturn:
     if isinstance(error, LostTeamError):
         ERR.print(f"[yellow]note:[/] {escape(printable(str(error)))}", soft_wrap=True)
         os._exit(1)  # without waiting for those who will not answer
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+        _refuse("the memory is full: choose smaller settings, or train in batches")
     if not lacks_memory(error):
         raise error
     _refuse(out_of_memory(error))
+
+
+def _explain_disk(error: OSError) -> NoReturn:
+    """What the system said of a file, or that a disk is full, in a sentence."""
+    why = error.strerror or str(error)
+    if error.filename is not None:
+        _refuse(f"{os.fsdecode(error.filename)} cannot be used ({why}): choose another path")
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        raise error
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+        _refuse(f"standard output cannot be written ({why}): make room, or send it elsewhere")
+    _refuse(f"a file cannot be written ({why}): make room, also in {tempfile.gettempdir()}")
+
+
+def _drop_output() -> None:
+    """What is left of the output goes nowhere, or Python would try to write it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(sentence: str) -> NoReturn:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from deepgat.errors import UserError, unknown_name
+from deepgat.files import check_can_write
 from deepgat.models import find_system
 from deepgat.models.config import Config
 from deepgat.training.settings import TrainSettings
@@ -66,8 +67,11 @@ def parse_pairs(
 
 def check_picture(path: Path | None) -> None:
     """Refuse the name of a picture that could not be drawn; to be asked early."""
-    if path is not None and (path.suffix.lower() not in PICTURES or path.is_dir()):
+    if path is None:
+        return
+    if path.suffix.lower() not in PICTURES or path.is_dir():
         raise UserError(f"{path}: expected the name of a picture, ending in {', '.join(PICTURES)}")
+    check_can_write(path)
 
 
 def _guessed(text: str) -> Any:

@@ -19,7 +19,7 @@ from deepgat.cli.show import ERR, percent
 from deepgat.data import NodeDataset
 from deepgat.data.names import Names
 from deepgat.errors import UserError
-from deepgat.files import write_whole
+from deepgat.files import check_can_write, write_whole
 from deepgat.model import Model, Predictions
 from deepgat.model_folder import harmless, label_texts
 
@@ -61,8 +61,8 @@ def predict(
 
     Example: deepgat train cora --out model/ && deepgat predict model/ cora -o labels.csv
     """
-    if out != "-" and (not out.strip() or Path(out).is_dir()):
-        raise UserError(f"--out {out} is a folder: expected the name of a CSV file, or -")
+    if out != "-":
+        check_can_write(Path(out))
     check_picture(reliability_figure)
     model = Model.load(folder)
     data = model.data_for(graph, split, **parse_reading(read))
@@ -74,12 +74,7 @@ def predict(
     if out == "-":
         typer.echo(text, nl=False)
     else:
-        try:
-            write_whole(Path(out), text)
-        except OSError as error:
-            raise UserError(
-                f"{out} cannot be written ({error.strerror}): choose another --out"
-            ) from error
+        write_whole(Path(out), text)
     if not quiet:
         _tell(model, data, found, out)
     if reliability_figure is not None and policy is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +39,7 @@ from deepgat.training.config_file import read_config
 from deepgat.training.loop import MONITORS, Epoch, choose_device
 from deepgat.training.recipes import Recipe, drop_unsuited_self_training, recipe
 from deepgat.training.resume import Progress
-from deepgat.training.run import ModelCard, train_once
+from deepgat.training.run import ModelCard, Run, train_once
 
 TEAM_SAVES = 100
 """Epochs between two saves of a team's state, unless --save-every says otherwise."""
@@ -272,12 +273,38 @@ def _run(
         else:
             whole = data if team is None or team.rank == 0 else None
         if whole is not None:
-            save_run(folder, run, whole)
+            _save(folder, run, whole)
             if progress is not None:
                 progress.path.unlink(missing_ok=True)
         if team is not None:
             team.barrier()  # until every process can see the folder
     return run.record()
+
+
+def _save(folder: Path, run: Run, data: NodeDataset) -> None:
+    """Save a trained model; where that fails, elsewhere, rather than to lose it."""
+    place = folder
+    while True:
+        try:
+            save_run(place, run, data)
+            if place != folder:
+                ERR.print(f"saved to {place}", soft_wrap=True, markup=False)
+            return
+        except (UserError, OSError) as error:
+            problem = error
+        if not (sys.stdin.isatty() and ERR.is_terminal):
+            break
+        ERR.print(str(problem), soft_wrap=True, markup=False)
+        try:
+            place = Path(typer.prompt("Save the trained model to another folder", err=True))
+        except typer.Abort:
+            break
+    try:
+        copy = save_run(Path(tempfile.mkdtemp(prefix="deepgat-")) / "model", run, data)
+    except OSError as error:
+        told = f"a copy in {tempfile.gettempdir()} failed too ({error.strerror or error})"
+        raise UserError(f"{problem}; {told}") from problem
+    raise UserError(f"{problem}; the trained model is in {copy}") from problem
 
 
 def _propagate_labels(data: NodeDataset, hops: int, out: Path | None, json: bool) -> None:
@@ -310,7 +337,7 @@ def _folders(out: Path | None, seeds: list[int]) -> list[Path | None]:
     if len(seeds) == 1:
         folders = [out]
     else:
-        if out.exists() and not out.is_dir():
+        if out.is_file():
             raise UserError(f"{out} is a file: --out expects a folder")
         if is_model_folder(out):
             raise UserError(f"{out} holds the model of one seed: choose another --out for several")

@@ -14,7 +14,7 @@ from deepgat.cli.parsing import parse_numbers, parse_settings
 from deepgat.cli.reading import ReadOption, load_data
 from deepgat.cli.show import ERR, OUT, echo_json, percent, print_table, progress_bar
 from deepgat.errors import UserError
-from deepgat.files import write_whole
+from deepgat.files import check_can_write, write_whole
 from deepgat.training.loop import Epoch, choose_device
 from deepgat.training.recipes import drop_unsuited_self_training, recipe
 from deepgat.training.tuning import Found, Search, Trial, as_config, search
@@ -65,6 +65,9 @@ def tune(
     )
     all_seeds, range_of_depths = tuple(parse_numbers(seeds, "--seeds")), _depths(depths, layers)
     choose_device(device)
+    for file in (storage, out):
+        if file is not None:
+            check_can_write(file)
     data = load_data(dataset, split, read)
     what = Search(drop_unsuited_self_training(plan, data), all_seeds, range_of_depths)
 

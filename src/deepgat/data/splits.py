@@ -120,9 +120,9 @@ def draw_masks(split: Split, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(split.seed)
     masks = torch.zeros(3, len(labels), dtype=torch.bool)
     seen = trained = validated = 0
-    for c in range(int(labels.max()) + 1 if len(labels) else 0):
-        index = (labels == c).nonzero().view(-1)
-        index = index[torch.randperm(len(index), generator=generator)]
+    sizes = torch.bincount(labels + 1, minlength=1).tolist()  # the unlabelled first
+    for nodes in labels.argsort(stable=True).split(sizes)[1:]:
+        index = nodes[torch.randperm(len(nodes), generator=generator)]
         if split.kind == "fractions":
             seen += len(index)
             train = min(len(index), _round(split.train * seen) - trained)

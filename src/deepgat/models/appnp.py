@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from deepgat.models.config import Config, setting, share
+from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput, NeighborAttention
@@ -21,7 +21,7 @@ from deepgat.ops import Features
 class APPNPConfig(Config):
     """Settings of :class:`APPNP`."""
 
-    num_layers: int = setting(10, "K, number of hops", least=1)
+    num_layers: int = layers(10, "K, number of hops")
     hidden_channels: int = setting(64, "width of the predictor's hidden layer", least=1)
     dropout: float = share(0.5, "share of the input of the predictor's layers dropped")
     attention_dropout: float = share(0.0, "share of the propagation's weights dropped")

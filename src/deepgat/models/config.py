@@ -10,6 +10,10 @@ from typing import Any, Self
 
 from deepgat.errors import UserError, unknown_name
 
+MOST: Mapping[type, float] = {int: 10**15, float: 1e38}
+"""The largest numbers that fields take unless they say otherwise: torch can hold them."""
+MOST_LAYERS = 10_000
+
 
 def setting(
     default: Any,
@@ -20,6 +24,7 @@ def setting(
     least: float | None = None,
     above: float | None = None,
     below: float = math.inf,
+    most: float | None = None,
 ) -> Any:
     """A field of a configuration.
 
@@ -28,13 +33,19 @@ def setting(
         meaning: shown by ``deepgat models NAME`` and in the documentation.
         options: the names it may have.
         kind: its type, where the default is None: a value that may be left out.
-        least, above, below: the range of a number.
+        least, above, below, most: the range of a number.
     """
-    limits = {"least": least, "above": above, "below": below}
     kind = type(default) if kind is None else kind
+    most = MOST.get(kind) if most is None else most
+    limits = {"least": least, "above": above, "below": below, "most": most}
     return dataclasses.field(
         default=default, metadata={"meaning": meaning, "options": options, "kind": kind, **limits}
     )
+
+
+def layers(default: int, meaning: str = "L, number of layers") -> Any:
+    """The field of a network's depth."""
+    return setting(default, meaning, least=1, most=MOST_LAYERS)
 
 
 def share(default: float, meaning: str) -> Any:
@@ -86,6 +97,9 @@ def check_type(name: str, value: Any, expected: type) -> None:
 
 
 def _check_range(name: str, value: float, limits: Mapping[str, Any]) -> None:
+    if abs(value) > limits["most"]:
+        told = value if abs(value) < 10**30 else "too large"
+        raise UserError(f"{name} is {told}: expected {limits['most']:,} or less")
     least, above, below = limits["least"], limits["above"], limits["below"]
     if least is not None and below < math.inf and not least <= value < below:
         raise UserError(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deepgat.errors import UserError
-from deepgat.models.config import Config, setting, share
+from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput, NeighborAttention
@@ -27,7 +27,7 @@ from deepgat.ops import Features
 class DeepConfig(Config):
     """Settings of :class:`Deep`."""
 
-    num_layers: int = setting(16, "L, number of layers", least=1)
+    num_layers: int = layers(16)
     hidden_channels: int = setting(64, "width of the layers", least=1)
     dropout: float = share(0.6, "share of each layer's input dropped in training")
     alpha: float = share(0.2, "α, share of h⁰ in every layer")

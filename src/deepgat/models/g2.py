@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deepgat import ops
-from deepgat.models.config import Config, setting, share
+from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.convolutions import CONVS, loss_with, make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
@@ -24,7 +24,7 @@ from deepgat.ops import Features, Neighbors
 class G2Config(Config):
     """Settings of :class:`G2`."""
 
-    num_layers: int = setting(2, "L, number of layers", least=1)
+    num_layers: int = layers(2)
     hidden_channels: int = setting(64, "width of the layers", least=1)
     input_dropout: float = share(0.5, "share of the features dropped in training")
     output_dropout: float = share(0.1, "share of the last layer's output dropped in training")

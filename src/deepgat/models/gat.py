@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from deepgat.models.config import Config, setting, share
+from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput, NeighborAttention
@@ -21,7 +21,7 @@ from deepgat.ops import Features
 class GATConfig(Config):
     """Settings of :class:`GAT`. The defaults are those of its paper on Cora."""
 
-    num_layers: int = setting(2, "L, number of layers", least=1)
+    num_layers: int = layers(2)
     hidden_channels: int = setting(8, "D, width of each head in hidden layers", least=1)
     heads: int = setting(8, "H, heads in hidden layers, concatenated", least=1)
     output_heads: int = setting(1, "heads of the last layer, averaged", least=1)

@@ -12,7 +12,7 @@ from torch_geometric.nn import GINConv
 
 from deepgat import ops
 from deepgat.errors import UserError
-from deepgat.models.config import Config, setting, share
+from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput
@@ -24,7 +24,7 @@ from deepgat.ops import Features
 class GINConfig(Config):
     """Settings of :class:`GIN`."""
 
-    num_layers: int = setting(4, "L, number of layers", least=1)
+    num_layers: int = layers(4)
     hidden_channels: int = setting(32, "width of the layers", least=1)
     dropout: float = share(0.5, "share of every layer's logits dropped in training")
 

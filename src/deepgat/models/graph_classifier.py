@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch_geometric.utils import scatter
 
 from deepgat.errors import unknown_name
-from deepgat.models.config import Config, setting, share
+from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.convolutions import CONVS, loss_with, make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context, LayerOutputs
@@ -79,7 +79,7 @@ class GraphClassifier(nn.Module):
 class ConvStackConfig(Config):
     """Settings of :class:`ConvStack`."""
 
-    num_layers: int = setting(4, "L, number of layers", least=1)
+    num_layers: int = layers(4)
     hidden_channels: int = setting(32, "width of the layers", least=1)
     dropout: float = share(0.0, "share of each layer's input dropped in training")
     norm: str = setting("batch", "normalisation of the layers before σ", ("none", "layer", "batch"))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.nn import JumpingKnowledge
 
-from deepgat.models.config import Config, setting, share
+from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput, NeighborAttention
@@ -23,7 +23,7 @@ from deepgat.ops import Features
 class JKConfig(Config):
     """Settings of :class:`JK`."""
 
-    num_layers: int = setting(2, "L, number of layers", least=1)
+    num_layers: int = layers(2)
     hidden_channels: int = setting(64, "width of the layers", least=1)
     dropout: float = share(0.5, "share of each layer's input dropped in training")
     mode: str = setting(

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from deepgat.data.label_features import neighborhoods, one_hot_labels, power_without_diagonal
 from deepgat.errors import UserError
-from deepgat.models.config import Config, setting
+from deepgat.models.config import Config, layers
 
 
 @dataclass(frozen=True)
 class LabelPropagationConfig(Config):
     """Settings of :class:`LabelPropagation`."""
 
-    num_layers: int = setting(2, "k, number of hops", least=1)
+    num_layers: int = layers(2, "k, number of hops")
 
 
 class LabelPropagation:

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch_geometric.nn import Linear
 
-from deepgat.models.config import Config, setting, share
+from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput
@@ -21,7 +21,7 @@ from deepgat.ops import Features
 class MLPConfig(Config):
     """Settings of :class:`MLP`."""
 
-    num_layers: int = setting(2, "L, number of layers", least=1)
+    num_layers: int = layers(2)
     hidden_channels: int = setting(64, "width of the hidden layers", least=1)
     dropout: float = share(0.5, "share of each layer's input dropped in training")
     norm: str = setting("none", "normalisation of the hidden layers before σ", NORMS)

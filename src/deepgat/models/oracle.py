@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from deepgat.models.config import Config, setting, share
+from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.deepgat import DeepGAT
 from deepgat.nn.norms import NORMS
 from deepgat.nn.scores import OracleScore, ScoreFactory
@@ -15,7 +15,7 @@ from deepgat.nn.scores import OracleScore, ScoreFactory
 class OracleConfig(Config):
     """Settings of :class:`Oracle`; they mean what they mean in DeepGAT."""
 
-    num_layers: int = setting(2, "L, number of layers", least=1)
+    num_layers: int = layers(2)
     hidden_channels: int = setting(8, "D, width of each head in hidden layers", least=1)
     heads: int = setting(8, "H, heads in hidden layers, concatenated", least=1)
     output_heads: int = setting(1, "heads of the last layer, averaged", least=1)

@@ -5,9 +5,12 @@ To add a system, write its file beside this one and add an entry here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from deepgat.errors import UserError, unknown_name
 from deepgat.models.appnp import APPNP
@@ -25,11 +28,15 @@ from deepgat.models.mlp import MLP
 from deepgat.models.network import Network
 from deepgat.models.oracle import Oracle
 from deepgat.models.sage import SAGE
+from deepgat.nn.checkpoint import free_memory
 
 DEFAULT = "deep"
 """The system that is trained when none is named."""
 LABEL_PROPAGATION = "label-propagation"
 """The one system that is not trained."""
+
+PLAINLY_SMALL = 2**26
+"""Numbers in square matrices of a network that need not be counted."""
 
 USUAL: Mapping[str, Any] = {"lr": 0.01, "weight_decay": 5e-4, "epochs": 1000}
 """The training of systems whose paper asks for nothing else."""
@@ -240,6 +247,55 @@ def find_system(name: str | None = None) -> System:
     if name not in SYSTEMS:
         raise unknown_name("model", name, SYSTEMS)
     return SYSTEMS[name]
+
+
+def count_parameters(
+    system: str, settings: Config, in_channels: int, out_channels: int, edge_dim: int | None = None
+) -> float:
+    """How many numbers the network's state holds, without building it; infinity: beyond counting.
+
+    Networks of a few layers are built without memory (on torch's device "meta"); in L the count is
+    a polynomial of degree 2 at most, since layers are alike from some layer on.
+    """
+    few = (6, 7, 8)  # beyond the layers that differ: the first, the last, those that see labels
+    depth = settings.to_dict()["num_layers"]
+
+    def count(layers: int) -> int:
+        shallow = settings.with_changes({"num_layers": layers})
+        with torch.device("meta"):
+            network = build_network(system, shallow, in_channels, out_channels, edge_dim=edge_dim)
+        return sum(tensor.numel() for tensor in network.state_dict().values())
+
+    try:
+        if depth <= few[-1]:
+            return count(depth)
+        first, second, third = map(count, few)
+    except (RuntimeError, OverflowError, TypeError):  # of torch: sizes beyond 64 bits, or negative
+        return math.inf
+    more, bend = depth - few[0], third - 2 * second + first
+    return first + more * (second - first) + more * (more - 1) // 2 * bend
+
+
+def check_size(
+    system: str, settings: Config, in_channels: int, out_channels: int, edge_dim: int | None = None
+) -> None:
+    """Refuse a network that could not be trained here; costs nothing where it is plainly small."""
+    plain = settings.to_dict()
+    width = plain["hidden_channels"] * plain.get("heads", 1) * plain.get("output_heads", 1)
+    side = in_channels + out_channels + (edge_dim or 0) + width
+    if plain["num_layers"] * side**2 > PLAINLY_SMALL:
+        check_memory(count_parameters(system, settings, in_channels, out_channels, edge_dim), 4)
+
+
+def check_memory(parameters: float, copies: int) -> None:
+    """Refuse a network that memory cannot hold; four copies to train it: gradients, Adam's two."""
+    needed, free = 4.0 * copies * parameters, free_memory(torch.device("cpu"))
+    if needed > free:
+        raise UserError(
+            f"the network would have {parameters:.3g} parameters and take {needed / 2**30:,.0f} "
+            f"GiB, but {free / 2**30:,.0f} GiB of memory are free: choose fewer or narrower "
+            "layers (num_layers, hidden_channels, heads)"
+        )
 
 
 def build_network(

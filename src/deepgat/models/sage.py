@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch.nn import functional as F
 
-from deepgat.models.config import Config, setting, share
+from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput, NeighborAttention
@@ -21,7 +21,7 @@ from deepgat.ops import Features
 class SAGEConfig(Config):
     """Settings of :class:`SAGE`."""
 
-    num_layers: int = setting(2, "L, number of layers", least=1)
+    num_layers: int = layers(2)
     hidden_channels: int = setting(64, "width of the hidden layers", least=1)
     dropout: float = share(0.5, "share of each layer's input dropped in training")
     norm: str = setting("none", "normalisation of the hidden layers before σ", NORMS)

@@ -20,7 +20,7 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()  # a "meta" device has no numbers to give
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, ImportError) as error:
         raise UserError(
             f"the device {name!r} cannot be used here: choose auto, cpu or cuda"
         ) from error

@@ -9,6 +9,7 @@ interrupted.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from deepgat.errors import UserError
-from deepgat.files import write_whole
+from deepgat.files import CannotWrite, write_whole
 
 FORMAT = "2"
 
@@ -71,7 +72,10 @@ class Progress:
             "history": json.dumps([astuple(epoch) for epoch in history]),
             "seconds": str(seconds),
         }
-        write_whole(self.path, save(whole, description))
+        try:
+            write_whole(self.path, save(whole, description))
+        except CannotWrite as error:  # the run itself is not lost for that
+            warnings.warn(f"{error}; training goes on without it", stacklevel=2)
 
     def read(self) -> Saved | None:
         """What was saved; None if there is nothing to resume from."""

@@ -20,6 +20,7 @@ from deepgat.errors import UserError
 from deepgat.files import to_json
 from deepgat.models import Network, build_network
 from deepgat.models.config import Config
+from deepgat.models.registry import check_size
 from deepgat.training.device import own_random_numbers
 from deepgat.training.evaluate import Evaluation, evaluate
 from deepgat.training.loop import FitResult, train
@@ -98,6 +99,8 @@ class ModelCard:
 
     def build(self) -> Network:
         """A new model of this kind, its weights drawn from the seed."""
+        sizes = self.num_features, self.num_classes, self.edge_features
+        check_size(self.system, self.settings, *sizes)
         # On the CPU, whatever torch's default device: the same weights everywhere, and no GPU's
         # random numbers touched.
         with torch.device("cpu"), own_random_numbers(self.training.seed, torch.device("cpu")):

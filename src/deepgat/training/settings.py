@@ -49,7 +49,7 @@ class TrainSettings(Config):
         0.0, "weight of a second stage's loss, on predictions of nodes without a label; 0: none",
         least=0,
     )  # fmt: skip
-    seed: int = setting(0, "of the weights, dropout and the order of graphs")
+    seed: int = setting(0, "of the weights, dropout and the order of graphs", most=2**63 - 1)
     device: str = setting("auto", "auto takes a GPU where there is one; else a torch device name")
     precision: str = setting("float32", "of the forward pass; bf16 on a GPU", PRECISIONS)
     checkpoint: str = setting(
@@ -65,7 +65,7 @@ class TrainSettings(Config):
         0, "clusters per batch, or training nodes whose neighbours make a batch; 0: 4, or 512",
         least=0,
     )  # fmt: skip
-    clusters: int = setting(32, "clusters that each graph is cut into", least=1)
+    clusters: int = setting(32, "clusters that each graph is cut into", least=1, most=10**6)
     fan_out: str = setting(
         "10", "the most neighbours that a node brings along: one number for all layers, or one "
         "for each, the last layer's first, as in 15,10,5",

@@ -17,7 +17,7 @@ from typing import Any
 
 from deepgat.data import NodeDataset
 from deepgat.errors import UserError
-from deepgat.files import to_json
+from deepgat.files import to_json, writing
 from deepgat.training.config_file import read_texts
 from deepgat.training.loop import train
 from deepgat.training.recipes import PLAIN, Recipe
@@ -140,7 +140,9 @@ def search(
     if trials < 1:
         raise UserError(f"trials is {trials}: expected 1 or more")
     optuna = _optuna()
-    study = _study(optuna, dataset, what, journal)
+    with writing(journal):
+        journal.parent.mkdir(parents=True, exist_ok=True)
+        study = _study(optuna, dataset, what, journal)
     if not study.trials:
         study.enqueue_trial(what.start())
 
@@ -173,7 +175,8 @@ def search(
 
     left = trials - sum(trial.state.is_finished() for trial in study.trials)
     if left > 0:
-        study.optimize(objective, n_trials=left, callbacks=[tell])
+        with writing(journal):
+            study.optimize(objective, n_trials=left, callbacks=[tell])
     done = [_trial(trial) for trial in study.trials if trial.state.is_finished()]
     scored = [(trial.val_f1, -trial.number, trial) for trial in done if trial.val_f1 is not None]
     if not scored:
@@ -194,7 +197,6 @@ def _optuna() -> Any:
 
 
 def _study(optuna: Any, dataset: NodeDataset, what: Search, journal: Path) -> Any:
-    journal.parent.mkdir(parents=True, exist_ok=True)
     told = what.describe(dataset)
     try:
         _check_journal(journal)
@@ -208,7 +210,7 @@ def _study(optuna: Any, dataset: NodeDataset, what: Search, journal: Path) -> An
             pruner=optuna.pruners.MedianPruner(n_startup_trials=WARM_UP, n_warmup_steps=30),
         )
         before = study.user_attrs.get("search")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{journal} is not a journal of trials: name another file, or remove it"
         ) from error
@@ -225,6 +227,8 @@ def _study(optuna: Any, dataset: NodeDataset, what: Search, journal: Path) -> An
 def _check_journal(path: Path) -> None:
     """Optuna adds to any file it is given: raise an error unless the lines are its own."""
     if path.exists():
+        if not path.is_file():  # a pipe would be waited for
+            raise ValueError(path)
         with path.open(encoding="utf-8") as file:
             if first := file.readline():
                 json.loads(first)["op_code"]

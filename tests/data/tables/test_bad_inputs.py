@@ -328,6 +328,42 @@ def npz_with_pointers_that_fall(path: Path) -> Made:
     return npz(path / "g.npz", attr_indptr=np.array([0, 3, 1, 2, 4]))
 
 
+@case("adj_indptr must rise to the number of adj_indices, 4")
+def npz_with_unsigned_pointers_that_fall(path: Path) -> Made:
+    return npz(path / "g.npz", adj_indptr=np.array([0, 3, 1, 4, 4], np.uint32))
+
+
+@case("adj_indptr must rise to the number of adj_indices, 4")
+def npz_with_edges_after_the_last_pointer(path: Path) -> Made:
+    return npz(path / "g.npz", adj_indptr=np.array([0, 1, 2, 3, 3]))
+
+
+@case("must have one dimension")
+def npz_with_a_table_of_pointers(path: Path) -> Made:
+    return npz(path / "g.npz", adj_indptr=np.array([[0, 1, 2, 4, 4]]))
+
+
+@case("adj_data must be numbers")
+def npz_with_complex_weights(path: Path) -> Made:
+    return npz(path / "g.npz", adj_data=np.array([1, 1, 1, 1j]))
+
+
+@case("attr_matrix holds complex numbers")
+def npz_with_complex_features(path: Path) -> Made:
+    parts = dict.fromkeys(f"attr_{part}" for part in ("data", "indices", "indptr", "shape"))
+    return npz(path / "g.npz", **parts, attr_matrix=np.eye(4) * 1j)
+
+
+@case("labels holds complex numbers")
+def npz_with_complex_labels(path: Path) -> Made:
+    return npz(path / "g.npz", labels=np.array([0, 1, 1j, 0]))
+
+
+@case("labels goes up to class 2, but class_names has 2 names")
+def npz_with_too_few_class_names(path: Path) -> Made:
+    return npz(path / "g.npz", labels=np.array([0, 1, 2, 0]), class_names=np.array(["a", "b"]))
+
+
 @case("arrays of adj do not fit together")
 def npz_with_a_huge_shape(path: Path) -> Made:
     return npz(path / "g.npz", adj_shape=np.array([2**40, 2**40]))

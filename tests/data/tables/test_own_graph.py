@@ -1,6 +1,7 @@
 """Your own graph: reading every kind of file, and building a dataset from it."""
 
 import csv
+from datetime import date, datetime
 from pathlib import Path
 
 import networkx as nx
@@ -355,6 +356,57 @@ def test_parquet_reads_as_csv_does(club, tmp_path):
     assert read.node_ids == files.node_ids
     for key in ("x", "y", "edge_index", "edge_weight", "edge_attr", "train_mask"):
         torch.testing.assert_close(read.graph[key], files.graph[key])
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "utc", "date", "time", "duration"])
+def test_dates_in_parquet_are_refused_unless_left_out(club, tmp_path, kind):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
+
+    type_, number = {
+        "timestamp": (pa.timestamp("us"), pa.int64()),
+        "utc": (pa.timestamp("ns", "UTC"), pa.int64()),
+        "date": (pa.date32(), pa.int32()),
+        "time": (pa.time64("us"), pa.int64()),
+        "duration": (pa.duration("s"), pa.int64()),
+    }[kind]
+    (tmp_path / "p").mkdir()
+    tables = {name: arrow_csv.read_csv(club / f"{name}.csv") for name in ("nodes", "edges")}
+    days = pa.array(range(tables["nodes"].num_rows), number).cast(type_)
+    tables["nodes"] = tables["nodes"].append_column("joined", days)
+    for name, table in tables.items():
+        parquet.write_table(table, tmp_path / "p" / f"{name}.parquet")
+    sentence = r"nodes.*column 'joined': it holds dates or times .* leave it out with drop=joined"
+    with pytest.raises(UserError, match=sentence):
+        load_graph(tmp_path / "p")
+    assert "joined" not in load_graph(tmp_path / "p", drop="joined").feature_names
+
+
+@pytest.mark.parametrize(
+    "value", [date(2024, 5, 1), datetime(2024, 5, 1, 8), np.datetime64("2024-05-01")], ids=repr
+)
+def test_dates_in_python_are_refused_unless_left_out(value):
+    graph = nx.path_graph(8)
+    nx.set_node_attributes(graph, {node: "ab"[node % 2] for node in graph}, "label")
+    nx.set_node_attributes(graph, dict(enumerate(range(8))), "age")
+    nx.set_node_attributes(graph, dict.fromkeys(range(8), value), "joined")
+    with pytest.raises(UserError, match="'joined': it holds dates or times"):
+        deepgat.from_networkx(graph)
+    assert "joined" not in deepgat.from_networkx(graph, drop="joined").feature_names
+    nx.set_node_attributes(graph, {0: 1j}, "wave")
+    with pytest.raises(UserError, match="'wave': it holds complex numbers"):
+        deepgat.from_networkx(graph, drop="joined")
+
+
+@pytest.mark.parametrize("name", ["x", "edge_weight", "y"])
+def test_complex_numbers_are_refused(name):
+    graph = Data(
+        x=torch.eye(3), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 0])
+    )
+    graph[name] = torch.ones(2 if name == "edge_weight" else 3, dtype=torch.complex64)
+    with pytest.raises(UserError, match=f"{name} holds complex numbers"):
+        deepgat.from_pyg(graph)
 
 
 def test_names_and_paths_are_told_apart(tmp_path, monkeypatch):

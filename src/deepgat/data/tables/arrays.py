@@ -82,8 +82,16 @@ def sparse_matrix(arrays: Arrays, part: str, name: str) -> sp.csr_matrix:
         if key not in arrays:
             raise UserError(f"{name} has {keys[0]} but no {key}: save all four of them")
     data, indices, indptr, shape = (arrays[key]() for key in keys)
+    if any(array.ndim != 1 for array in (data, indices, indptr)):
+        raise UserError(f"{name}: {part}_data, _indices and _indptr must have one dimension")
     if data.dtype.kind not in "biuf" or any(a.dtype.kind not in "iu" for a in (indices, indptr)):
         raise UserError(f"{name}: {part}_data must be numbers, _indices and _indptr integers")
+    # Unsigned pointers that fall look right to scipy, and it drops entries after the last pointer.
+    if (indptr[1:] < indptr[:-1]).any() or len(indptr) < 1 or indptr[-1] != len(indices):
+        raise UserError(
+            f"{name}: the arrays of {part} do not fit together ({part}_indptr must rise to the "
+            f"number of {part}_indices, {len(indices)})"
+        )
     try:
         matrix = sp.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
         matrix.check_format(full_check=True)
@@ -95,7 +103,9 @@ def sparse_matrix(arrays: Arrays, part: str, name: str) -> sp.csr_matrix:
 
 
 def check_finite(values: np.ndarray, name: str) -> None:
-    """Refuse numbers that a float32 cannot hold."""
+    """Refuse numbers that a float32 cannot hold, and complex ones."""
+    if np.iscomplexobj(values):
+        raise UserError(f"{name} holds complex numbers; expected real ones")
     numbers = values.astype(np.float64)
     if not np.isfinite(numbers).all() or np.abs(numbers).max(initial=0) > 3.4e38:
         raise UserError(f"{name} holds a number that is missing or too large")

@@ -128,7 +128,8 @@ def _planned(
             f"{table.name} has no column {_some(missing)}, which the model was trained with: add "
             f"{'it' if len(missing) == 1 else 'them'}"
         )
-    more = [name for name in names if name.lower() not in {name.lower() for name in wanted}]
+    known = {name.lower() for name in wanted}
+    more = [name for name in names if name.lower() not in known]
     if more:
         notes.append(f"{table.name}: ignored {_some(more)}, which the model was not trained with")
     return dict(wanted)

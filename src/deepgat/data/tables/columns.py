@@ -106,6 +106,8 @@ class Table:
         self._writer: Any = None
         self._starts: list[int] = []
         self._places: list[Callable[[int], str]] = []
+        self._titles: dict[str, str] | None = None
+        self._whole: Any = None
 
     def add(self, rows: Rows) -> None:
         """Append rows; each time with the same columns of the same types."""
@@ -120,6 +122,7 @@ class Table:
                 self._writer = pa.ipc.new_stream(str(self.path), whole[0].schema)
             for batch in whole:
                 self._writer.write_batch(batch)
+        self._titles = self._whole = None
         self._starts.append(self.rows)
         self._places.append(rows.place)
         self.rows += rows.length
@@ -131,12 +134,12 @@ class Table:
         """The column with this name, ignoring case."""
         import pyarrow as pa
 
-        data = self._data() if self.rows else pa.table({})
-        wanted = name.strip().lower()
-        title = next((item for item in data.column_names if item.lower() == wanted), None)
+        if self._titles is None:
+            self._titles = {title.lower(): title for title in self.columns()}
+        title = self._titles.get(name.strip().lower())
         if title is None:
             return None
-        values = data.column(title)
+        values = self._data().column(title)
         if not pa.types.is_dictionary(values.type):
             return Column(title, numbers=values.to_numpy())
         encoded = values.unify_dictionaries().combine_chunks()
@@ -150,7 +153,9 @@ class Table:
             self._writer.close()
         if self.path is not None:
             return pa.ipc.open_stream(pa.memory_map(str(self.path))).read_all()
-        return pa.Table.from_batches(self._batches)
+        if self._whole is None:
+            self._whole = pa.Table.from_batches(self._batches)
+        return self._whole
 
     def place(self, row: int) -> str:
         """Where a row is: "line 7"."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import numbers
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from deepgat.data.transforms import MASKS
 from deepgat.errors import UserError
 
 MOST_CLASSES = 10**6
+TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 
 
 class MemoryTable:
@@ -64,6 +66,11 @@ def typed(table: str, name: str, values: Any, text: bool) -> Any:
             f"{table}, column {name!r}: it holds {str(kind).split('<')[0]} values; expected "
             "numbers or texts, one per cell"
         )
+    if pa.types.is_temporal(kind):
+        raise UserError(
+            f"{table}, column {name!r}: it holds dates or times ({kind}); make numbers of them, "
+            f"such as days since the first, or texts, or leave it out with drop={name}"
+        )
     real = pa.types.is_floating(kind)
     if real or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         if not text:
@@ -82,6 +89,10 @@ def arrow_column(values: Sequence[Any], table: str, name: str) -> Any:
     import pyarrow as pa
 
     plain = [None if is_gap(value) else value for value in values]
+    if any(isinstance(value, TIMES) for value in plain):
+        return pa.nulls(len(plain), pa.timestamp("s"))  # refused, unless the column is left out
+    if any(isinstance(value, complex | np.complexfloating) for value in plain):
+        raise UserError(f"{table}, column {name!r}: it holds complex numbers; expected real ones")
     if all(isinstance(value, numbers.Integral) for value in plain):
         try:
             return pa.array(list(map(int, values)), pa.int64())
@@ -209,6 +220,8 @@ def graph_from_pyg(data: Any, options: ReadOptions) -> OwnGraph:
     x = None
     if data.x is not None:
         x = data.x.detach().cpu()
+        if x.is_complex():
+            raise UserError("x holds complex numbers: expected real ones")
         x = x.float() if x.layout is not torch.strided else x.float().reshape(n, -1)
         values = x if x.layout is torch.strided else x.values()
         if not bool(values.isfinite().all()):
@@ -232,7 +245,9 @@ def _labels(y: torch.Tensor, n: int) -> Labels:
         raise UserError(f"y has {len(y)} rows for {n} nodes: expected one per node")
     if y.dim() == 2 and y.shape[1] > 1:
         return Labels.several(y.numpy(), "y")
-    y = y.view(-1)
+    y = y.reshape(-1)
+    if y.is_complex():
+        raise UserError("y holds complex numbers: expected classes from 0 on")
     whole = y.long()
     if y.is_floating_point() and not torch.equal(whole.to(y.dtype), y):
         raise UserError("y must hold whole numbers, one class per node, with -1 for unlabelled")
@@ -249,6 +264,8 @@ def _edge_values(data: Any, key: str, count: int) -> np.ndarray | None:
     values = getattr(data, key, None)
     if values is None:
         return None
+    if values.is_complex():
+        raise UserError(f"{key} holds complex numbers: expected real ones")
     found: np.ndarray = values.detach().cpu().double().numpy()
     if len(found) != count:
         raise UserError(f"{key} has {len(found)} rows for {count} edges: expected one per edge")

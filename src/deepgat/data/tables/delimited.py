@@ -146,7 +146,7 @@ class TextTable:
         padded = text is not None and (b" " in text or b"\t" in text)
         if text is None or (padded and len(self.header) == 1):  # a line of blanks is no row
             return None
-        types = {name: pa.float64() if name in set(autos) else pa.string() for name in wanted}
+        types = {**dict.fromkeys(wanted, pa.string()), **dict.fromkeys(autos, pa.float64())}
         try:
             table = csv.read_csv(
                 pa.BufferReader(text),

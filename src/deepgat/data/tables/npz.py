@@ -190,6 +190,8 @@ def _labels(arrays: Arrays, file: str, n: int) -> Labels:
 
     if "class_names" in arrays:
         names = tuple(id_text(name) for name in np.atleast_1d(arrays["class_names"]()).tolist())
+    if np.iscomplexobj(labels):
+        raise UserError(f"{file}: labels holds complex numbers; expected a class per node")
     if labels.ndim == 2:
         return Labels.several(np.asarray(labels), file, names)
     if labels.ndim == 1 and labels.dtype.kind in "US":
@@ -203,7 +205,12 @@ def _labels(arrays: Arrays, file: str, n: int) -> Labels:
     whole = labels.astype(np.int64)
     if whole.min(initial=0) < -1:
         raise UserError(f"{file}: labels holds {whole.min()}; expected 0 or more, -1: unlabelled")
-    if not names or whole.max(initial=-1) >= len(names):
+    if names and whole.max(initial=-1) >= len(names):
+        raise UserError(
+            f"{file}: labels goes up to class {whole.max()}, but class_names has {len(names)} "
+            "names; expected one for each, from class 0 on"
+        )
+    if not names:
         classes = np.unique(whole[whole >= 0])
         names = tuple(map(str, classes.tolist()))
         whole = np.where(whole < 0, -1, np.searchsorted(classes, whole))
