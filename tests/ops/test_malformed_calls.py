@@ -165,7 +165,7 @@ def test_triton_refuses_them_with_the_same_sentence():
     value = torch.randn(N, H, D, device="cuda")
     for item in (value[1:], value[:, 1:], value.long(), value.cpu()):
         call = lambda item=item: ops.neighbor_attention(near, item, DotProduct(value, value))  # noqa: E731
-        assert sentence(call, "triton") == sentence(call, "reference")
+        assert "accepted" != sentence(call, "triton") == sentence(call, "reference")
 
 
 def operators() -> Iterator[Call]:
