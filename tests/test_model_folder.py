@@ -6,12 +6,14 @@ import math
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load
+from safetensors.torch import load, save
 
 from deepgat import model_folder
 from deepgat.data import NodeDataset, load_graph
@@ -25,6 +27,7 @@ from deepgat.model_folder import (
     saved_record,
     to_json,
 )
+from deepgat.models import SYSTEMS
 from deepgat.training.loop import evaluate
 from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.run import ModelCard, Run, train_once
@@ -95,6 +98,44 @@ def test_other_systems_come_back(tmp_path, data, name):
     assert torch.equal(evaluate(model, data, "cpu").logits[0], trained.evaluation.logits[0])
 
 
+@pytest.mark.parametrize("depth", [1, 9, 20])
+@pytest.mark.parametrize(
+    ("system", "settings"),
+    [
+        *((name, {}) for name in SYSTEMS if name not in ("oracle", "label-propagation")),
+        ("deepgat", {"label_hops": 6}),
+        ("deepgat", {"label_hops": 10, "label_input": "layer"}),
+        ("jk", {"mode": "lstm", "hidden_channels": 5}),
+        ("gcnii", {"conv": "deepgat"}),
+        ("gcn", {"norm": "batch", "residual": "linear"}),
+    ],
+)
+@pytest.mark.parametrize("labels", ["one", "several"])
+def test_every_model_that_can_be_built_can_be_loaded(tmp_path, system, settings, depth, labels):
+    several = tiny_labels() if labels == "several" else tiny_dataset()
+    small = {"hidden_channels": 4, "num_layers": depth, **settings}
+    made = recipe(system, training={"epochs": 1, "device": "cpu"}, **small)
+    card = ModelCard.of(several, made)
+    built = card.build()
+    weights = save(built.state_dict())
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "metrics.json").write_text("{}")
+    described = {"format": model_folder.FORMAT, "weights_sha256": sha256(weights).hexdigest()}
+    (folder / "model.json").write_text(to_json({**described, **card.to_dict(), "versions": {}}))
+    loaded, found = load_run(folder)
+    assert found == card
+    for (name, mine), (other, theirs) in zip(
+        built.state_dict().items(), loaded.state_dict().items(), strict=True
+    ):
+        assert name == other
+        assert torch.equal(mine, theirs)
+    graph = several.graphs[0]
+    built.eval()
+    assert torch.equal(built(graph.x, graph.edge_index), loaded(graph.x, graph.edge_index))
+
+
 def test_a_folder_of_format_1_is_refused_in_a_sentence(folder):
     """As deepgat 0.1 wrote it: the system was among the settings, under the name of its layers."""
     description = json.loads((folder / "model.json").read_text())
@@ -115,6 +156,14 @@ def test_a_model_with_buffers_comes_back(tmp_path, data):
     run = train_once(data, plan(norm="batch", residual="linear"))
     model, _ = load_run(save_run(tmp_path / "model", run, data))
     assert torch.equal(evaluate(model, data, "cpu").logits[0], run.evaluation.logits[0])
+
+
+def test_a_model_is_loaded_while_another_thread_trains(folder, data):
+    def load_in_a_thread(_: object) -> None:
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(load_run, folder).result(timeout=60)
+
+    train_once(data, plan(), seed=1, on_epoch=load_in_a_thread)
 
 
 def test_loading_leaves_the_random_numbers_of_the_caller_alone(folder):

@@ -61,8 +61,8 @@ def to_json(value: Any, indent: int | None = None) -> str:
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file under a temporary name, then rename it: readers never see part of it."""
     data = content.encode() if isinstance(content, str) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
     with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if path.exists() and not path.is_file():  # a device or a pipe is written to, not replaced

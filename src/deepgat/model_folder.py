@@ -35,7 +35,7 @@ from deepgat.files import (
     write_whole,
 )
 from deepgat.models import Network, find_system
-from deepgat.models.registry import check_memory, count_parameters
+from deepgat.models.registry import check_memory
 from deepgat.training.loop import Evaluation, TrainSettings
 from deepgat.training.run import ModelCard, Run, versions
 
@@ -86,36 +86,36 @@ def load_run(folder: str | os.PathLike[str]) -> tuple[Network, ModelCard]:
     folder = Path(folder)
     card, digest = _read_description(folder)
     misfit = _damaged(folder, f"{WEIGHTS} does not fit the settings in {DESCRIPTION}")
+    altered = _damaged(folder, f"{WEIGHTS} is not the file that was saved")
     try:
         with opened(folder / WEIGHTS) as file:
-            held = _count(folder / WEIGHTS)
-            sizes = card.num_features, card.num_classes, card.edge_features
-            if held is not None and held != count_parameters(card.system, card.settings, *sizes):
+            held = _shapes(folder / WEIGHTS)
+            model = card.outline()
+            if held != {name: list(x.shape) for name, x in model.state_dict().items()}:
                 raise misfit
-            check_memory(held or 0, 2)  # the file and the network
+            check_memory(sum(map(math.prod, held.values())), 2)  # the file and the network
             weights = file.read()
+    except (SafetensorError, OSError) as error:
+        raise altered from error
+    except (RuntimeError, OverflowError, TypeError) as error:  # sizes that torch does not know
+        raise misfit from error
     except UserError as error:
         if error is misfit:
             raise
         raise _damaged(folder, f"{WEIGHTS} cannot be read ({error})") from error
     if hashlib.sha256(weights).hexdigest() != digest:
-        raise _damaged(folder, f"{WEIGHTS} is not the file that was saved")
+        raise altered
     try:
-        model = card.build()
-        model.load_state_dict(load(weights))
-    except (SafetensorError, RuntimeError, TypeError, ValueError) as error:
+        model.load_state_dict(load(weights), assign=True)  # no random numbers are drawn
+    except (SafetensorError, RuntimeError) as error:
         raise misfit from error
     return model.eval(), card
 
 
-def _count(path: Path) -> int | None:
-    """How many numbers a file of weights holds by its header; None where that is damaged."""
-    try:
-        with safe_open(str(path), "pt") as file:
-            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
-    except (SafetensorError, OSError):
-        return None
-    return sum(map(math.prod, shapes))
+def _shapes(path: Path) -> dict[str, list[int]]:
+    """The names and shapes in the header of a file of weights."""
+    with safe_open(str(path), "pt") as file:
+        return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
 
 
 def saved_record(folder: Path, card: ModelCard) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -409,18 +410,31 @@ def test_an_unforeseen_error_is_kept_in_a_line(store):
     assert store.failure(spec().signature)["error"] == "ZeroDivisionError: one two"
 
 
-def test_a_run_that_cannot_be_kept_has_failed(store, monkeypatch):
+def test_a_run_that_ends_its_process_has_failed(store):
+    attempt(store, spec(), "cpu", lambda *_: sys.exit(3))
+    assert store.failure(spec().signature)["error"] == "SystemExit: 3"
+
+
+def test_a_full_disk_is_told_and_is_not_the_runs_failure(store, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("deepgat.lab.experiments.store.write_entry", full)
-    attempt(store, spec(), "cpu", fake)
-    told = store.failure(spec().signature)["error"]
-    assert told == "OSError: [Errno 28] No space left on device"
-    assert store.get(spec().signature) is None
-    monkeypatch.setattr("deepgat.lab.experiments.store.write_whole", full)
     with pytest.raises(UserError, match=r"cannot be written .No space left on device.: make room"):
         attempt(store, spec(), "cpu", fake)
+    assert store.failures() == {}
+    assert store.get(spec().signature) is None
+
+
+def test_verify_goes_on_after_an_entry_of_another_schema(store):
+    keep(store, spec(seed=1))
+    signature = spec(seed=2).signature
+    with store.claim(signature) as mine:
+        store.add(mine, {**record_of(spec(seed=2)), "schema": 1}, {})
+    good, told = store.verify()
+    assert good == 1
+    assert "has schema 1" in told[signature]
+    assert store.path(signature).exists()
 
 
 def test_nothing_is_made_twice_nor_by_two(store, log):

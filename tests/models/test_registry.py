@@ -2,6 +2,7 @@
 
 import doctest
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ import deepgat.models.deepgat
 import deepgat.nn.attention
 from deepgat import models
 from deepgat.errors import UserError
-from deepgat.models import SYSTEMS, build_network, find_system
-from deepgat.models.registry import DEFAULT, LABEL_PROPAGATION, check_size, count_parameters
+from deepgat.models import SYSTEMS, Network, build_network, find_system
+from deepgat.models.config import Config
+from deepgat.models.registry import DEFAULT, LABEL_PROPAGATION, check_size, estimate_parameters
 from deepgat.training.recipes import recipe
 from deepgat.training.settings import TrainSettings
 
@@ -141,6 +143,10 @@ def test_the_examples_of_the_documentation_run(module):
     assert not found.failed
 
 
+def network_of(system: str, settings: Config) -> Network:
+    return build_network(system, settings, 5, 3)
+
+
 @pytest.mark.parametrize("depth", [1, 3, 12])
 @pytest.mark.parametrize("system", TRAINED)
 def test_parameters_are_counted_without_building(system, depth):
@@ -150,9 +156,10 @@ def test_parameters_are_counted_without_building(system, depth):
         settings = find_system(system).config.with_changes(
             {"num_layers": depth, "hidden_channels": 4, **more}
         )
-        counted = count_parameters(system, settings, 5, 3)
+        build = partial(network_of, system)
+        counted = estimate_parameters(settings, build)
         assert torch.equal(torch.get_rng_state(), before)
-        network = build_network(system, settings, 5, 3)
+        network = build(settings)
         assert counted == sum(tensor.numel() for tensor in network.state_dict().values())
         torch.set_rng_state(before)
 
@@ -162,7 +169,7 @@ def test_networks_beyond_memory_are_refused_before_they_are_built(system):
     for width in (10**9, 10**14):
         settings = find_system(system).config.with_changes({"hidden_channels": width})
         with pytest.raises(UserError, match=r"take .* GiB, but .* choose fewer or narrower layers"):
-            check_size(system, settings, 100, 3)
+            check_size(settings, 5, 3, partial(network_of, system))
 
 
 @pytest.mark.parametrize(

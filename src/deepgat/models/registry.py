@@ -6,7 +6,7 @@ To add a system, write its file beside this one and add an entry here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -249,42 +249,38 @@ def find_system(name: str | None = None) -> System:
     return SYSTEMS[name]
 
 
-def count_parameters(
-    system: str, settings: Config, in_channels: int, out_channels: int, edge_dim: int | None = None
-) -> float:
-    """How many numbers the network's state holds, without building it; infinity: beyond counting.
+def estimate_parameters(settings: Config, build: Callable[[Config], Network]) -> float:
+    """About how many numbers the state of ``build(settings)`` holds; infinity: beyond counting.
 
     Networks of a few layers are built without memory (on torch's device "meta"); in L the count is
-    a polynomial of degree 2 at most, since layers are alike from some layer on.
+    a polynomial of degree 2 at most, since layers are alike beyond those that see labels.
     """
-    few = (6, 7, 8)  # beyond the layers that differ: the first, the last, those that see labels
-    depth = settings.to_dict()["num_layers"]
+    plain = settings.to_dict()
+    depth, first = plain["num_layers"], max(6, plain.get("label_hops", 0) + 2)
 
     def count(layers: int) -> int:
-        shallow = settings.with_changes({"num_layers": layers})
         with torch.device("meta"):
-            network = build_network(system, shallow, in_channels, out_channels, edge_dim=edge_dim)
+            network = build(settings.with_changes({"num_layers": layers}))
         return sum(tensor.numel() for tensor in network.state_dict().values())
 
     try:
-        if depth <= few[-1]:
+        if depth <= first + 4:
             return count(depth)
-        first, second, third = map(count, few)
+        low, middle, high = count(first), count(first + 2), count(first + 4)
     except (RuntimeError, OverflowError, TypeError):  # of torch: sizes beyond 64 bits, or negative
         return math.inf
-    more, bend = depth - few[0], third - 2 * second + first
-    return first + more * (second - first) + more * (more - 1) // 2 * bend
+    steps = (depth - first) / 2
+    return low + steps * (middle - low) + steps * (steps - 1) / 2 * (high - 2 * middle + low)
 
 
 def check_size(
-    system: str, settings: Config, in_channels: int, out_channels: int, edge_dim: int | None = None
+    settings: Config, in_channels: int, out_channels: int, build: Callable[[Config], Network]
 ) -> None:
     """Refuse a network that could not be trained here; costs nothing where it is plainly small."""
     plain = settings.to_dict()
     width = plain["hidden_channels"] * plain.get("heads", 1) * plain.get("output_heads", 1)
-    side = in_channels + out_channels + (edge_dim or 0) + width
-    if plain["num_layers"] * side**2 > PLAINLY_SMALL:
-        check_memory(count_parameters(system, settings, in_channels, out_channels, edge_dim), 4)
+    if plain["num_layers"] * (in_channels + out_channels + width) ** 2 > PLAINLY_SMALL:
+        check_memory(estimate_parameters(settings, build), 4)
 
 
 def check_memory(parameters: float, copies: int) -> None:

@@ -8,7 +8,6 @@ from deepgat.nn.losses import (
     OutputAndLayersLoss,
     OutputLoss,
     classification_loss,
-    layer_weight,
 )
 from deepgat.nn.residual import IdentityMap
 from deepgat.nn.scores import (
@@ -43,5 +42,4 @@ __all__ = [
     "ScoreInputs",
     "UniformScore",
     "classification_loss",
-    "layer_weight",
 ]

@@ -347,7 +347,7 @@ class NeighborAttention(nn.Module):
             raise UserError("the layer has edge_dim: pass edge_attr")
         if features is None or self.edge_map is None:
             return log_weight
-        mapped = ops.linear(features, self.edge_map.weight)
+        mapped = ops.linear(features.to(self.edge_map.weight.dtype), self.edge_map.weight)
         return mapped if log_weight is None else log_weight + mapped
 
     def __repr__(self) -> str:

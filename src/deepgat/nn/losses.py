@@ -13,13 +13,11 @@ from torch.nn import functional as F
 from deepgat.ops import current_part, node_mean_share
 
 
-def layer_weight(layer: int, delta: float) -> float:
-    """γ(l) = δ / (l + δ) + 1, which falls from 2 at layer 0 towards 1; always 1 if δ = 0."""
-    return (delta / (layer + delta) if delta else 0.0) + 1.0
-
-
 def layer_weights(layers: Sequence[int], delta: float, like: Tensor) -> Tensor:
-    """γ of consecutive layers [K], with the device and dtype of ``like``."""
+    """γ(l) = δ / (l + δ) + 1 of consecutive layers [K], in the device and dtype of ``like``.
+
+    It falls from 2 at layer 0 towards 1; it is always 1 if δ = 0.
+    """
     number = torch.arange(layers[0], layers[-1] + 1, device=like.device, dtype=like.dtype)
     return (delta / (number + delta) if delta else torch.zeros_like(number)) + 1.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def lacks_memory(error: Exception) -> bool:
+def lacks_memory(error: BaseException) -> bool:
     """Whether the error means that a GPU's memory is full, also where a library raised it."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
@@ -35,7 +36,7 @@ def lacks_memory(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
 
 
-def out_of_memory(error: Exception) -> str:
+def out_of_memory(error: BaseException) -> str:
     """The error as one sentence for a user."""
     wanted = re.search(r"Tried to allocate ([\d.]+ \w+)", str(error))
     size = f" ({wanted[1]} more were asked for)" if wanted else ""
@@ -53,6 +54,16 @@ def autocast(precision: str, device: torch.device) -> Any:
 
 
 _one_at_a_time = threading.RLock()
+
+
+def _new_lock() -> None:
+    """A thread that held the lock does not exist in a forked process."""
+    global _one_at_a_time
+    _one_at_a_time = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)
 
 
 @contextmanager

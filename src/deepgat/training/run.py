@@ -99,19 +99,26 @@ class ModelCard:
 
     def build(self) -> Network:
         """A new model of this kind, its weights drawn from the seed."""
-        sizes = self.num_features, self.num_classes, self.edge_features
-        check_size(self.system, self.settings, *sizes)
+        check_size(self.settings, self.num_features, self.num_classes, self._network)
         # On the CPU, whatever torch's default device: the same weights everywhere, and no GPU's
         # random numbers touched.
         with torch.device("cpu"), own_random_numbers(self.training.seed, torch.device("cpu")):
-            return build_network(
-                self.system,
-                self.settings,
-                self.num_features,
-                self.num_classes,
-                multi_label=self.multi_label,
-                edge_dim=self.edge_features,
-            )
+            return self._network(self.settings)
+
+    def outline(self) -> Network:
+        """A model of this kind without memory for its weights: it has their names and shapes."""
+        with torch.device("meta"):
+            return self._network(self.settings)
+
+    def _network(self, settings: Config) -> Network:
+        return build_network(
+            self.system,
+            settings,
+            self.num_features,
+            self.num_classes,
+            multi_label=self.multi_label,
+            edge_dim=self.edge_features,
+        )
 
 
 @dataclass(frozen=True, eq=False)

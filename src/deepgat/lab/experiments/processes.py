@@ -58,6 +58,7 @@ class Processes:
                 name = signal.Signals(-code).name
                 ended = Attempt(f"signal {name} ended its process: out of memory, or killed", False)
             if isinstance(ended, UserError):
+                process.kill()
                 raise ended
             if ended.clean:
                 self.idle.append((process, connection))
@@ -103,8 +104,8 @@ def _serve(
                     gc.collect()
                     torch.cuda.empty_cache()  # for other workers on the GPU
                 connection.send(ended)
-            except UserError as error:  # the store cannot be used
-                connection.send(error)
+            except (UserError, OSError) as error:  # the store cannot be used
+                connection.send(UserError(str(error)))
 
 
 def _end_with_parent() -> None:

@@ -73,9 +73,9 @@ class Store:
                 f"{self.folder} is not a store of runs: it has no {MARKER}; choose a folder that "
                 "deepgat reproduce or deepgat run has made, or a new one for them to make"
             ) from error
-        except (NotADirectoryError, FileExistsError) as error:
-            raise UserError(f"{self.folder} is a file: expected the folder of a store") from error
         except OSError as error:
+            if self.folder.is_file():
+                raise UserError(f"{self.folder} is a file: expected a store's folder") from error
             raise UserError(
                 f"the store {self.folder} cannot be used ({error.strerror}): choose another folder"
             ) from error
@@ -239,7 +239,11 @@ class Store:
                 continue
             with mine:
                 shutil.rmtree(self.folder / WORK / signature, ignore_errors=True)
-                if why := self._set_aside_if_damaged(signature):
+                try:
+                    why = self._set_aside_if_damaged(signature)
+                except UserError as error:  # of another schema: left where it is
+                    why = str(error)
+                if why:
                     damaged[signature] = why
                 else:
                     good += self.path(signature).exists()

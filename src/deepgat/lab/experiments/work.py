@@ -17,6 +17,7 @@ from torch import Tensor
 
 from deepgat.data import NodeDataset
 from deepgat.errors import Diverged, UserError
+from deepgat.files import writing
 from deepgat.lab.experiments.measures import MEASURES, GraphOutputs
 from deepgat.lab.experiments.spec import SCHEMA, AnalysisSpec, DataSpec, RunSpec
 from deepgat.lab.experiments.store import Store
@@ -56,9 +57,7 @@ def attempt(store: Store, spec: RunSpec, device: str, perform: Perform) -> Attem
             return Attempt()
         try:
             made = perform(spec, device)
-            store.add(mine, made.record, made.arrays)
-            return Attempt()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if lacks_memory(error):  # perhaps only while other runs are on the GPU
                 return Attempt(out_of_memory(error), clean=False)
             text = str(error)
@@ -74,6 +73,9 @@ def attempt(store: Store, spec: RunSpec, device: str, perform: Perform) -> Attem
                 diverged=isinstance(error, Diverged),
             )
             return Attempt(clean=False)
+        with writing(store.folder):  # a full disk is not the run's failure
+            store.add(mine, made.record, made.arrays)
+        return Attempt()
 
 
 def perform(spec: RunSpec, device: str) -> Made:
