@@ -18,15 +18,8 @@ from safetensors.torch import load, save
 from deepgat import model_folder
 from deepgat.data import NodeDataset, load_graph
 from deepgat.errors import UserError
-from deepgat.model_folder import (
-    MODEL_FOLDER,
-    check_can_write,
-    load_run,
-    new_folder,
-    save_run,
-    saved_record,
-    to_json,
-)
+from deepgat.files import check_can_write, new_folder, to_json
+from deepgat.model_folder import MODEL_FOLDER, load_run, save_run, saved_record
 from deepgat.models import SYSTEMS
 from deepgat.training.loop import evaluate
 from deepgat.training.recipes import Recipe, recipe

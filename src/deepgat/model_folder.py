@@ -28,11 +28,8 @@ from deepgat.data.tables.opening import opened
 from deepgat.errors import UserError
 from deepgat.files import (
     FolderKind,
-    check_can_write,
     new_folder,
     to_json,
-    write_through,
-    write_whole,
 )
 from deepgat.models import Network, find_system
 from deepgat.models.registry import check_memory
@@ -48,20 +45,6 @@ MODEL_FOLDER = FolderKind("model", DESCRIPTION, (WEIGHTS, DESCRIPTION, METRICS, 
 MOST_JSON = 2**30
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""
-
-__all__ = [
-    "FolderKind",
-    "check_can_write",
-    "is_model_folder",
-    "load_run",
-    "new_folder",
-    "save_run",
-    "saved_record",
-    "to_json",
-    "write_predictions",
-    "write_through",
-    "write_whole",
-]
 
 
 def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> Path:

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from deepgat.errors import UserError
+from deepgat.files import to_json
 from deepgat.lab.experiments import RunSpec, Store
 from deepgat.lab.experiments.store_entry import ARRAYS, RECORD, sealed
 from deepgat.lab.experiments.work import Attempt, attempt
-from deepgat.model_folder import to_json
 
 from jobs import FAILING, LOG, arrays_of, fake, record_of, spec, told
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from deepgat.errors import UserError
+from deepgat.files import to_json
 from deepgat.lab.experiments import (
     Store,
     export_runs,
@@ -20,7 +21,6 @@ from deepgat.lab.experiments import spec as spec_module
 from deepgat.lab.experiments.spec import SCHEMA
 from deepgat.lab.experiments.store import MARKER
 from deepgat.lab.experiments.store_entry import ARRAYS, RECORD, sealed, write_entry
-from deepgat.model_folder import to_json
 
 from jobs import arrays_of, record_of, spec
 

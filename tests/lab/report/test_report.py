@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from deepgat.cli import app
 from deepgat.data.catalogue.entries import ENTRIES
 from deepgat.errors import UserError
+from deepgat.files import to_json
 from deepgat.lab.experiments import Store, write_records
 from deepgat.lab.experiments.store_entry import FORMAT, sealed
 from deepgat.lab.paper.experiments import make_plan, target_specs
@@ -32,7 +33,6 @@ from deepgat.lab.report.records import read_any_records, with_short_names
 from deepgat.lab.report.report_folder import write_report
 from deepgat.lab.report.sections import Report, make_report
 from deepgat.lab.report.table import Sourced, file_name
-from deepgat.model_folder import to_json
 
 from jobs import graded_record
 from runs import HONEST, HOSTILE, PLAN, make_runs

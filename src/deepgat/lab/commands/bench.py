@@ -10,10 +10,10 @@ import typer
 
 from deepgat.cli.show import ERR, OUT, print_table
 from deepgat.errors import UserError, unknown_name
+from deepgat.files import to_json, write_whole
 from deepgat.lab.bench.measure import machine
 from deepgat.lab.bench.suites import SUITES, Options
 from deepgat.lab.report.speed import suite_table
-from deepgat.model_folder import to_json, write_whole
 from deepgat.training.loop import choose_device
 
 

@@ -11,11 +11,11 @@ import typer
 from deepgat.cli import options as opt
 from deepgat.cli.show import ERR, OUT, echo_json, percent, print_records
 from deepgat.errors import UserError, printable
+from deepgat.files import to_json
 from deepgat.lab.commands.run import STORE, StoreOption
 from deepgat.lab.commands.watch import describe
 from deepgat.lab.experiments import RunSpec, Store, export_runs, import_runs
 from deepgat.lab.experiments.store import DAMAGED
-from deepgat.model_folder import to_json
 
 app = typer.Typer(
     name="store",

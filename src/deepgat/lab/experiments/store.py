@@ -30,6 +30,7 @@ from typing import IO, Any, TypeAlias, TypeVar
 from torch import Tensor
 
 from deepgat.errors import UserError
+from deepgat.files import to_json, write_whole
 from deepgat.lab.experiments.schema import FAILURE, DamagedEntry, check, load_object
 from deepgat.lab.experiments.spec import RunSpec
 from deepgat.lab.experiments.store_entry import (
@@ -41,7 +42,6 @@ from deepgat.lab.experiments.store_entry import (
     read_record,
     write_entry,
 )
-from deepgat.model_folder import to_json, write_whole
 
 T = TypeVar("T")
 

@@ -20,9 +20,9 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from deepgat.errors import UserError
+from deepgat.files import to_json, write_through
 from deepgat.lab.experiments.schema import FINISHED, DamagedEntry, check, load_object
 from deepgat.lab.experiments.spec import SCHEMA, SECTIONS, SIGNATURE_DIGITS, signature_of
-from deepgat.model_folder import to_json, write_through
 
 Record: TypeAlias = dict[str, Any]
 

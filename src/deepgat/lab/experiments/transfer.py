@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from deepgat.data.tables.opening import opened
 from deepgat.errors import UserError
-from deepgat.files import beside
+from deepgat.files import beside, to_json, write_whole
 from deepgat.lab.experiments.schema import FAILURE, DamagedEntry, check, load_object
 from deepgat.lab.experiments.spec import SECTIONS
 from deepgat.lab.experiments.store import MARKER, WORK, Store
@@ -32,7 +32,6 @@ from deepgat.lab.experiments.store_entry import (
     parse_record,
     read_arrays,
 )
-from deepgat.model_folder import to_json, write_whole
 
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz")
 RECORDS_ENDINGS = (".jsonl", ".jsonl.gz")
