@@ -17,8 +17,8 @@ import torch
 from deepgat.data import load_graph
 from deepgat.lab.bench.measure import measure
 from deepgat.models import Network, build_network
-from deepgat.training.inputs import GraphInputs
-from deepgat.training.loop import choose_device, prepare
+from deepgat.training.device import choose_device
+from deepgat.training.inputs import GraphInputs, prepare
 from deepgat.training.minibatch import SampledInputs, in_chunks
 from deepgat.training.recipes import recipe
 

@@ -34,8 +34,9 @@ from deepgat.distributed import Team
 from deepgat.distributed.part_dataset import PartDataset, part_of
 from deepgat.distributed.partition_folder import is_partition, read_part
 from deepgat.models import build_network
-from deepgat.training.loop import Epoch, train
+from deepgat.training.loop import train
 from deepgat.training.recipes import recipe
+from deepgat.training.resume import Epoch
 
 
 def main() -> None:

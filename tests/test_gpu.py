@@ -32,9 +32,12 @@ from deepgat.ops import (
     Uniform,
 )
 from deepgat.training.cuda_graph import Recorded
-from deepgat.training.loop import TrainSettings, evaluate, prepare, train
+from deepgat.training.evaluate import evaluate
+from deepgat.training.inputs import prepare
+from deepgat.training.loop import train
 from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.run import ModelCard, train_once
+from deepgat.training.settings import TrainSettings
 from networks import PAPER_SCORES, settings_of
 from tiny import tiny_dataset, tiny_labels
 

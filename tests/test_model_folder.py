@@ -21,7 +21,7 @@ from deepgat.errors import UserError
 from deepgat.files import check_can_write, new_folder, to_json
 from deepgat.model_folder import MODEL_FOLDER, load_run, save_run, saved_record
 from deepgat.models import SYSTEMS
-from deepgat.training.loop import evaluate
+from deepgat.training.evaluate import evaluate
 from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.run import ModelCard, Run, train_once
 from tiny import PARTS, tiny_dataset, tiny_labels

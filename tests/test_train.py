@@ -17,9 +17,14 @@ from deepgat.errors import Diverged, UserError
 from deepgat.models import APPNP, GCN, GCNII, SYSTEMS, Deep, Network, find_system
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.ops import Neighbors
-from deepgat.training.loop import Epoch, TrainSettings, choose_device, evaluate, prepare, train
+from deepgat.training.device import choose_device
+from deepgat.training.evaluate import evaluate
+from deepgat.training.inputs import prepare
+from deepgat.training.loop import train
 from deepgat.training.recipes import Recipe, recipe
+from deepgat.training.resume import Epoch
 from deepgat.training.run import ModelCard, Run, train_once
+from deepgat.training.settings import MONITORS, TrainSettings
 from deepgat.training.trainer import make_optimizer, monitored
 from tiny import tiny_dataset, tiny_labels
 
@@ -172,10 +177,7 @@ def test_the_weights_of_the_first_best_epoch_are_restored(monitor, value):
 
 def test_what_each_monitor_compares():
     early, late = Epoch(1, 0.9, 0.30, 0.90), Epoch(2, 0.5, 0.32, 0.94)
-    better = {
-        name: monitored(late, name) < monitored(early, name)
-        for name in deepgat.training.loop.MONITORS
-    }
+    better = {name: monitored(late, name) < monitored(early, name) for name in MONITORS}
     assert better == {
         "val-loss": False,
         "loss-and-errors": True,
@@ -193,7 +195,7 @@ def test_loss_and_errors_divides_by_the_best_temperature():
 
 
 def test_the_monitors_choose_different_epochs():
-    chosen = {overfitting(monitor=name)[2].best.number for name in deepgat.training.loop.MONITORS}
+    chosen = {overfitting(monitor=name)[2].best.number for name in MONITORS}
     assert len(chosen) > 1
 
 

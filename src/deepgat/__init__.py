@@ -45,9 +45,11 @@ if TYPE_CHECKING:
     )
     from deepgat.nn import NeighborAttention
     from deepgat.ops import Neighbors
-    from deepgat.training.loop import Evaluation, FitResult, TrainSettings, evaluate
+    from deepgat.training.evaluate import Evaluation, evaluate
+    from deepgat.training.loop import FitResult
     from deepgat.training.recipes import Recipe, recipe
     from deepgat.training.run import Run, train_once
+    from deepgat.training.settings import TrainSettings
 
 __all__ = [
     "APPNP",

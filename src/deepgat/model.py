@@ -21,9 +21,11 @@ from deepgat.errors import UserError
 from deepgat.model_folder import load_run, save_run
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
-from deepgat.training.loop import Epoch, choose_device, prepare
+from deepgat.training.device import choose_device
+from deepgat.training.inputs import prepare
 from deepgat.training.minibatch import in_chunks
 from deepgat.training.recipes import drop_unsuited_self_training, recipe
+from deepgat.training.resume import Epoch
 from deepgat.training.run import ModelCard, Run, train_once
 
 DECIDED = frozenset(("text", "drop", "structure", "scale"))

@@ -33,8 +33,9 @@ from deepgat.files import (
 )
 from deepgat.models import Network, find_system
 from deepgat.models.registry import check_memory
-from deepgat.training.loop import Evaluation, TrainSettings
+from deepgat.training.evaluate import Evaluation
 from deepgat.training.run import ModelCard, Run, versions
+from deepgat.training.settings import TrainSettings
 
 FORMAT = 2
 WEIGHTS = "model.safetensors"

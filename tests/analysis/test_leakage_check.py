@@ -12,7 +12,7 @@ from deepgat.data import NodeDataset
 from deepgat.errors import UserError
 from deepgat.models import DeepGAT, Network
 from deepgat.ops import Neighbors
-from deepgat.training.loop import prepare
+from deepgat.training.inputs import prepare
 from deepgat.training.recipes import recipe
 from deepgat.training.run import train_once
 from networks import network

@@ -19,7 +19,7 @@ from deepgat.data import NodeDataset
 from deepgat.distributed import Team
 from deepgat.models import Network, build_network, find_system
 from deepgat.training import loop
-from deepgat.training.loop import evaluate
+from deepgat.training.evaluate import evaluate
 from deepgat.training.recipes import Recipe, drop_unsuited_self_training, recipe
 
 PATIENCE_S = 120

@@ -12,7 +12,7 @@ from deepgat.lab.experiments import AnalysisSpec, DataSpec, RunSpec
 from deepgat.lab.experiments.spec import SCHEMA
 from deepgat.lab.experiments.work import Made
 from deepgat.models import DeepGAT
-from deepgat.training.loop import TrainSettings
+from deepgat.training.settings import TrainSettings
 
 LOG = "DEEPGAT_TEST_LOG"
 """Names a file to which every job that finishes its work adds a line with its signature."""

@@ -10,7 +10,7 @@ import torch
 from deepgat.models import Deep, build_network
 from deepgat.models.chunked import Chunks
 from deepgat.ops import use_backend
-from deepgat.training.loop import prepare
+from deepgat.training.inputs import prepare
 from deepgat.training.recipes import recipe
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from deepgat.models import SYSTEMS, DeepGAT
 from deepgat.models.registry import LABEL_PROPAGATION
-from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
+from deepgat.nn.checkpoint import CHECKPOINTS, choose_checkpoint, free_memory, segment_length
 from deepgat.ops import Neighbors
 from deepgat.training.recipes import recipe
 from deepgat.training.run import train_once
@@ -121,7 +121,7 @@ def test_segments_keep_less():
     ],
 )
 def test_how_much_is_forgotten(choice, free, expected):
-    assert chosen(choice, 100, kept_bytes=8, input_bytes=1, free_bytes=free) == expected
+    assert choose_checkpoint(choice, 100, kept_bytes=8, input_bytes=1, free_bytes=free) == expected
 
 
 def test_layers_per_segment():

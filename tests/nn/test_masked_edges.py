@@ -15,7 +15,8 @@ from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.nn.drop_edge import DropEdge, all_edges, no_edges, recordable
 from deepgat.nn.scores import HeadShape, NeighborMeanScore, ScoreInputs
 from deepgat.ops import Neighbors, use_backend
-from deepgat.training.loop import TrainSettings, train
+from deepgat.training.loop import train
+from deepgat.training.settings import TrainSettings
 from networks import PAPER_SCORES, network
 from tiny import tiny_dataset
 

@@ -7,7 +7,9 @@ import torch
 
 from deepgat.models import Deep
 from deepgat.training.ema import AveragedWeights
-from deepgat.training.loop import TrainSettings, evaluate, train
+from deepgat.training.evaluate import evaluate
+from deepgat.training.loop import train
+from deepgat.training.settings import TrainSettings
 from tiny import tiny_dataset
 
 

@@ -13,12 +13,14 @@ from deepgat.model import Model
 from deepgat.model_folder import load_run, save_run
 from deepgat.models import find_system
 from deepgat.ops import Neighbors, SparseMatrix, use_backend
-from deepgat.training.inputs import GraphInputs
-from deepgat.training.loop import TrainSettings, evaluate, prepare, train
+from deepgat.training.evaluate import evaluate
+from deepgat.training.inputs import GraphInputs, prepare
+from deepgat.training.loop import train
 from deepgat.training.minibatch import ClusterSampler, NeighborSampler, SampledInputs, in_chunks
 from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.resume import Progress
 from deepgat.training.run import ModelCard, train_once
+from deepgat.training.settings import TrainSettings
 from tiny import tiny_dataset, tiny_labels
 
 CPU = torch.device("cpu")

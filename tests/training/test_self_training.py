@@ -13,8 +13,9 @@ from deepgat.errors import UserError
 from deepgat.models import Deep
 from deepgat.training.evaluate import evaluate
 from deepgat.training.inputs import GraphBatches, prepare
-from deepgat.training.loop import TrainSettings, train
+from deepgat.training.loop import train
 from deepgat.training.self_training import EPOCHS_TO_GROW, SelfTraining
+from deepgat.training.settings import TrainSettings
 from deepgat.training.trainer import TEMPERATURES
 from tiny import tiny_dataset, tiny_labels
 

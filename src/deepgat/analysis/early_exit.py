@@ -68,8 +68,8 @@ def choose_exits(
     """
     if len(layer_logits) < 2:
         raise UserError(
-            "only the last layer predicts: early exit needs a model in which every layer does, "
-            "such as deepgat"
+            "only the last layer predicts here: early exit needs a model whose every layer does, "
+            "such as deepgat, trained on the whole graph (batches=none)"
         )
     if not 0 <= tolerance < 1:
         raise UserError(f"tolerance is {tolerance}: expected a share from 0 to below 1")

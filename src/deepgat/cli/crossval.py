@@ -16,7 +16,7 @@ from deepgat.cli.show import ERR, OUT, echo_json, percent, print_table, progress
 from deepgat.data.catalogue.graph_sets import load_graphs
 from deepgat.distributed import Team, launch
 from deepgat.training.cross_validation import Fold, cross_validate
-from deepgat.training.loop import Epoch
+from deepgat.training.resume import Epoch
 from deepgat.training.settings import TrainSettings
 
 TRAINING = {"lr": 0.01, "weight_decay": 0.0, "epochs": 200, "patience": 60}

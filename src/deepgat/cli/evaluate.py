@@ -8,7 +8,7 @@ from deepgat.cli import options as opt
 from deepgat.cli.show import echo_json, print_scores
 from deepgat.errors import UserError
 from deepgat.model_folder import is_model_folder, load_run
-from deepgat.training.loop import evaluate as score
+from deepgat.training.evaluate import evaluate as score
 
 
 def evaluate(folder: opt.ModelFolder, device: opt.Device = "auto", json: opt.Json = False) -> None:

@@ -36,10 +36,11 @@ from deepgat.model_folder import MODEL_FOLDER, is_model_folder, save_run, saved_
 from deepgat.models import LabelPropagation
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.training.config_file import read_config
-from deepgat.training.loop import MONITORS, Epoch, choose_device
+from deepgat.training.device import choose_device
 from deepgat.training.recipes import Recipe, drop_unsuited_self_training, recipe
-from deepgat.training.resume import Progress
+from deepgat.training.resume import Epoch, Progress
 from deepgat.training.run import ModelCard, Run, train_once
+from deepgat.training.settings import MONITORS
 
 TEAM_SAVES = 100
 """Epochs between two saves of a team's state, unless --save-every says otherwise."""

@@ -15,8 +15,9 @@ from deepgat.cli.reading import ReadOption, load_data
 from deepgat.cli.show import ERR, OUT, echo_json, percent, print_table, progress_bar
 from deepgat.errors import UserError
 from deepgat.files import check_can_write, write_whole
-from deepgat.training.loop import Epoch, choose_device
+from deepgat.training.device import choose_device
 from deepgat.training.recipes import drop_unsuited_self_training, recipe
+from deepgat.training.resume import Epoch
 from deepgat.training.tuning import Found, Search, Trial, as_config, search
 
 

@@ -23,7 +23,7 @@ _ROOM = 0.5
 """Share of the free memory that stored activations may take."""
 
 
-def chosen(
+def choose_checkpoint(
     choice: str, layers: int, kept_bytes: float, input_bytes: float, free_bytes: float
 ) -> str:
     """Resolve "auto" to the choice that recomputes least within the free memory.

@@ -46,7 +46,7 @@ def use_backend(name: str) -> Iterator[None]:
         _chosen = before
 
 
-def chosen() -> str:
+def current() -> str:
     """The backend selected with :func:`use_backend`; "auto" by default."""
     return _chosen
 

@@ -164,7 +164,7 @@ def define_sublists(
 
 
 def _fast() -> bool:
-    return kernels.available() and backends.chosen() != "reference"
+    return kernels.available() and backends.current() != "reference"
 
 
 def _listed(ptr: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,25 +14,11 @@ from deepgat.errors import UserError
 from deepgat.models import Network
 from deepgat.nn.norms import PairNorm
 from deepgat.training.device import choose_device, own_random_numbers
-from deepgat.training.evaluate import Evaluation, evaluate
 from deepgat.training.inputs import WEIGHT, GraphBatches, GraphInputs, Inputs, prepare, shared
 from deepgat.training.minibatch import SampledInputs
 from deepgat.training.resume import Epoch, Progress
-from deepgat.training.settings import MONITORS, TrainSettings
+from deepgat.training.settings import TrainSettings
 from deepgat.training.trainer import Trainer
-
-__all__ = [
-    "MONITORS",
-    "Epoch",
-    "Evaluation",
-    "FitResult",
-    "TrainSettings",
-    "choose_device",
-    "evaluate",
-    "prepare",
-    "run_epochs",
-    "train",
-]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 from deepgat.distributed import Team
 from deepgat.errors import Diverged
 from deepgat.models import LayerOutputs
-from deepgat.nn.checkpoint import CHECKPOINTS, chosen, free_memory, segment_length
+from deepgat.nn.checkpoint import CHECKPOINTS, choose_checkpoint, free_memory, segment_length
 from deepgat.nn.drop_edge import recordable
 from deepgat.ops import use_part
 from deepgat.training.cuda_graph import Recorded
@@ -87,7 +87,7 @@ class Trainer:
         needed = model.layer_bytes(inputs.most_nodes)
         sharers = 1 if team is None or self.device.type == "cuda" else team.size
         free = free_memory(self.device) / sharers
-        checkpoint = chosen(settings.checkpoint, model.num_layers, *needed, free)
+        checkpoint = choose_checkpoint(settings.checkpoint, model.num_layers, *needed, free)
         if team is not None:  # all must recompute the same layers, or they would deadlock
             checkpoint = CHECKPOINTS[int(team.all_max(CHECKPOINTS.index(checkpoint)))]
         self.segment = segment_length(checkpoint, model.num_layers)
@@ -301,7 +301,7 @@ def _fit_together(model: Trained, graphs: Sequence[GraphInputs], free: float) ->
     """Whether recorded steps of all graphs fit in memory together; each keeps its own."""
     nodes = sum(graph.neighbors.square.num_nodes for graph in graphs)
     needed = model.layer_bytes(nodes)
-    return len(graphs) == 1 or chosen("auto", model.num_layers, *needed, free) == "none"
+    return len(graphs) == 1 or choose_checkpoint("auto", model.num_layers, *needed, free) == "none"
 
 
 def _all_finite(x: Tensor, team: Team | None) -> bool:

@@ -20,7 +20,7 @@ from deepgat.lab.bench.attention_layers import PlainClassAttention, fused_layer
 from deepgat.lab.bench.csv_reading import reading_rows
 from deepgat.lab.bench.measure import Measurement, Step, copy_bandwidth, measure, replayed
 from deepgat.models import DeepGAT
-from deepgat.nn.checkpoint import chosen, free_memory, recomputed, segment_length
+from deepgat.nn.checkpoint import choose_checkpoint, free_memory, recomputed, segment_length
 from deepgat.ops import Neighbors, SparseMatrix, dropout, linear, use_backend
 from deepgat.training.loop import train
 from deepgat.training.recipes import Recipe, recipe
@@ -299,7 +299,9 @@ def _model_step(near: Neighbors, features: int, classes: int, layers: int, check
     """Forward, loss, backward and Adam step of a DeepGAT."""
     device = near.ptr.device
     model = DeepGAT(features, CHANNELS, layers, classes, heads=HEADS).to(device)
-    checkpoint = chosen(checkpoint, layers, *model.layer_bytes(near.num_nodes), free_memory(device))
+    checkpoint = choose_checkpoint(
+        checkpoint, layers, *model.layer_bytes(near.num_nodes), free_memory(device)
+    )
     model.forget_projections(checkpoint == "projections")
     segment = segment_length(checkpoint, layers)
     x = torch.randn(near.num_nodes, features, device=device)

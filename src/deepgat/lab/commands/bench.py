@@ -14,7 +14,7 @@ from deepgat.files import to_json, write_whole
 from deepgat.lab.bench.measure import machine
 from deepgat.lab.bench.suites import SUITES, Options
 from deepgat.lab.report.speed import suite_table
-from deepgat.training.loop import choose_device
+from deepgat.training.device import choose_device
 
 
 def bench(

@@ -23,7 +23,7 @@ from deepgat.lab.experiments.spec import RunSpec
 from deepgat.lab.experiments.store import Store
 from deepgat.lab.experiments.store_entry import Record
 from deepgat.lab.experiments.work import Perform, perform
-from deepgat.training.loop import choose_device
+from deepgat.training.device import choose_device
 
 CPU_WORKERS, GPU_WORKERS = 8, 4
 """The most workers by default."""
@@ -90,7 +90,7 @@ def run_all(
         specs: the runs, in any order.
         store: where they are stored.
         workers: number of processes; None: a number that suits the device. Workers share a GPU.
-        device: as in :class:`~deepgat.training.loop.TrainSettings`.
+        device: as in :class:`~deepgat.training.settings.TrainSettings`.
         retry_failed: also retry runs that failed earlier.
         on_event: called with :class:`Planned`, then with every :class:`Event`.
         perform: executes one run; a module-level function, so that workers can import it.

@@ -22,8 +22,8 @@ from deepgat.lab.experiments.measures import MEASURES, GraphOutputs
 from deepgat.lab.experiments.spec import SCHEMA, AnalysisSpec, DataSpec, RunSpec
 from deepgat.lab.experiments.store import Store
 from deepgat.models import LayerOutputs
-from deepgat.training.device import lacks_memory, out_of_memory
-from deepgat.training.loop import choose_device, prepare
+from deepgat.training.device import choose_device, lacks_memory, out_of_memory
+from deepgat.training.inputs import prepare
 from deepgat.training.run import Run, hardware, train_once, versions
 
 
