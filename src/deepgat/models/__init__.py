@@ -16,6 +16,7 @@ from deepgat.models.mlp import MLP, MLPConfig
 from deepgat.models.network import Network
 from deepgat.models.oracle import Oracle, OracleConfig
 from deepgat.models.outputs import LayerOutputs
+from deepgat.models.prenorm import PreNorm, PreNormConfig
 from deepgat.models.registry import SYSTEMS, System, build_network, find_system
 from deepgat.models.sage import SAGE, SAGEConfig
 
@@ -51,6 +52,8 @@ __all__ = [
     "Network",
     "Oracle",
     "OracleConfig",
+    "PreNorm",
+    "PreNormConfig",
     "SAGEConfig",
     "System",
     "build_network",

@@ -27,6 +27,7 @@ from deepgat.models.label_propagation import LabelPropagation
 from deepgat.models.mlp import MLP
 from deepgat.models.network import Network
 from deepgat.models.oracle import Oracle
+from deepgat.models.prenorm import PreNorm
 from deepgat.models.sage import SAGE
 from deepgat.nn.checkpoint import free_memory
 
@@ -96,6 +97,19 @@ _SYSTEMS = (
             "monitor": "loss-and-errors",
             "ema": 0.99,
             "self_training": 1.0,
+        },
+    ),
+    System(
+        "prenorm",
+        PreNorm,
+        "h' = h + σ(conv(ν(h)) + W' ν(h)), ν layer normalisation",
+        "this project, after Li et al., DeeperGCN, 2020",
+        "wide, for graphs with many labels or dissimilar neighbours; conv=deepgat, gat or gcn",
+        training={
+            "lr": 0.003,
+            "weight_decay": 5e-4,
+            "epochs": 1000,
+            "monitor": "loss-and-errors",
         },
     ),
     System(

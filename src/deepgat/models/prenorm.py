@@ -1,0 +1,122 @@
+"""PreNorm: a wide residual network around any convolution, normalised before every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from deepgat.errors import UserError
+from deepgat.models.config import Config, layers, setting, share
+from deepgat.models.convolutions import CONVS, make_conv
+from deepgat.models.network import Network, linear
+from deepgat.models.outputs import Context
+from deepgat.nn.attention import ConvOutput, NeighborAttention
+from deepgat.nn.losses import OutputAndLayersLoss
+from deepgat.nn.norms import make_norm, normalized
+from deepgat.nn.scores import ClassScore
+from deepgat.ops import Features
+
+
+@dataclass(frozen=True)
+class PreNormConfig(Config):
+    """Settings of :class:`PreNorm`."""
+
+    num_layers: int = layers(8)
+    hidden_channels: int = setting(256, "width of the layers", least=1)
+    dropout: float = share(0.5, "share of what every layer adds that is dropped in training")
+    input_dropout: float = share(0.0, "share of the features dropped in training")
+    conv: str = setting("sage", "the convolution inside: GCN's, GAT's, DeepGAT's, SAGE's", CONVS)
+    heads: int = setting(4, "heads of conv=gat, which share the width", least=1)
+    input_norm: str = setting(
+        "none", "batch: subtract every feature's mean and divide by its deviation",
+        ("none", "batch"),
+    )  # fmt: skip
+    drop_edge: float = share(0.0, "share of edges dropped anew at each epoch of training")
+    unit_features: bool = setting(False, "divide every node's features by their sum")
+
+    def check(self) -> None:
+        if self.conv == "gat" and self.hidden_channels % self.heads:
+            raise UserError(
+                f"hidden_channels is {self.hidden_channels}, which {self.heads} heads cannot share "
+                "evenly: expected a multiple of heads"
+            )
+
+
+class PreNorm(Network):
+    r"""PreNorm: every layer adds to what it is given, and a node keeps apart from its neighbours.
+
+    .. math::
+        h^0 = \sigma(X W + b), \qquad
+        h^l = h^{l-1} + \sigma \big( \mathrm{conv}^l(\nu(h^{l-1})) + W'^l \nu(h^{l-1}) + b'^l \big),
+        \qquad \hat y = W_c \, \nu(h^L) + b_c
+
+    ν is layer normalisation, with weights of its own in every place, and σ ReLU. W' is a node's own
+    share: what its neighbours say is not mixed with what it says itself, so they may as well differ
+    from it. The sum h passes through all layers unchanged, so depth costs no gradient.
+    ``conv="deepgat"`` attends by predicted class, with Deep's score and loss.
+    Li et al., *DeeperGCN: All You Need to Train Deeper GCNs*, 2020 (the order of norm, σ and sum
+    differs); Xiong et al., *On Layer Normalization in the Transformer Architecture*, ICML 2020.
+
+    Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`PreNormConfig`'s.
+
+    Shapes: x [n, in_channels], edge_index [2, ·] → logits [n, out_channels]; layers
+    [n, hidden_channels].
+    """
+
+    Config = PreNormConfig
+    config: PreNormConfig
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        num_layers: int,
+        out_channels: int,
+        **settings: Any,
+    ) -> None:
+        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+        if self.config.conv == "deepgat":
+            self.loss = OutputAndLayersLoss(delta=0.4, weight=0.3)
+        self.input_norm = make_norm(self.config.input_norm, in_channels)
+        self.encoder = nn.Linear(in_channels, hidden_channels)
+        self.classifier = nn.Linear(hidden_channels, out_channels)
+        self.convs = nn.ModuleList(self._make_conv() for _ in range(num_layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(hidden_channels) for _ in range(num_layers + 1))
+
+    def _make_conv(self) -> NeighborAttention:
+        width, conv = self.config.hidden_channels, self.config.conv
+        shared: dict[str, Any] = {"bias": False, "residual": True, "edge_dim": self.edge_dim}
+        if conv == "deepgat":
+            score = partial(
+                ClassScore, independent_labels=self.multi_label, sharpness=3.0, detached=True
+            )
+            return NeighborAttention(
+                width, width, score=score, num_classes=self.out_channels, class_bias=True, **shared
+            )
+        heads = self.config.heads if conv == "gat" else 1
+        return make_conv(
+            conv, width, width // heads, heads=heads, num_classes=self.out_channels, **shared
+        )
+
+    def encode(self, x: Features) -> Tensor:
+        if self.config.input_norm != "none":
+            x = self.input_norm(x if isinstance(x, Tensor) else x.to_dense())
+        x = self.dropped(x, self.config.input_dropout)
+        h = self.dropped(F.relu(linear(self.encoder, x)))
+        assert isinstance(h, Tensor)
+        return h
+
+    def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
+        assert isinstance(h, Tensor)
+        result = self.convolve(number, normalized(self.norms[number - 1], h), context)
+        added = self.dropped(F.relu(result.out))
+        assert isinstance(added, Tensor)
+        return result._replace(out=h + added)
+
+    def readout(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
+        return linear(self.classifier, normalized(self.norms[-1], hidden[-1]))
