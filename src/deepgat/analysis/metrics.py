@@ -55,6 +55,8 @@ METRICS = (
 )
 """Scores of predictions, named as in scikit-learn; the last two are errors: smaller is better."""
 ERRORS = frozenset(("brier", "calibration_error"))
+BLOCK = 2**24
+"""Numbers that are sorted at a time."""
 
 
 def score(name: str, logits: Tensor, labels: Tensor, multi_label: bool) -> float:
@@ -86,8 +88,10 @@ def metric(name: str, logits: Tensor, labels: Tensor, multi_label: bool) -> Tens
     """
     if name not in METRICS:
         raise unknown_name("metric", name, METRICS)
+    if not len(labels):
+        return torch.full((), math.nan, dtype=torch.double, device=logits.device)
     if name == "micro_f1" or (name == "accuracy" and not multi_label):
-        return micro_f1(logits, labels) if len(labels) else _nan(logits)
+        return micro_f1(logits, labels)
     logits, classes = logits.detach().double(), logits.size(-1)
     chosen = predicted_labels(logits, multi_label)
     if multi_label:
@@ -109,7 +113,10 @@ def metric(name: str, logits: Tensor, labels: Tensor, multi_label: bool) -> Tens
         case "roc_auc" | "average_precision":
             one = slice(1, None) if classes == 2 and not multi_label else slice(None)
             rank = _roc_auc if name == "roc_auc" else _average_precision
-            found = _mean(*rank(shares[:, one].T.contiguous(), true[:, one].T.contiguous()))
+            block = max(1, BLOCK // len(labels))
+            columns = (x[:, one].T.contiguous().split(block) for x in (shares, true))
+            values, counted = zip(*map(rank, *columns), strict=True)
+            found = _mean(torch.cat(values), torch.cat(counted))
         case "brier":
             errors = (shares - true.double()).square()
             found = errors.mean() if multi_label or classes == 2 else errors.sum(1).mean()
@@ -119,8 +126,7 @@ def metric(name: str, logits: Tensor, labels: Tensor, multi_label: bool) -> Tens
             else:
                 sure, right = shares.max(1).values, chosen == labels
             found = _calibration_error(sure.flatten(), right.flatten())
-    finite = logits.isfinite().all() & torch.tensor(len(labels) > 0, device=logits.device)
-    return torch.where(finite, found, math.nan)
+    return torch.where(logits.isfinite().all(), found, math.nan)
 
 
 def undefined(name: str, logits: Tensor, labels: Tensor) -> str:
@@ -137,10 +143,6 @@ def undefined(name: str, logits: Tensor, labels: Tensor) -> str:
 def _mean(values: Tensor, counted: Tensor) -> Tensor:
     """Of those that count; NaN if none does."""
     return torch.where(counted, values, 0.0).sum() / counted.sum()
-
-
-def _nan(like: Tensor) -> Tensor:
-    return torch.full((), math.nan, dtype=torch.double, device=like.device)
 
 
 def _ordered(shares: Tensor, true: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -178,7 +180,8 @@ def _average_precision(shares: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
 def _calibration_error(sure: Tensor, right: Tensor) -> Tensor:
     """Σ_k |Σ_{v in interval k} (right_v − sure_v)| / n."""
     place = (sure * BINS).ceil().long().clamp(1, BINS) - 1
-    gaps = sure.new_zeros(BINS).index_add(0, place, right.double() - sure)
+    inside = place == torch.arange(BINS, device=sure.device)[:, None]
+    gaps = torch.where(inside, right.double() - sure, 0.0).sum(1)
     return gaps.abs().sum() / len(sure)
 
 
