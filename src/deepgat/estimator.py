@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 from torch_geometric.data import Data
 
+from deepgat.analysis import METRICS
 from deepgat.data import NodeDataset
-from deepgat.errors import UserError
+from deepgat.errors import UserError, unknown_name
 from deepgat.estimator_inputs import (
     Labels,
     as_scipy,
@@ -65,6 +66,10 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         attention: the setting ``score`` of deepgat and gat; ``score`` is a method here.
         lr, weight_decay, weight_decay_conv, epochs, patience, monitor, ema, self_training: of the
             training, as in :class:`~deepgat.TrainSettings`; None: the system's own.
+        metric: the validation score that picks the best epoch, in place of ``monitor``: a name of
+            :data:`deepgat.analysis.METRICS`, such as "roc_auc" or "balanced_accuracy".
+        class_weight: "balanced", or {class: weight} with 1 for classes left out, as in
+            scikit-learn; None: all equal. Multiplied with ``sample_weight``.
         graph: (X, edge_index) or (X, edge_index, edge_weight), a PyG graph, or what
             ``load_graph`` returns. Shared by clones.
         validation_fraction: share of the labelled nodes kept for early stopping, by class, where
@@ -107,6 +112,8 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         monitor: str | None = None,
         ema: float | None = None,
         self_training: float | None = None,
+        metric: str | None = None,
+        class_weight: Any = None,
         graph: Any = None,
         validation_fraction: float = 0.2,
         random_state: Any = None,
@@ -134,6 +141,8 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         self.monitor = monitor
         self.ema = ema
         self.self_training = self_training
+        self.metric = metric
+        self.class_weight = class_weight
         self.graph = graph
         self.validation_fraction = validation_fraction
         self.random_state = random_state
@@ -186,7 +195,8 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         if weight is not None:
             dataset.graph[WEIGHT] = torch.zeros(graph.num_nodes)
             dataset.graph[WEIGHT][rows] = weight.float()
-        plan = drop_unsuited_self_training(self._recipe(), dataset, self._given(TRAINING))
+        plan = self._recipe(labels.classes)
+        plan = drop_unsuited_self_training(plan, dataset, self._given(TRAINING))
         run = train_once(dataset, plan, seed)
         self.classes_ = labels.classes
         self.n_features_in_ = graph.num_features
@@ -290,11 +300,20 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         graph.x = as_tensor(x)
         return graph, None
 
-    def _recipe(self) -> Recipe:
+    def _recipe(self, classes: np.ndarray) -> Recipe:
+        training = {**self._given(TRAINING), "device": self.device}
+        if self.metric is not None:
+            if self.monitor is not None:
+                raise UserError("metric and monitor both pick the best epoch: give one of them")
+            if self.metric not in METRICS:
+                raise unknown_name("metric", self.metric, METRICS)
+            training["monitor"] = self.metric
+        if self.class_weight is not None:
+            training["class_weight"] = _by_place(self.class_weight, classes)
         made = recipe(
             self.model,
             preset=self.preset,
-            training={**self._given(TRAINING), "device": self.device},
+            training=training,
             **self._given(SETTINGS),
             **({} if self.attention is None else {"score": self.attention}),
         )
@@ -326,6 +345,17 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def _by_place(class_weight: Any, classes: np.ndarray) -> Any:
+    """{class: weight} as a weight per class; all else as it is."""
+    if not isinstance(class_weight, Mapping):
+        return class_weight
+    known = classes.tolist()
+    for name in class_weight:
+        if name not in known:
+            raise unknown_name("class of class_weight", str(name), map(str, known))
+    return [class_weight.get(name, 1.0) for name in known]
 
 
 def _dataset(graph: Data, labels: Labels, rows: Tensor, held: Tensor) -> NodeDataset:

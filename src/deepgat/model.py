@@ -185,6 +185,13 @@ class Model:
             raise UserError("this model was read from a folder: score it with evaluate")
         return dict(self.run.evaluation.micro_f1)
 
+    @property
+    def metrics(self) -> dict[str, dict[str, float | None]]:
+        """{metric: {part: value}}: all of :data:`deepgat.analysis.METRICS`; None: not defined."""
+        if self.run is None:
+            raise UserError("this model was read from a folder: score it with evaluate")
+        return {name: dict(parts) for name, parts in self.run.evaluation.metrics.items()}
+
     def outputs(
         self,
         graph: NodeDataset | Data,

@@ -128,10 +128,13 @@ def test_every_field_is_written(system):
     plain = one.to_dict()
     kinds = {"data": DataSpec, "settings": config, "training": TrainSettings}
     for section, kind in (kinds | {"analysis": AnalysisSpec}).items():
-        named = {item.name for item in fields(kind)} - {"device", *OF_OWN_GRAPHS}
+        named = {item.name for item in fields(kind)} - {"device", "class_weight", *OF_OWN_GRAPHS}
         assert set(plain[section]) == named
     assert plain["system"] == system
     assert RunSpec.from_dict(plain) == one
+    weighted = replace(one, training=TrainSettings(class_weight={"a": 2}))
+    assert weighted.signature != one.signature
+    assert RunSpec.from_dict(weighted.to_dict()) == weighted
 
 
 def test_the_device_is_no_part_of_a_run():

@@ -10,13 +10,16 @@ from deepgat.analysis.calibration import Reliability, fit_temperature, reliabili
 from deepgat.analysis.early_exit import ExitPolicy, choose_exits
 from deepgat.analysis.leakage import LeakageReport, check_leakage
 from deepgat.analysis.metrics import (
+    METRICS,
     bayes_error_bounds,
     confidence_interval,
     f1_counts,
+    metric,
     micro_f1,
     nearest_neighbor_error,
     paired_p_value,
     predicted_labels,
+    score,
 )
 from deepgat.analysis.smoothing import (
     LayerMeasures,
@@ -30,6 +33,7 @@ from deepgat.analysis.smoothing import (
 )
 
 __all__ = [
+    "METRICS",
     "ExitPolicy",
     "LayerMeasures",
     "LeakageReport",
@@ -46,6 +50,7 @@ __all__ = [
     "f1_counts",
     "fit_temperature",
     "global_distance",
+    "metric",
     "micro_f1",
     "nearest_neighbor_error",
     "neighbor_distance",
@@ -55,5 +60,6 @@ __all__ = [
     "predicted_labels",
     "rayleigh_quotient",
     "reliability",
+    "score",
     "uniform_attention",
 ]

@@ -21,6 +21,9 @@ DETERMINED = 0.99
 """A column that predicts this share of the labels gives them away."""
 COMMON = 0.95
 RARE_CLASS = 5
+UNEVEN, MAJORITY = 10, 0.7
+"""Classes are uneven where the largest has so many times the nodes of the smallest, or holds such a
+share of all labelled nodes."""
 
 
 def inspect_graph(graph: OwnGraph, path: str = "my-graph/") -> dict[str, Any]:
@@ -29,7 +32,8 @@ def inspect_graph(graph: OwnGraph, path: str = "my-graph/") -> dict[str, Any]:
     ``edges`` counts undirected pairs u ≠ v, ``feature_columns`` the columns per kind (numbers,
     categories, words, structure), ``hubs`` are the nodes with the highest degrees, and
     ``largest_component`` is a share of the nodes. ``problems`` and ``notes`` are sentences;
-    ``advice`` has the layers, model, command and why.
+    ``advice`` has the layers, model, command and why, and in ``uneven`` what to do about uneven
+    classes ("" where they are not).
     """
     index, n = graph.edges.index, len(graph.ids)
     matrix = undirected_matrix(index, n)
@@ -289,7 +293,25 @@ def _advice(graph: OwnGraph, adjusted: float, degree: float, path: str) -> dict[
         )
     depth = "" if model == "mlp" else f" --layers {layers}"
     command = f"deepgat train {path} --model {model}{depth}"
-    return {"layers": layers, "model": model, "command": command, "why": why}
+    uneven = _uneven(graph)
+    return {"layers": layers, "model": model, "command": command, "why": why, "uneven": uneven}
+
+
+def _uneven(graph: OwnGraph) -> str:
+    """A sentence where accuracy would hide how small classes are predicted; else nothing."""
+    sizes = sorted(graph.class_sizes.items(), key=lambda item: item[1])
+    total = sum(size for _, size in sizes)
+    if graph.multi_label or len(sizes) < 2:
+        return ""
+    (rare, few), (common, many) = sizes[0], sizes[-1]
+    if many < UNEVEN * few and many <= MAJORITY * total:
+        return ""
+    metric = "roc_auc" if len(sizes) == 2 else "balanced_accuracy"
+    return (
+        f"The classes are uneven ({common[:40]!r} has {many:,} nodes, {many / total:.0%}, and "
+        f"{rare[:40]!r} {few:,}), so accuracy says little about small ones: add --metric {metric} "
+        "to choose the epoch by what they weigh too, and --class-weight balanced to learn them."
+    )
 
 
 def _labels_per_class(graph: OwnGraph) -> float:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from deepgat.errors import UserError
+from deepgat.analysis.calibration import BINS
+from deepgat.errors import UserError, unknown_name
 
 
 def predicted_labels(logits: Tensor, multi_label: bool) -> Tensor:
@@ -40,6 +41,148 @@ def f1_counts(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return hits, hits.new_tensor(2 * y.numel())
     predicted, true = predicted_labels(logits, True), y > 0
     return (predicted & true).sum().double(), (predicted.sum() + true.sum()).double()
+
+
+METRICS = (
+    "accuracy",
+    "micro_f1",
+    "macro_f1",
+    "balanced_accuracy",
+    "roc_auc",
+    "average_precision",
+    "brier",
+    "calibration_error",
+)
+"""Scores of predictions, named as in scikit-learn; the last two are errors: smaller is better."""
+ERRORS = frozenset(("brier", "calibration_error"))
+BLOCK = 2**24
+"""Numbers that are sorted at a time."""
+
+
+def score(name: str, logits: Tensor, labels: Tensor, multi_label: bool) -> float:
+    """How good the predictions are by the metric, higher is better: errors are negated.
+
+    ``labels`` [n] classes, or [n, C] of independent labels, all known. A metric that these labels
+    do not define, such as ROC-AUC where all nodes are of one class, is refused.
+    """
+    found = metric(name, logits, labels, multi_label).item()
+    if math.isnan(found):
+        raise UserError(f"{name} is not defined here: {undefined(name, logits, labels)}")
+    return -found if name in ERRORS else found
+
+
+def metric(name: str, logits: Tensor, labels: Tensor, multi_label: bool) -> Tensor:
+    """One of :data:`METRICS`, a double on the logits' device; NaN where it is not defined.
+
+    It does not wait for the device, and a CUDA graph can record it. Classes are averaged over
+
+    - macro F1: those that are true or predicted somewhere; independent labels: all;
+    - balanced accuracy, the mean recall: those that have a node;
+    - ROC-AUC, average precision: those with and without a node, each against the rest. Of two
+      classes, only the second counts.
+
+    The Brier score is Σ_c (p_c − [y = c])², averaged over nodes (of two classes, half of it), or
+    (p − y)² averaged over nodes and independent labels. The calibration error is that of the
+    predicted class's probability, or of every label's, in 15 intervals
+    (:func:`deepgat.analysis.reliability`).
+    """
+    if name not in METRICS:
+        raise unknown_name("metric", name, METRICS)
+    if not len(labels):
+        return torch.full((), math.nan, dtype=torch.double, device=logits.device)
+    if name == "micro_f1" or (name == "accuracy" and not multi_label):
+        return micro_f1(logits, labels)
+    logits, classes = logits.detach().double(), logits.size(-1)
+    chosen = predicted_labels(logits, multi_label)
+    if multi_label:
+        true, predicted, shares = labels > 0, chosen, logits.sigmoid()
+    else:
+        number = torch.arange(classes, device=logits.device)
+        true, predicted = labels[:, None] == number, chosen[:, None] == number
+        shares = logits.softmax(-1)
+    sizes, hits = true.sum(0).double(), (true & predicted).sum(0).double()
+    match name:
+        case "accuracy":
+            found = (predicted == true).all(1).double().mean()
+        case "macro_f1":
+            named = sizes + predicted.sum(0)
+            f1 = torch.where(named > 0, 2 * hits / named.clamp(min=1), 0.0)
+            found = f1.mean() if multi_label else _mean(f1, named > 0)
+        case "balanced_accuracy":
+            found = _mean(hits / sizes.clamp(min=1), sizes > 0)
+        case "roc_auc" | "average_precision":
+            one = slice(1, None) if classes == 2 and not multi_label else slice(None)
+            rank = _roc_auc if name == "roc_auc" else _average_precision
+            block = max(1, BLOCK // len(labels))
+            columns = (x[:, one].T.contiguous().split(block) for x in (shares, true))
+            values, counted = zip(*map(rank, *columns), strict=True)
+            found = _mean(torch.cat(values), torch.cat(counted))
+        case "brier":
+            errors = (shares - true.double()).square()
+            found = errors.mean() if multi_label or classes == 2 else errors.sum(1).mean()
+        case _:
+            if multi_label:
+                sure, right = torch.maximum(shares, 1 - shares), predicted == true
+            else:
+                sure, right = shares.max(1).values, chosen == labels
+            found = _calibration_error(sure.flatten(), right.flatten())
+    return torch.where(logits.isfinite().all(), found, math.nan)
+
+
+def undefined(name: str, logits: Tensor, labels: Tensor) -> str:
+    """Why a metric of these labels is NaN, in words."""
+    if not len(labels):
+        return "there is no labelled node"
+    if not bool(logits.isfinite().all()):
+        return "an output of the model is not finite"
+    if name == "balanced_accuracy":
+        return "no node has a label"
+    return "no class has both nodes that are of it and nodes that are not"
+
+
+def _mean(values: Tensor, counted: Tensor) -> Tensor:
+    """Of those that count; NaN if none does."""
+    return torch.where(counted, values, 0.0).sum() / counted.sum()
+
+
+def _ordered(shares: Tensor, true: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Descending [C, n]: shares, negated, which are true, and the true ones so far."""
+    keys, order = (-shares).sort(1)
+    hit = true.gather(1, order).double()
+    return keys, hit, hit.cumsum(1)
+
+
+def _roc_auc(shares: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
+    """[C]: the share of pairs (true, false) in order, ties by half; and whether there is a pair."""
+    keys, hit, so_far = _ordered(shares, true)
+    n, positives = keys.size(1), hit.sum(1)
+    negatives = n - positives
+    padded = torch.nn.functional.pad(so_far, (1, 0))
+    before = torch.searchsorted(keys, keys)  # how many are strictly larger
+    upto = torch.searchsorted(keys, keys, right=True)
+    strictly = before - padded.gather(1, before)  # of them, false
+    equal = upto - padded.gather(1, upto)
+    pairs = positives * negatives
+    wrong = (hit * (strictly + equal) / 2).sum(1)
+    return 1 - wrong / pairs.clamp(min=1), pairs > 0
+
+
+def _average_precision(shares: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
+    """[C]: the mean precision at every true node, ties taken together; and whether there is one."""
+    keys, hit, so_far = _ordered(shares, true)
+    upto = torch.searchsorted(keys, keys, right=True)
+    precision = so_far.gather(1, upto - 1) / upto
+    positives = hit.sum(1)
+    both = (positives > 0) & (positives < keys.size(1))
+    return (hit * precision).sum(1) / positives.clamp(min=1), both
+
+
+def _calibration_error(sure: Tensor, right: Tensor) -> Tensor:
+    """Σ_k |Σ_{v in interval k} (right_v − sure_v)| / n."""
+    place = (sure * BINS).ceil().long().clamp(1, BINS) - 1
+    inside = place == torch.arange(BINS, device=sure.device)[:, None]
+    gaps = torch.where(inside, right.double() - sure, 0.0).sum(1)
+    return gaps.abs().sum() / len(sure)
 
 
 class Interval(NamedTuple):

@@ -46,6 +46,8 @@ def check(
     OUT.print("A start, by rule of thumb; validation scores decide:")
     OUT.print(f"  {report['advice']['command']}", soft_wrap=True)
     OUT.print(f"  because {report['advice']['why']}.", soft_wrap=True)
+    if report["advice"]["uneven"]:
+        OUT.print(printable(report["advice"]["uneven"]), soft_wrap=True)
 
 
 def _read(graph: str, read: list[str] | None) -> OwnGraph:

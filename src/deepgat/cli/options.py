@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from deepgat.analysis.metrics import METRICS
+
 Dataset = Annotated[
     str, typer.Argument(help="A name of deepgat datasets (cora, cs, …), or your own graph.")
 ]
@@ -41,6 +43,16 @@ LearningRate = Annotated[float | None, typer.Option(help="Learning rate of Adam.
 WeightDecay = Annotated[float | None, typer.Option(help="Weight decay of Adam.")]
 Epochs = Annotated[int | None, typer.Option(help="The most epochs of a training run.")]
 Patience = Annotated[int | None, typer.Option(help="Epochs without improvement before stopping.")]
+Metric = Annotated[
+    str | None,
+    typer.Option(help=f"The validation score that picks the best epoch: {', '.join(METRICS)}."),
+]
+ClassWeight = Annotated[
+    str | None,
+    typer.Option(
+        help="Weights of classes in the loss: balanced, one for each (1,5), or some (spam=5)."
+    ),
+]
 Split = Annotated[
     str | None,
     typer.Option(

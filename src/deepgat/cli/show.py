@@ -142,10 +142,12 @@ def print_records(title: str, records: Sequence[Mapping[str, Any]]) -> None:
     print_table(title, names, rows)
 
 
-def print_scores(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
-    """A row per name with micro-F1 of each part."""
+def print_scores(
+    title: str, rows: Sequence[tuple[str, Mapping[str, float | None]]], what: str = "model"
+) -> None:
+    """A row per name with its score in each part."""
     cells = [[name, *(percent(scores.get(part)) for part in PARTS)] for name, scores in rows]
-    print_table(title, ["model", *PARTS], cells)
+    print_table(title, [what, *PARTS], cells)
 
 
 @contextmanager

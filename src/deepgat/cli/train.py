@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deepgat.analysis import confidence_interval, micro_f1
+from deepgat.analysis import METRICS, confidence_interval, micro_f1
 from deepgat.cli import options as opt
 from deepgat.cli.parsing import parse_numbers, parse_settings, parse_training
 from deepgat.cli.reading import ReadOption, load_data
@@ -30,7 +30,7 @@ from deepgat.cli.show import (
 from deepgat.data import NodeDataset
 from deepgat.distributed import PartDataset, Team, launch, whole_labels
 from deepgat.distributed.partition_folder import is_partition, read_description, read_part
-from deepgat.errors import UserError
+from deepgat.errors import UserError, unknown_name
 from deepgat.files import check_can_write
 from deepgat.model_folder import MODEL_FOLDER, is_model_folder, save_run, saved_record
 from deepgat.models import LabelPropagation
@@ -84,6 +84,8 @@ def train(
         str | None,
         typer.Option(help=f"What picks the best epoch: {', '.join(MONITORS)}."),
     ] = None,
+    metric: opt.Metric = None,
+    class_weight: opt.ClassWeight = None,
     training_choice: Annotated[
         list[str] | None,
         typer.Option(
@@ -119,7 +121,7 @@ def train(
     json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Train a model on a dataset and report micro-F1 per seed, and their mean.
+    """Train a model on a dataset and report micro-F1, or the metric, per seed, and their mean.
 
     The best epoch is chosen on validation nodes; test nodes are scored once, at the end.
     Ctrl-C keeps the best weights so far.
@@ -152,12 +154,19 @@ def train(
     choices |= parse_settings(choice, model)
     choices |= opt.given(num_layers=layers, hidden_channels=hidden, score=score)
     changes |= parse_training(training_choice)
+    if metric is not None:
+        if monitor is not None:
+            raise UserError("--metric and --monitor both pick the best epoch: give one of them")
+        if metric not in METRICS:
+            raise unknown_name("metric", metric, METRICS)
+        monitor = metric
     changes |= opt.given(
         lr=lr,
         weight_decay=weight_decay,
         epochs=epochs,
         patience=patience,
         monitor=monitor,
+        class_weight=class_weight,
         batch_graphs=batch_graphs,
         device=device,
     )
@@ -259,9 +268,12 @@ def _run(
             """The bar ends where training would at the earliest, as far as the best epoch tells."""
             end = min(training.epochs, epoch.best_number + training.patience)
             end = max(end, epoch.number)  # a second stage, or another monitor, goes on beyond it
+            name, value = "F1", epoch.val_f1
+            if training.metric is not None and epoch.val_score is not None:
+                name, value = training.metric, abs(epoch.val_score)
             remark = (
                 f"epoch {epoch.number}/{end}  loss {epoch.loss:.3f}  "
-                f"val F1 {percent(epoch.val_f1)}  best epoch {epoch.best_number}"
+                f"val {name} {percent(value)}  best epoch {epoch.best_number}"
             )
             show(f"seed {training.seed}", epoch.number / end, remark)
 
@@ -353,8 +365,8 @@ def _title(data: NodeDataset | PartDataset, plan: Recipe) -> str:
     score = f" {settings['score']}" if "score" in settings else ""
     layers = settings["num_layers"]
     return (
-        f"micro-F1 (%) of {plan.system}{score}, {layers} layer{'s' if layers > 1 else ''}, "
-        f"on {data.title}, split {data.split}"
+        f"{plan.training.metric or 'micro-F1'} (%) of {plan.system}{score}, "
+        f"{layers} layer{'s' if layers > 1 else ''}, on {data.title}, split {data.split}"
     )
 
 
@@ -364,7 +376,7 @@ def _print_runs(title: str, records: Sequence[Mapping[str, Any]]) -> None:
     rows = [
         [
             str(record["seed"]),
-            *(percent(record["micro_f1"].get(part)) for part in PARTS),
+            *(percent(_scores(record).get(part)) for part in PARTS),
             str(record["best_epoch"]),
             str(record["epochs"]),
             f"{record['seconds']:.0f} s",
@@ -379,8 +391,16 @@ def _print_runs(title: str, records: Sequence[Mapping[str, Any]]) -> None:
     print_table(title, columns, rows, footer if len(records) > 1 else ())
 
 
+def _scores(record: Mapping[str, Any]) -> Mapping[str, float | None]:
+    """The metric that picked the epoch in every part; without one, micro-F1."""
+    monitor = record["training"]["monitor"]
+    scores = record["metrics"][monitor] if monitor in METRICS else record["micro_f1"]
+    return dict(scores)
+
+
 def _mean(records: Sequence[Mapping[str, Any]], part: str) -> str:
-    values = [record["micro_f1"][part] for record in records if part in record["micro_f1"]]
+    found = [_scores(record).get(part) for record in records]
+    values = [value for value in found if value is not None]
     if not values:
         return "–"
     mean, half_width = confidence_interval(values)

@@ -41,15 +41,20 @@ def layer_losses(
 ) -> Tensor:
     """:func:`classification_loss` of every layer on the nodes [k]: [K].
 
-    With ``node_weight`` [k], the weighted mean Σ_v w_v CE_v / Σ_v w_v; whole graphs only.
+    With ``node_weight`` [k], the weighted mean Σ_v w_v CE_v / Σ_v w_v; independent labels may have
+    a weight each, [k, C].
     """
     logits = torch.stack([layer_logits[layer].index_select(0, nodes) for layer in layers])
     true = y.index_select(0, nodes)
     true = true.expand(len(layers), *true.shape)
     each = classification_loss(logits.flatten(0, 1), true.flatten(0, 1), reduction="none")
     if node_weight is not None:
-        per_node = each.view(len(layers), len(nodes), -1).mean(2)
-        return per_node @ (node_weight / node_weight.sum()).to(per_node.dtype)
+        each = each.view(len(layers), len(nodes), each.numel() // max(len(layers) * len(nodes), 1))
+        each = each.mean(2) if node_weight.dim() == 1 else each.flatten(1)
+        total, part = node_weight.sum(), current_part()
+        if part is not None:
+            total = part.total(total.view(1))[0]
+        return each @ (node_weight / total).to(each.dtype).flatten()
     return node_mean_share(each.view(len(layers), each.numel() // len(layers)), 1)
 
 
@@ -66,7 +71,8 @@ class Loss(Protocol):
         nodes: Tensor,
         node_weight: Tensor | None = None,
     ) -> Tensor:
-        """``nodes`` [k]: indices of the training nodes; ``node_weight`` [k]: their weights."""
+        """``nodes`` [k]: indices of the training nodes; ``node_weight`` [k], or
+        [k, C] for independent labels: their weights."""
         ...
 
 

@@ -19,6 +19,7 @@ from deepgat.distributed import Team
 from deepgat.errors import UserError
 from deepgat.models import GIN, ConvStack, GraphClassifier, build_network
 from deepgat.models.convolutions import CONVS
+from deepgat.training.class_weights import class_weights, counts_of
 from deepgat.training.device import choose_device
 from deepgat.training.evaluate import scores_of
 from deepgat.training.inputs import GraphBatches, prepare_graph, side_by_side
@@ -125,7 +126,11 @@ def cross_validate(
         train, val, test = ([graphs[i] for i in part.tolist()] for part in numbers)
         network = build_classifier(data, model, settings or {}, pool, seed).to(device)
         inputs = GraphBatches(train, [side_by_side(val, team)], batch, team)
-        trainer = Trainer(network, inputs, training, nodes, team=team)
+        weight = None
+        if training.class_weight is not None:
+            counts = counts_of(data.y[numbers[0]], data.num_classes)
+            weight = class_weights(training.class_weight, counts)
+        trainer = Trainer(network, inputs, training, nodes, team=team, class_weight=weight)
         watch = None if on_epoch is None else partial(on_epoch, number)
         fitted = run_epochs(trainer, watch)
         if fitted.stopped == "interrupted":

@@ -1,7 +1,8 @@
-"""A model scored on its data: losses, micro-F1, logits; also by a team."""
+"""A model scored on its data: losses, metrics, logits; also by a team."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -9,12 +10,14 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from deepgat.analysis import f1_counts, micro_f1
+from deepgat.analysis import METRICS, f1_counts, metric, micro_f1, predicted_labels
+from deepgat.analysis.metrics import undefined
 from deepgat.data import NodeDataset
 from deepgat.data.transforms import SPLITS
 from deepgat.distributed import PartDataset, Team
 from deepgat.models import Network
 from deepgat.nn import classification_loss
+from deepgat.training.class_weights import of_nodes
 from deepgat.training.device import choose_device
 from deepgat.training.inputs import GraphInputs, prepare, shared
 from deepgat.training.minibatch import in_chunks
@@ -22,11 +25,15 @@ from deepgat.training.minibatch import in_chunks
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Micro-F1 and loss of the output per part; logits [n, C] per graph, on the CPU."""
+    """Scores and loss of the output per part; logits [n, C] per graph, on the CPU."""
 
     micro_f1: dict[str, float]
     loss: dict[str, float]
     logits: list[Tensor] = field(repr=False)
+    metrics: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    """{metric: {part: value}} of all of :data:`deepgat.analysis.METRICS`; None: not defined."""
+    notes: list[str] = field(default_factory=list)
+    """Why metrics are not defined, in sentences."""
 
 
 @torch.no_grad()
@@ -63,10 +70,18 @@ def evaluate(
         gathered = [*chain.from_iterable(map(team.gather_to_first, logits))][:count]
     else:
         gathered = [_of_all(values, graph) for values, graph in zip(logits, graphs, strict=True)]
-    losses, scores = {}, {}
-    for name in parts:
-        losses[name], scores[name] = scores_of(logits, graphs, name, team).tolist()
-    return Evaluation(scores, losses, [values.cpu() for values in gathered if values is not None])
+    losses, scores, notes = {}, {}, []
+    metrics: dict[str, dict[str, float | None]] = {name: {} for name in METRICS}
+    for part in parts:
+        losses[part], scores[part] = scores_of(logits, graphs, part, team).tolist()
+        found, y = (of_team(rows, team) for rows in nodes_of(logits, graphs, part))
+        for name in METRICS:
+            value = metric(name, found, y, y.dim() == 2).item()
+            metrics[name][part] = None if math.isnan(value) else value
+            if math.isnan(value):
+                notes.append(f"{name} ({part}) is not defined: {undefined(name, found, y)}")
+    whole = [values.cpu() for values in gathered if values is not None]
+    return Evaluation(scores, losses, whole, metrics, notes)
 
 
 def _of_all(values: Tensor, graph: GraphInputs) -> Tensor | None:
@@ -90,9 +105,7 @@ def losses_and_f1(
     temperatures: Sequence[float] = (1.0,),
 ) -> tuple[Tensor, Tensor]:
     """As :func:`scores_of`, the losses [len(temperatures)] with the logits divided by each."""
-    pairs = list(zip(logits, graphs, strict=True))
-    scores = torch.cat([values.index_select(0, graph.nodes[part]) for values, graph in pairs])
-    y = torch.cat([graph.y.index_select(0, graph.nodes[part]) for _, graph in pairs])
+    scores, y = nodes_of(logits, graphs, part)
     if team is None:
         losses = [classification_loss(scores / t, y).double() for t in temperatures]
         return torch.stack(losses), micro_f1(scores, y)
@@ -101,6 +114,38 @@ def losses_and_f1(
     own = torch.stack([count, *f1_counts(scores, y), *(losses.sum() for losses in each)])
     total, hits, named, *sums = team.sum(own)
     return torch.stack(sums) / total, 2 * hits / named.clamp(min=1)
+
+
+def weighted_losses(
+    logits: Tensor, y: Tensor, weights: Tensor, team: Team | None, temperatures: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """The losses with classes weighted, and the weighted share of right predictions."""
+    weight = of_nodes(weights, y).double()
+    each = [classification_loss(logits / t, y, reduction="none").double() for t in temperatures]
+    right = predicted_labels(logits, y.dim() == 2) == (y > 0 if y.dim() == 2 else y)
+    sums = torch.stack([(weight * x).sum() for x in (torch.ones_like(weight), right, *each)])
+    total, hits, *losses = sums if team is None else team.sum(sums)
+    return torch.stack(losses) / total, hits / total
+
+
+def nodes_of(
+    logits: Sequence[Tensor], graphs: Sequence[GraphInputs], part: str
+) -> tuple[Tensor, Tensor]:
+    """Logits and labels of the nodes of one part, of all graphs."""
+    pairs = list(zip(logits, graphs, strict=True))
+    scores = torch.cat([values.index_select(0, graph.nodes[part]) for values, graph in pairs])
+    return scores, torch.cat([graph.y.index_select(0, graph.nodes[part]) for _, graph in pairs])
+
+
+def of_team(rows: Tensor, team: Team | None) -> Tensor:
+    """The rows of all processes, in each of them."""
+    if team is None or team.size == 1:
+        return rows
+    counts = team.all_gather(torch.tensor([len(rows)], device=rows.device)).view(-1).tolist()
+    padded = rows.new_zeros(max(counts), *rows.shape[1:])
+    padded[: len(rows)] = rows
+    found = team.all_gather(padded.view(-1)).view(team.size, *padded.shape)
+    return torch.cat([each[:count] for each, count in zip(found, counts, strict=True)])
 
 
 def full(x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from deepgat.distributed import PartDataset, Team, stop_asked
 from deepgat.errors import UserError
 from deepgat.models import Network
 from deepgat.nn.norms import PairNorm
+from deepgat.training.class_weights import class_weights, counts_of
 from deepgat.training.device import choose_device, own_random_numbers
 from deepgat.training.inputs import WEIGHT, GraphBatches, GraphInputs, Inputs, prepare, shared
 from deepgat.training.minibatch import SampledInputs
@@ -74,7 +75,14 @@ def train(
         raise UserError(
             f"batches={settings.batches} is for one process: train in one, or set batches=none"
         )
-    trainer = Trainer(model, inputs, settings, dataset.num_nodes, cuda_graphs, team)
+    weight = None
+    if settings.class_weight is not None:
+        labels = torch.cat([graph.y[graph.train_mask] for graph in dataset.graphs])
+        counts = counts_of(labels, dataset.num_classes)
+        if isinstance(dataset, PartDataset) and team is not None:
+            counts = team.sum(counts.to(device)).cpu()
+        weight = class_weights(settings.class_weight, counts, dataset.class_names)
+    trainer = Trainer(model, inputs, settings, dataset.num_nodes, cuda_graphs, team, weight)
     return run_epochs(trainer, on_epoch, progress)
 
 

@@ -36,6 +36,9 @@ class Epoch:
     val_f1: float
     best_number: int = 0
     """The best epoch so far, this one included."""
+    val_score: float | None = None
+    """On validation nodes, higher is better: the metric, if one picks the epoch; the weighted share
+    of right predictions, if errors and weights of classes do."""
 
 
 class Saved(NamedTuple):

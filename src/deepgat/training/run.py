@@ -138,6 +138,7 @@ class Run:
             "seed": self.card.training.seed,
             "micro_f1": self.evaluation.micro_f1,
             "loss": self.evaluation.loss,
+            "metrics": self.evaluation.metrics,
             "best_epoch": self.fitted.best.number,
             "epochs": len(self.fitted.history),
             "stopped": self.fitted.stopped,

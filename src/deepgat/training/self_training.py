@@ -65,17 +65,26 @@ class SelfTraining:
             )
         return SelfTraining(graph, model, settings, team)
 
-    def loss(self, layer_logits: Mapping[int, Tensor]) -> Tensor:
-        """From every layer's logits {l: [n, C]}; in a team this process's share of it."""
+    def loss(
+        self, layer_logits: Mapping[int, Tensor], class_weight: Tensor | None = None
+    ) -> Tensor:
+        """From every layer's logits {l: [n, C]}; in a team this process's share of it.
+
+        With weights w_c of the classes, Σ_v Σ_c w_c t_vc (−log ŷ^L_vc) / Σ_v Σ_c w_c t_vc over U.
+        """
         last = layer_logits[max(layer_logits)]
         target = self.targets.clamp(min=1e-12).log().softmax(-1)
-        chosen = self.unlabelled.to(last.dtype)
-        count = chosen.sum()
+        chosen, least = self.unlabelled.to(last.dtype), 1.0
+        counted = chosen
+        if class_weight is not None:
+            target = target * class_weight.to(target.dtype)
+            counted, least = chosen * target.sum(-1).to(last.dtype), 1e-12
+        count = counted.sum()
         if self.team is not None:
             count = self.team.sum(count)
         each = F.cross_entropy(last, target, reduction="none")
         grown = ((self.epoch - self.first) / EPOCHS_TO_GROW).clamp(0, 1)
-        return self.weight * grown * (each * chosen).sum() / count.clamp(min=1)
+        return self.weight * grown * (each * chosen).sum() / count.clamp(min=least)
 
     @torch.no_grad()
     def learn(self, logits: Tensor, temperature: Tensor) -> None:

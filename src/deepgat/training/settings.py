@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
+from deepgat.analysis.metrics import METRICS
 from deepgat.errors import UserError
 from deepgat.models.config import Config, setting, share
 from deepgat.nn.checkpoint import CHECKPOINTS
+from deepgat.training.class_weights import as_text, parse
 
 MONITORS = ("val-loss", "loss-and-errors", "val-f1", "train-loss")
 PRECISIONS = ("float32", "bf16")
@@ -15,8 +18,8 @@ BATCHES = ("none", "clusters", "neighbours")
 
 
 @dataclass(frozen=True)
-class TrainSettings(Config):
-    """How a model is trained: by Adam, with early stopping; the best epoch's weights are kept."""
+class Schedule(Config):
+    """What is minimised and for how long; the best epoch's weights are kept."""
 
     lr: float = setting(0.01, "learning rate of Adam", above=0)
     weight_decay: float = setting(0.0, "weight decay of Adam", least=0)
@@ -39,7 +42,8 @@ class TrainSettings(Config):
     )
     monitor: str = setting(
         "val-loss", "what picks the best epoch; loss-and-errors is the validation loss at its "
-        "best temperature plus the share of errors", MONITORS,
+        "best temperature plus the share of errors; a metric is made as good as can be on "
+        "validation nodes", MONITORS + METRICS,
     )  # fmt: skip
     ema: float = share(
         0.0,
@@ -56,6 +60,36 @@ class TrainSettings(Config):
         "auto", "what is recomputed in the backward pass instead of kept: projections, every "
         "layer, segments of √L layers; auto: as memory asks. Results are the same", CHECKPOINTS,
     )  # fmt: skip
+    class_weight: str | None = setting(
+        None, "weights of the classes in the loss: balanced, one for each as in 1,5, or by class "
+        "as in spam=5; left out: all equal", kind=str,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "class_weight", as_text(self.class_weight))
+        super().__post_init__()
+
+    def check(self) -> None:
+        if self.class_weight is not None:
+            parse(self.class_weight)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without ``class_weight`` where it is left out, as in records from before it."""
+        plain = super().to_dict()
+        if self.class_weight is None:
+            del plain["class_weight"]
+        return plain
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that picks the best epoch, if one does."""
+        return self.monitor if self.monitor in METRICS else None
+
+
+@dataclass(frozen=True)
+class TrainSettings(Schedule):
+    """How a model is trained: by Adam, with early stopping, and what each step sees."""
+
     batch_graphs: int = setting(1, "graphs per step, where the data has several", least=1)
     batches: str = setting(
         "none", "what a step sees of a graph: all of it, some clusters of nodes, or the "
@@ -76,6 +110,7 @@ class TrainSettings(Config):
     )  # fmt: skip
 
     def check(self) -> None:
+        super().check()
         if not re.fullmatch(r"0*[1-9]\d{0,8}(,0*[1-9]\d{0,8})*", self.fan_out):
             raise UserError(
                 f"fan_out is {self.fan_out!r}: expected a number of neighbours above 0, or one per "

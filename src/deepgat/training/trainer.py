@@ -11,16 +11,18 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from deepgat.analysis.metrics import ERRORS, METRICS, metric
 from deepgat.distributed import Team
-from deepgat.errors import Diverged
+from deepgat.errors import Diverged, UserError
 from deepgat.models import LayerOutputs
 from deepgat.nn.checkpoint import CHECKPOINTS, choose_checkpoint, free_memory, segment_length
 from deepgat.nn.drop_edge import recordable
 from deepgat.ops import use_part
+from deepgat.training.class_weights import of_nodes
 from deepgat.training.cuda_graph import Recorded
 from deepgat.training.device import autocast
 from deepgat.training.ema import AveragedWeights
-from deepgat.training.evaluate import full, losses_and_f1
+from deepgat.training.evaluate import full, losses_and_f1, nodes_of, of_team, weighted_losses
 from deepgat.training.inputs import GraphInputs, Inputs, Trained
 from deepgat.training.resume import Epoch, Saved
 from deepgat.training.self_training import SelfTraining
@@ -67,6 +69,7 @@ class Trainer:
         nodes: int,
         cuda_graphs: bool = True,
         team: Team | None = None,
+        class_weight: Tensor | None = None,
     ) -> None:
         self.model, self.inputs, self.settings, self.team = model, inputs, settings, team
         self.history: list[Epoch] = []
@@ -77,6 +80,8 @@ class Trainer:
         self.second_stage = SelfTraining.wanted(model, inputs, settings, team)
         self.averaged = AveragedWeights(model, settings.ema) if settings.ema else None
         self.device = inputs.validation[0].y.device
+        self.class_weight = None if class_weight is None else class_weight.to(self.device)
+        """[C], or [2, C] of independent labels: ``class_weights.py``."""
         calibrates = settings.monitor == "loss-and-errors"
         self.temperatures = TEMPERATURES if calibrates or settings.self_training else (1.0,)
         self.temperature_grid = torch.tensor(self.temperatures, device=self.device)
@@ -113,11 +118,16 @@ class Trainer:
         self.model.train()
         losses = [self._checked(*self._take(graph), number) for graph in self.inputs.training()]
         self.model.eval()
-        val_loss, val_f1 = self.validate().tolist()
+        val_loss, val_f1, *score = self.validate().tolist()
         if not math.isfinite(val_loss):
             what = f"the validation loss became {val_loss}"
             raise _diverged(self._not_finite(), number, what, self.team)
-        epoch = Epoch(number, sum(losses) / len(losses), val_loss, val_f1, number)
+        if score and math.isnan(score[0]):
+            raise UserError(
+                f"{self.settings.monitor} is not defined on the validation nodes: no class has "
+                "both validation nodes that are of it and others; choose another metric or split"
+            )
+        epoch = Epoch(number, sum(losses) / len(losses), val_loss, val_f1, number, *score)
         if self.best is None or self._better(epoch, self.best):
             with self._validated_weights():
                 torch._foreach_copy_(self.spare, self.weights)  # Ctrl-C may interrupt the copy
@@ -150,7 +160,7 @@ class Trainer:
         self.model.eval()
         with torch.no_grad():
             logits = [full(self.inputs.validation[0].run(self.model).logits)]
-        losses, _ = self._losses_and_f1(logits)
+        losses = self._losses_and_scores(logits)[0]
         self.second_stage.begin(len(self.history), logits[0], self._temperature(losses))
         return True
 
@@ -237,10 +247,11 @@ class Trainer:
             with autocast(self.settings.precision, self.device):
                 outputs = graph.run(self.model, segment=self.segment)
             logits = {layer: full(values) for layer, values in outputs.layer_logits.items()}
-            weight = () if graph.weight is None else (graph.weight,)
-            loss = self.model.loss(logits, graph.y, graph.nodes["train"], *weight)
+            weight = self._node_weight(graph)
+            weighted = () if weight is None else (weight,)
+            loss = self.model.loss(logits, graph.y, graph.nodes["train"], *weighted)
             if self.second_stage is not None:
-                loss = loss + self.second_stage.loss(logits)
+                loss = loss + self.second_stage.loss(logits, self.class_weight)
             loss.backward()
         loss = loss.detach()
         if self.team is not None:  # each process has its share of the sum
@@ -251,6 +262,15 @@ class Trainer:
             self.averaged.learn()
         return loss, outputs
 
+    def _node_weight(self, graph: GraphInputs) -> Tensor | None:
+        """Of every training node in the loss, or of every node and label; None: all equal."""
+        if self.class_weight is None:
+            return graph.weight
+        weight = of_nodes(self.class_weight, graph.y.index_select(0, graph.nodes["train"]))
+        if graph.weight is None:
+            return weight
+        return weight * (graph.weight if weight.dim() == 1 else graph.weight[:, None])
+
     def _checked(self, loss: Tensor, outputs: LayerOutputs, number: int) -> float:
         value = loss.item()
         if not math.isfinite(value):
@@ -259,16 +279,29 @@ class Trainer:
 
     @torch.no_grad()
     def _validate(self) -> Tensor:
-        """[2]: loss and micro-F1 of the output on the validation nodes."""
+        """[2] or [3]: loss, micro-F1 and score of the output on the validation nodes."""
         with self._validated_weights():
             logits = [full(graph.run(self.model).logits) for graph in self.inputs.validation]
-        losses, f1 = self._losses_and_f1(logits)
+        losses, *scores = self._losses_and_scores(logits)
         if self.second_stage is not None:
             self.second_stage.learn(logits[0], self._temperature(losses))
-        return torch.stack([losses[self.monitored].min(), f1])
+        return torch.stack([losses[self.monitored].min(), *scores])
 
-    def _losses_and_f1(self, logits: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        return losses_and_f1(logits, self.inputs.validation, "val", self.team, self.temperatures)
+    def _losses_and_scores(self, logits: Sequence[Tensor]) -> list[Tensor]:
+        """Losses at all temperatures and micro-F1, then the epoch's ``val_score`` if it has one."""
+        graphs, team, name = self.inputs.validation, self.team, self.settings.metric
+        found = [*losses_and_f1(logits, graphs, "val", team, self.temperatures)]
+        if self.class_weight is None and name is None:
+            return found
+        scores, y = nodes_of(logits, graphs, "val")
+        if self.class_weight is not None:
+            found[0], right = weighted_losses(scores, y, self.class_weight, team, self.temperatures)
+            if self.settings.monitor == "loss-and-errors":
+                found.append(right)
+        if name is not None:
+            value = metric(name, of_team(scores, team), of_team(y, team), y.dim() == 2)
+            found.append(-value if name in ERRORS else value)
+        return found
 
     def _temperature(self, losses: Tensor) -> Tensor:
         """[1]: the temperature of the smallest loss."""
@@ -285,16 +318,20 @@ class Trainer:
         return outputs
 
 
-def monitored(epoch: Epoch, monitor: str) -> float:
-    """The monitored number; smaller is better."""
+def monitored(epoch: Epoch, monitor: str) -> tuple[float, ...]:
+    """The monitored number, and what decides where it is equal; smaller is better."""
+    if monitor in METRICS:
+        assert epoch.val_score is not None
+        return -epoch.val_score, epoch.val_loss
     match monitor:
         case "loss-and-errors":
-            return epoch.val_loss + 1 - epoch.val_f1
+            right = epoch.val_f1 if epoch.val_score is None else epoch.val_score
+            return (epoch.val_loss + 1 - right,)
         case "val-f1":
-            return -epoch.val_f1
+            return (-epoch.val_f1,)
         case "train-loss":
-            return epoch.loss
-    return epoch.val_loss
+            return (epoch.loss,)
+    return (epoch.val_loss,)
 
 
 def _fit_together(model: Trained, graphs: Sequence[GraphInputs], free: float) -> bool:

@@ -166,7 +166,7 @@ class RunSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """The whole spec as plain values, by section."""
-        plain = asdict(self)
+        plain = asdict(self) | {"training": self.training.to_dict()}
         del plain["training"]["device"]
         for name in OF_OWN_GRAPHS:
             if not plain["data"][name]:

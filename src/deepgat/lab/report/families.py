@@ -82,7 +82,8 @@ def _usual(
 ) -> Mapping[str, Mapping[str, Any]]:
     chosen: dict[str, Any] = {} if score is None else {"score": score}
     made = recipe(system, preset=preset, dataset=dataset, num_layers=layers, **chosen)
-    return {"settings": made.settings.to_dict(), "training": made.training.to_dict()}
+    training = {"class_weight": None, **made.training.to_dict()}
+    return {"settings": made.settings.to_dict(), "training": training}
 
 
 def _by_splits(family: Family, runs: Sequence[Record]) -> dict[Family, list[Record]]:
