@@ -4,6 +4,7 @@ from deepgat.models.appnp import APPNP, APPNPConfig
 from deepgat.models.dagnn import DAGNN, DAGNNConfig
 from deepgat.models.deep import Deep, DeepConfig
 from deepgat.models.deepgat import DeepGAT, DeepGATConfig
+from deepgat.models.ensemble import Ensemble, EnsembleConfig
 from deepgat.models.g2 import G2, G2Config
 from deepgat.models.gat import GAT, GATConfig
 from deepgat.models.gcn import GCN, GCNConfig
@@ -39,6 +40,8 @@ __all__ = [
     "DeepConfig",
     "DeepGAT",
     "DeepGATConfig",
+    "Ensemble",
+    "EnsembleConfig",
     "G2Config",
     "GATConfig",
     "GCNConfig",

@@ -36,11 +36,11 @@ def setting(
         least, above, below, most: the range of a number.
     """
     kind = type(default) if kind is None else kind
+    made: Any = {"default_factory": list} if default == [] else {"default": default}
     most = MOST.get(kind) if most is None else most
     limits = {"least": least, "above": above, "below": below, "most": most}
-    return dataclasses.field(
-        default=default, metadata={"meaning": meaning, "options": options, "kind": kind, **limits}
-    )
+    metadata = {"meaning": meaning, "options": options, "kind": kind, **limits}
+    return dataclasses.field(metadata=metadata, **made)
 
 
 def layers(default: int, meaning: str = "L, number of layers") -> Any:

@@ -27,7 +27,7 @@ class PreNormConfig(Config):
     """Settings of :class:`PreNorm`."""
 
     num_layers: int = layers(8)
-    hidden_channels: int = setting(256, "width of the layers", least=1)
+    hidden_channels: int = setting(128, "width of the layers", least=1)
     dropout: float = share(0.5, "share of what every layer adds that is dropped in training")
     input_dropout: float = share(0.0, "share of the features dropped in training")
     conv: str = setting("sage", "the convolution inside: GCN's, GAT's, DeepGAT's, SAGE's", CONVS)
@@ -105,7 +105,9 @@ class PreNorm(Network):
 
     def encode(self, x: Features) -> Tensor:
         if self.config.input_norm != "none":
-            x = self.input_norm(x if isinstance(x, Tensor) else x.to_dense())
+            if not isinstance(x, Tensor):
+                raise UserError("input_norm=batch needs dense features: set it to none")
+            x = self.input_norm(x)
         x = self.dropped(x, self.config.input_dropout)
         h = self.dropped(F.relu(linear(self.encoder, x)))
         assert isinstance(h, Tensor)

@@ -18,6 +18,7 @@ from deepgat.models.config import Config
 from deepgat.models.dagnn import DAGNN
 from deepgat.models.deep import Deep
 from deepgat.models.deepgat import DeepGAT
+from deepgat.models.ensemble import Ensemble
 from deepgat.models.g2 import G2
 from deepgat.models.gat import GAT
 from deepgat.models.gcn import GCN
@@ -35,6 +36,8 @@ DEFAULT = "deep"
 """The system that is trained when none is named."""
 LABEL_PROPAGATION = "label-propagation"
 """The one system that is not trained."""
+ENSEMBLE = "ensemble"
+"""What ``auto`` makes of several trained networks; no one names it to train it."""
 
 PLAINLY_SMALL = 2**26
 """Numbers in square matrices of a network that need not be counted."""
@@ -107,8 +110,9 @@ _SYSTEMS = (
         "wide, for graphs with many labels or dissimilar neighbours; conv=deepgat, gat or gcn",
         training={
             "lr": 0.003,
-            "weight_decay": 5e-4,
+            "weight_decay": 5e-3,
             "epochs": 1000,
+            "patience": 60,
             "monitor": "loss-and-errors",
         },
     ),
@@ -247,6 +251,12 @@ _SYSTEMS = (
         training={},
     ),
 )
+_ENSEMBLE = System(
+    ENSEMBLE,
+    Ensemble,
+    "p = Σ_m w_m softmax(ŷ^(m)/T_m)",
+    "Caruana et al., Ensemble Selection from Libraries of Models, ICML 2004",
+)
 SYSTEMS: Mapping[str, System] = {system.name: system for system in _SYSTEMS}
 """Name → system, the default first.
 
@@ -258,6 +268,8 @@ def find_system(name: str | None = None) -> System:
     """The system of this name; left out, the default."""
     if name is None:
         return SYSTEMS[DEFAULT]
+    if name == ENSEMBLE:
+        return _ENSEMBLE
     if name not in SYSTEMS:
         raise unknown_name("model", name, SYSTEMS)
     return SYSTEMS[name]
@@ -321,10 +333,16 @@ def build_network(
     network = find_system(system).network
     if not issubclass(network, Network):
         raise UserError(f"{system} has no weights: there is nothing to train or save")
-    return network(
-        in_channels,
-        out_channels=out_channels,
-        multi_label=multi_label,
-        edge_dim=edge_dim or None,
-        **settings.to_dict(),
-    )
+    shared: dict[str, Any] = {"multi_label": multi_label, "edge_dim": edge_dim or None}
+    if system == ENSEMBLE:
+
+        def build(name: str, chosen: Mapping[str, Any]) -> Network:
+            if name == ENSEMBLE:
+                raise UserError("a member of an ensemble is one network, not an ensemble")
+            config = find_system(name).config.with_changes(chosen, f"setting of {name}")
+            return build_network(
+                name, config, in_channels, out_channels, multi_label=multi_label, edge_dim=edge_dim
+            )
+
+        shared["build"] = build
+    return network(in_channels, out_channels=out_channels, **shared, **settings.to_dict())

@@ -29,7 +29,7 @@ class FitResult:
     history: list[Epoch]
     best: Epoch
     stopped: str
-    """"patience", "epochs" or "interrupted"."""
+    """"patience", "epochs", "interrupted", or "paused" to be resumed."""
     seconds: float
 
 
@@ -134,6 +134,9 @@ def run_epochs(
             start -= saved.seconds
         try:
             while len(trainer.history) < settings.epochs:
+                if progress is not None and 0 < progress.pause <= len(trainer.history):
+                    stopped = "paused"
+                    break
                 if trainer.patience_over() and not trainer.begin_second_stage():
                     break
                 epoch = trainer.run_epoch()
@@ -149,6 +152,9 @@ def run_epochs(
             if trainer.best is None:  # nothing to keep yet
                 raise
             stopped = "interrupted"
+        else:
+            if progress is not None and progress.to_the_end and trainer.history:
+                progress.write(trainer.state(), trainer.history, time.perf_counter() - start)
         finally:
             trainer.release()
     assert trainer.best is not None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +60,10 @@ class Progress:
     """Fingerprint of the run: the file of another run is refused."""
     resume: bool = False
     """Resume from the file if it exists."""
+    pause: int = 0
+    """Stop after so many epochs, to be resumed; 0: go on to the end."""
+    to_the_end: bool = False
+    """Save the state when training ends or pauses too."""
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -98,3 +102,25 @@ class Progress:
                 "it, or save this run elsewhere"
             )
         return Saved(tensors, history, seconds)
+
+
+@dataclass(frozen=True)
+class Held(Progress):
+    """A state that is kept in memory, and in a file if there is one."""
+
+    held: list[Saved] = field(default_factory=list)
+    """The last state, if there is one."""
+    on_disk: bool = False
+
+    def write(
+        self, tensors: Mapping[str, Tensor], history: Sequence[Epoch], seconds: float
+    ) -> None:
+        whole = {name: item.detach().cpu().clone() for name, item in tensors.items()}
+        self.held[:] = [Saved(whole, list(history), seconds)]
+        if self.on_disk:
+            super().write(tensors, history, seconds)
+
+    def read(self) -> Saved | None:
+        if not self.held and self.on_disk and (found := super().read()) is not None:
+            self.held.append(found)
+        return self.held[0] if self.held else None

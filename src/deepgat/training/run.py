@@ -26,6 +26,7 @@ from deepgat.training.evaluate import Evaluation, evaluate
 from deepgat.training.loop import FitResult, train
 from deepgat.training.recipes import Recipe
 from deepgat.training.resume import Epoch, Progress
+from deepgat.training.search import Search
 from deepgat.training.settings import TrainSettings
 
 
@@ -129,6 +130,8 @@ class Run:
     model: Network
     fitted: FitResult
     evaluation: Evaluation
+    search: Search | None = None
+    """What ``auto`` tried, where it made the model."""
 
     def record(self, with_curve: bool = False) -> dict[str, Any]:
         """The run as plain values: what was run, what came out, and on what."""
@@ -149,6 +152,8 @@ class Run:
             "versions": versions(),
             "hardware": hardware(self.card.training.device),
         }
+        if self.search is not None:
+            record["auto"] = self.search.to_dict()
         if with_curve:
             record["curve"] = {
                 name: [getattr(epoch, name) for epoch in self.fitted.history]

@@ -1,0 +1,450 @@
+"""``auto``: tries a few complete recipes on a graph and keeps what validation nodes like best.
+
+1. The graph's looks (:mod:`deepgat.training.looks`) rank the portfolio's members.
+2. The first of them, the favourite, is trained to its end.
+3. Every other is trained for a few epochs; the best of them are trained to their end.
+4. One of those takes the favourite's place if it is better by more than chance would have it.
+5. With ``quality="best"`` the chosen recipe is trained with two more seeds, and a weighted mean of
+   all that was trained to the end takes its place (:mod:`deepgat.training.ensembling`).
+
+Only validation nodes decide; test nodes are scored once, at the end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deepgat.analysis.metrics import score
+from deepgat.data import NodeDataset
+from deepgat.errors import Diverged, UserError
+from deepgat.models import LabelPropagation, Network
+from deepgat.models.ensemble import EnsembleConfig
+from deepgat.models.registry import ENSEMBLE
+from deepgat.training.device import choose_device
+from deepgat.training.ensembling import Candidate, best_temperature, select
+from deepgat.training.evaluate import evaluate, nodes_of
+from deepgat.training.inputs import prepare
+from deepgat.training.looks import look_at
+from deepgat.training.loop import FitResult, train
+from deepgat.training.minibatch import in_chunks
+from deepgat.training.portfolio import PORTFOLIO, ranked
+from deepgat.training.recipes import Recipe, drop_unsuited_self_training
+from deepgat.training.resume import Epoch, Held
+from deepgat.training.run import ModelCard, Run
+from deepgat.training.search import Request, Search, Step
+
+SCREENED = 30
+"""Epochs after which the members that go on are chosen."""
+FINALISTS = {"fast": 0, "good": 2, "best": 4}
+"""How many members beside the favourite are trained to their end."""
+ALLOWANCE = {"fast": 0.0, "good": 0.8, "best": 4.0}
+"""The work on all members beside the favourite, over that on the favourite."""
+AT_LEAST = 4e11
+"""Operations that they may cost in any case: some seconds on two cores."""
+MORE_SEEDS = 2
+SLOW_START = 0.01
+"""So much below the favourite's end a member may be after SCREENED epochs, beside chance."""
+EVERY = 25
+"""Epochs between two saves, where there is a folder to save to."""
+
+
+@dataclass(eq=False)
+class _Trial:
+    """A member with what came of it."""
+
+    name: str
+    plan: Recipe
+    seed: int
+    held: Held
+    card: ModelCard | None = None
+    model: Network | None = None
+    fitted: FitResult | None = None
+    logits: Tensor | None = None
+    """[validation nodes, C], on the CPU."""
+    val: float = -float("inf")
+    outcome: str = ""
+
+    @property
+    def epochs(self) -> int:
+        return 0 if self.fitted is None else len(self.fitted.history)
+
+    @property
+    def finished(self) -> bool:
+        return self.fitted is not None and self.fitted.stopped != "paused" and not self.outcome
+
+
+class _Stop(KeyboardInterrupt):
+    """The time is up: training ends as if by Ctrl-C, and what is best so far is kept."""
+
+
+def train_auto(
+    data: NodeDataset,
+    request: Request | None = None,
+    seed: int = 0,
+    on_step: Callable[[Step], None] | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
+) -> Run:
+    """Search for the best recipe for this graph; the run has the model and the leaderboard.
+
+    Args:
+        data: one graph or several.
+        request: quality, metric, time limit and training settings.
+        seed: of the weights and dropout.
+        on_step: called after every epoch, to show progress.
+        folder: where to save states of the members, so that a search that was killed can be
+            resumed.
+        resume: take up the states that are there.
+    """
+    return _Auto(data, request or Request(), seed, on_step, folder, resume).run()
+
+
+class _Auto:
+    def __init__(
+        self,
+        data: NodeDataset,
+        request: Request,
+        seed: int,
+        on_step: Callable[[Step], None] | None,
+        folder: Path | None,
+        resume: bool,
+    ) -> None:
+        data.check_labels()
+        self.data, self.request, self.seed, self.on_step = data, request, seed, on_step
+        self.folder, self.resume = folder, resume
+        self.device = choose_device(str(request.training.get("device", "auto")))
+        self.looks = look_at(data)
+        names = ranked(self.looks)
+        if request.quality == "fast":
+            names = names[:1]
+        self.trials = [self._trial(name, seed) for name in names]
+        self.labels = self._labels()
+        self.start = time.perf_counter()
+        self.stopped = ""
+        """ "time" or "interrupted", once the search has to end."""
+        self.done = 0
+
+    def run(self) -> Run:
+        favourite, *others = self.trials
+        self._train(favourite)
+        if not favourite.finished and not self.stopped:  # it diverged or collapsed
+            favourite = next((t for t in others if self._train(t).finished), favourite)
+        spent = self._work(favourite) * favourite.epochs
+        left = max(AT_LEAST, ALLOWANCE[self.request.quality] * spent)
+        waiting = [trial for trial in others if not trial.epochs and not trial.outcome]
+        for trial in waiting:
+            left -= SCREENED * self._work(trial)
+            if left < 0 or self._over():
+                trial.outcome = "not tried: it would take too long"
+            else:
+                self._train(trial, SCREENED)
+        paused = [t for t in waiting if t.fitted is not None and t.fitted.stopped == "paused"]
+        for place, trial in enumerate(sorted(paused, key=lambda t: -t.val)):
+            left -= 2 * SCREENED * self._work(trial)
+            behind = trial.val < favourite.val - 2 * self._margin(trial, favourite) - SLOW_START
+            late = place >= FINALISTS[self.request.quality] or left < 0 or self._over()
+            if behind or late:
+                trial.outcome = f"left after {trial.epochs} epochs"
+            else:
+                self._train(trial)
+        chosen, reason = self._choose(favourite)
+        if self.request.quality == "best":
+            for more in range(1, MORE_SEEDS + 1):
+                if not self._over():
+                    self.trials.append(self._trial(chosen.name, self.seed + more))
+                    self._train(self.trials[-1])
+        return self._finish(chosen, reason)
+
+    def _work(self, trial: _Trial) -> float:
+        """About how many operations an epoch takes: the same on every machine, unlike seconds."""
+        plain, looks = trial.plan.settings.to_dict(), self.looks
+        width = plain["hidden_channels"] * plain.get("heads", 1)
+        if trial.plan.system == "prenorm":
+            width = plain["hidden_channels"]
+        maps = 2 if trial.plan.system == "prenorm" else 1
+        layer = maps * looks.nodes * width**2 + 2 * looks.edges * width
+        return 6.0 * (looks.stored * width + plain["num_layers"] * layer)
+
+    def _trial(self, name: str, seed: int) -> _Trial:
+        plan = PORTFOLIO[name].recipe(self.looks, self.request.training)
+        plan = drop_unsuited_self_training(plan, self.data, self.request.training)
+        plan = plan._replace(training=replace(plan.training, seed=seed))
+        held = Held(
+            Path() if self.folder is None else self.folder / f"{name}-{seed}.progress",
+            EVERY if self.folder is not None else 10**9,
+            resume=self.resume,
+            to_the_end=True,
+            on_disk=self.folder is not None,
+        )
+        return _Trial(name, plan, seed, held)
+
+    def _train(self, trial: _Trial, pause: int = 0) -> _Trial:
+        """Train a member to its end, or for so many epochs; errors of its own end it alone."""
+        card = ModelCard.of(self.data, trial.plan)
+        model = card.build()
+        trial.held = replace(trial.held, pause=pause, key=card.digest())
+        try:
+            fitted = train(
+                model, self.data, trial.plan.training, self._watch(trial), progress=trial.held
+            )
+        except Diverged:
+            trial.outcome = "diverged"
+            return trial
+        except KeyboardInterrupt as stop:
+            if not isinstance(stop, _Stop) and not any(t.finished for t in self.trials):
+                raise
+            self.stopped, trial.outcome = self.stopped or "interrupted", "not tried: stopped"
+            return trial
+        if fitted.stopped == "interrupted":
+            self.stopped = self.stopped or "interrupted"
+        trial.card, trial.model, trial.fitted = card, model, fitted
+        trial.logits, collapsed = self._look_at_outputs(model, trial.plan)
+        trial.val = score(self.request.metric, trial.logits, self.labels, self.data.multi_label)
+        if collapsed and fitted.stopped != "paused":
+            trial.outcome = f"collapsed: {collapsed}"
+        model.cpu()
+        return trial
+
+    def _watch(self, trial: _Trial) -> Callable[[Epoch], None]:
+        number = self.trials.index(trial) + 1
+
+        def on_epoch(epoch: Epoch) -> None:
+            if self.on_step is not None:
+                best = max(t.val for t in self.trials)
+                training = trial.plan.training
+                end = min(training.epochs, epoch.best_number + training.patience)
+                share = (number - 1 + epoch.number / max(end, epoch.number)) / len(self.trials)
+                score_ = epoch.val_f1 if epoch.val_score is None else epoch.val_score
+                best = max(best, score_)
+                self.on_step(Step(trial.name, number, len(self.trials), epoch, best, share))
+            limit = self.request.time_limit
+            if limit is not None and self._seconds() > limit:
+                self.stopped = "time"
+                raise _Stop
+
+        return on_epoch
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self.start
+
+    def _over(self) -> bool:
+        limit = self.request.time_limit
+        return bool(self.stopped) or (limit is not None and self._seconds() > limit)
+
+    def _labels(self) -> Tensor:
+        return torch.cat([graph.y[graph.val_mask] for graph in self.data.graphs])
+
+    @torch.no_grad()
+    def _look_at_outputs(self, model: Network, plan: Recipe) -> tuple[Tensor, str]:
+        """The logits of the validation nodes, and in what way the network has collapsed, if so."""
+        model.to(self.device).eval()
+        chunk = plan.training.chunk
+        graphs = prepare(model, self.data, torch.device("cpu") if chunk else self.device)
+        if chunk:
+            graphs = [in_chunks(graph, chunk, self.device) for graph in graphs]
+        outputs = [graph.run(model) for graph in graphs]
+        logits, y = nodes_of([o.logits.float() for o in outputs], graphs, "val")
+        if self.data.multi_label:
+            return logits.cpu(), ""
+        if len(y.unique()) > 1 and len(logits.argmax(1).unique()) == 1:
+            spread = (logits - logits.mean(0)).abs().max()
+            if float(spread) < 1e-3:
+                return logits.cpu(), "every node gets the same prediction"
+        return logits.cpu(), ""
+
+    def _margin(self, trial: _Trial, favourite: _Trial) -> float:
+        """How much better than the favourite a member must be: a standard error, or nothing."""
+        if trial.logits is None or favourite.logits is None:
+            return 0.0
+        return _standard_error(
+            self.request.metric, trial.logits, favourite.logits, self.labels, self.data.multi_label
+        )
+
+    def _choose(self, favourite: _Trial) -> tuple[_Trial, str]:
+        finished = [trial for trial in self.trials if trial.finished]
+        if not finished:
+            raise UserError(
+                "no recipe could be trained on this graph: "
+                + "; ".join(f"{t.name} {t.outcome}" for t in self.trials)
+            )
+        if favourite not in finished:
+            favourite = finished[0]
+        best = max(finished, key=lambda t: t.val)
+        looks = self.looks.sentence()
+        if best is favourite or len(finished) == 1:
+            return favourite, f"{looks}: {favourite.name} is for such graphs, and nothing beat it"
+        gain, margin = best.val - favourite.val, self._margin(best, favourite)
+        strict = self.looks.few_labels
+        if gain <= (margin if strict else 0.0):
+            return favourite, (
+                f"{looks}: {favourite.name} is for such graphs; {best.name} was better by "
+                f"{100 * gain:.1f}, which may be chance ({100 * margin:.1f})"
+            )
+        return best, f"{best.name} beat {favourite.name} by {100 * gain:.1f} on validation nodes"
+
+    def _finish(self, chosen: _Trial, reason: str) -> Run:
+        assert chosen.card is not None
+        assert chosen.model is not None
+        assert chosen.fitted is not None
+        card, model = chosen.card, chosen.model
+        rows = self._rows(chosen)
+        if self.request.quality == "best":
+            found = self._ensemble(chosen)
+            if found is not None:
+                card, model, val, names = found
+                rows.insert(0, {
+                    "name": ENSEMBLE, "system": ENSEMBLE, "num_layers": card.settings.to_dict()[
+                        "num_layers"], "val": val, "epochs": 0, "seconds": 0.0,
+                    "outcome": "chosen: " + ", ".join(names),
+                })  # fmt: skip
+                rows[1:] = [
+                    {**row, "outcome": "in the ensemble" if row["outcome"] == "chosen"
+                     else row["outcome"]} for row in rows[1:]
+                ]  # fmt: skip
+        scores = evaluate(model, self.data, card.training.device, chunk=card.training.chunk)
+        baselines = self._baselines()
+        rows += [
+            {"name": name, "system": "baseline", "num_layers": 0, "val": value, "epochs": 0,
+             "seconds": 0.0, "outcome": "baseline"} for name, value in baselines.items()
+        ]  # fmt: skip
+        search = Search(
+            self.request, self.looks, rows, reason, self._warning(rows[0]["val"], baselines)
+        )
+        stopped = chosen.fitted.stopped
+        if self.stopped == "interrupted":
+            stopped = "interrupted"
+        fitted = replace(chosen.fitted, seconds=self._seconds(), stopped=stopped)
+        self._clean_up()
+        return Run(card, model, fitted, scores, search)
+
+    def _rows(self, chosen: _Trial) -> list[dict[str, Any]]:
+        rows = []
+        for trial in sorted(self.trials, key=lambda t: (t is not chosen, not t.finished, -t.val)):
+            fitted = trial.fitted
+            outcome = trial.outcome or ("chosen" if trial is chosen else "trained to its end")
+            rows.append(
+                {
+                    "name": trial.name
+                    + (f", seed {trial.seed}" if trial.seed != self.seed else ""),
+                    "system": trial.plan.system,
+                    "num_layers": trial.plan.settings.to_dict()["num_layers"],
+                    "val": trial.val if fitted is not None else None,
+                    "epochs": len(fitted.history) if fitted is not None else 0,
+                    "seconds": round(fitted.seconds, 3) if fitted is not None else 0.0,
+                    "outcome": outcome,
+                }
+            )
+        return rows
+
+    def _ensemble(self, chosen: _Trial) -> tuple[ModelCard, Network, float, list[str]] | None:
+        """(card, network, validation score, what is in it); None if one member is as good."""
+        finished = [t for t in self.trials if t.finished and t.logits is not None]
+        assert chosen.card is not None
+        if len(finished) < 2 or chosen.plan.training.batches != "none":
+            return None
+        finished.sort(key=lambda t: t is not chosen)
+        multi = self.data.multi_label
+        candidates = [
+            Candidate(t.logits, best_temperature(t.logits, self.labels, multi))
+            for t in finished
+            if t.logits is not None
+        ]
+        weights = select(candidates, self.labels, multi)
+        members = [
+            (trial, candidate, weight)
+            for trial, candidate, weight in zip(finished, candidates, weights, strict=True)
+            if weight > 0
+        ]
+        if len(members) < 2:
+            return None
+        described = [
+            {
+                "system": trial.plan.system,
+                "settings": trial.plan.settings.to_dict(),
+                "weight": weight,
+                "temperature": candidate.temperature,
+            }
+            for trial, candidate, weight in members
+        ]
+        settings = EnsembleConfig(
+            max(t.plan.settings.to_dict()["num_layers"] for t, _, _ in members),
+            max(t.plan.settings.to_dict()["hidden_channels"] for t, _, _ in members),
+            described,
+        )
+        card = replace(chosen.card, system=ENSEMBLE, settings=settings)
+        network = card.outline()
+        weights_of = {
+            f"members.{place}.{name}": tensor
+            for place, (trial, _, _) in enumerate(members)
+            for name, tensor in trial.model.state_dict().items()  # type: ignore[union-attr]
+        }
+        network.load_state_dict(weights_of, assign=True)
+        network.eval()
+        joined = network.joined([candidate.logits for _, candidate, _ in members])  # type: ignore[operator]
+        val = score(self.request.metric, joined, self.labels, multi)
+        names = [f"{trial.name} {weight:.2f}" for trial, _, weight in members]
+        return card, network, val, names
+
+    def _baselines(self) -> dict[str, float]:
+        """Validation scores without training: the largest class, and label propagation."""
+        data = self.data
+        if data.multi_label:
+            return {}
+        counts = torch.zeros(data.num_classes)
+        for graph in data.graphs:
+            counts += torch.bincount(graph.y[graph.train_mask], minlength=data.num_classes)
+        logits = (counts / counts.sum()).clamp(min=1e-9).log().expand(len(self.labels), -1)
+        found = {"the largest class": logits}
+        if len(data.graphs) == 1:
+            graph = data.graph
+            spread = LabelPropagation(2, data.num_classes)(
+                graph.edge_index, graph.y, graph.train_mask
+            )
+            found["label propagation"] = spread[graph.val_mask].clamp(min=1e-9).log().float()
+        return {
+            name: score(self.request.metric, each, self.labels, False)
+            for name, each in found.items()
+        }
+
+    def _warning(self, val: float, baselines: Mapping[str, float]) -> str:
+        better = [(value, name) for name, value in baselines.items() if value >= val]
+        if not better:
+            return ""
+        value, name = max(better)
+        return (
+            f"nothing that was trained beats {name} on validation nodes ({100 * val:.1f} against "
+            f"{100 * value:.1f}): features and edges may say nothing about the labels, training "
+            "nodes may be too few, or labels may be mixed up"
+        )
+
+    def _clean_up(self) -> None:
+        if self.folder is not None and self.stopped != "interrupted":
+            for trial in self.trials:
+                trial.held.path.unlink(missing_ok=True)
+
+
+def _standard_error(metric: str, a: Tensor, b: Tensor, y: Tensor, multi_label: bool) -> float:
+    """Of the difference of two models' scores on the same nodes, by resampling these."""
+    generator = torch.Generator().manual_seed(0)
+    n = len(y)
+    if metric in ("micro_f1", "accuracy") and not multi_label:
+        difference = (a.argmax(1) == y).double() - (b.argmax(1) == y).double()
+        return float(difference.std()) / n**0.5 if n > 1 else 1.0
+    found = []
+    for _ in range(30):
+        rows = torch.randint(n, (n,), generator=generator)
+        try:
+            found.append(
+                score(metric, a[rows], y[rows], multi_label)
+                - score(metric, b[rows], y[rows], multi_label)
+            )
+        except UserError:  # a class without a node in the sample
+            continue
+    return float(torch.tensor(found).double().std()) if len(found) > 1 else 1.0

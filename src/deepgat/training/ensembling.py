@@ -1,0 +1,67 @@
+"""Which trained models to average, and with what weights: greedily, on validation nodes.
+
+Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004: models are added one at a
+time, with replacement, each time the one that lowers the validation loss most. Where validation
+nodes are few, that loss would mostly measure chance, so all models count alike there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from deepgat.nn import classification_loss
+
+ROUNDS = 20
+FEW_NODES = 200
+"""With fewer validation nodes, all models count alike."""
+TEMPERATURES = [2.0 ** (k / 4) for k in range(-8, 17)]
+
+
+class Candidate(NamedTuple):
+    """A trained model's predictions for the validation nodes."""
+
+    logits: Tensor
+    temperature: float
+
+
+def best_temperature(logits: Tensor, y: Tensor, multi_label: bool) -> float:
+    """T of the smallest loss of logits / T; 1 where nodes are too few to tell."""
+    if len(y) < FEW_NODES:
+        return 1.0
+    target = y.float() if multi_label else y
+    losses = [float(classification_loss(logits / t, target)) for t in TEMPERATURES]
+    return TEMPERATURES[min(range(len(losses)), key=losses.__getitem__)]
+
+
+def select(candidates: Sequence[Candidate], y: Tensor, multi_label: bool) -> list[float]:
+    """The weight of every candidate, summing to 1; the first is the best one by itself."""
+    if len(y) < FEW_NODES:
+        return [1 / len(candidates)] * len(candidates)
+    shares = [
+        (c.logits / c.temperature).sigmoid() if multi_label else
+        (c.logits / c.temperature).softmax(-1)
+        for c in candidates
+    ]  # fmt: skip
+    counts, total = [0] * len(candidates), torch.zeros_like(shares[0])
+    best_loss, best_counts = float("inf"), list(counts)
+    for size in range(1, ROUNDS + 1):
+        losses = [_loss((total + share) / size, y, multi_label) for share in shares]
+        place = 0 if size == 1 else min(range(len(losses)), key=losses.__getitem__)
+        counts[place] += 1
+        total = total + shares[place]
+        if losses[place] < best_loss:
+            best_loss, best_counts = losses[place], list(counts)
+    whole = sum(best_counts)
+    return [count / whole for count in best_counts]
+
+
+def _loss(shares: Tensor, y: Tensor, multi_label: bool) -> float:
+    shares = shares.clamp(1e-7, 1 - 1e-7)
+    if multi_label:
+        return float(F.binary_cross_entropy(shares, y.float()))
+    return float(F.nll_loss(shares.log(), y))

@@ -1,0 +1,89 @@
+"""The recipes that ``auto`` tries, and which of them a graph's looks speak for.
+
+Every member is complete and good in a regime of its own. They and their order were chosen by
+validation scores on Cora, CiteSeer, PubMed, CS, Physics, Photo, Minesweeper, Chameleon (filtered),
+Texas, Wisconsin and Cornell, with few and with many labels (``docs/auto.md``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from deepgat.training.looks import Looks
+from deepgat.training.recipes import Recipe, recipe
+
+
+@dataclass(frozen=True)
+class Member:
+    """A recipe of the portfolio."""
+
+    name: str
+    system: str
+    meant_for: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+    def recipe(self, looks: Looks, training: Mapping[str, Any]) -> Recipe:
+        """Its recipe for this graph; ``training`` is what the user has asked for."""
+        settings = dict(self.settings)
+        if self.system == "prenorm" and looks.uneven_scales:
+            settings["input_norm"] = "batch"
+        return recipe(self.system, training={**self.training, **training}, **settings)
+
+
+DROPPED = {"drop_edge": 0.2}
+MEMBERS = (
+    Member("deep", "deep", "few labels, neighbours that agree"),
+    Member("wide", "prenorm", "many labels"),
+    Member(
+        "wide-attention",
+        "prenorm",
+        "many labels, neighbours that agree",
+        {"conv": "deepgat", "num_layers": 4, **DROPPED},
+    ),
+    Member(
+        "wide-gat",
+        "prenorm",
+        "many labels, neighbours of which some matter",
+        {"conv": "gat", "num_layers": 4, **DROPPED},
+    ),
+    Member(
+        "wide-deep",
+        "prenorm",
+        "what matters is far away, or features tell little",
+        {"num_layers": 16},
+        {"weight_decay": 5e-4},
+    ),
+    Member(
+        "wide-shallow",
+        "prenorm",
+        "neighbours that disagree, few nodes",
+        {"num_layers": 2},
+        {"lr": 0.01},
+    ),
+    Member(
+        "gcn",
+        "gcn",
+        "a plain graph, in little time",
+        {"num_layers": 3, "hidden_channels": 128, "norm": "layer", "residual": "linear"},
+        {"lr": 0.003, "monitor": "loss-and-errors", "patience": 50},
+    ),
+    Member("g2", "g2", "neighbours that disagree", {}, {"patience": 60}),
+    Member("mlp", "mlp", "edges that tell nothing", {}, {"patience": 50}),
+)
+PORTFOLIO: Mapping[str, Member] = {member.name: member for member in MEMBERS}
+
+
+def ranked(looks: Looks) -> list[str]:
+    """Names of the members, the one that the looks speak for first."""
+    if looks.unlike_neighbours and looks.nodes < 500:
+        return ["wide-shallow", "wide", "g2", "mlp", "gcn", "wide-gat", "deep"]
+    if looks.poor_features and not looks.few_labels:
+        return ["wide-deep", "wide", "wide-gat", "gcn", "wide-shallow", "mlp", "deep"]
+    if looks.few_labels:
+        return ["deep", "wide", "wide-attention", "wide-shallow", "gcn", "mlp", "g2"]
+    if looks.unlike_neighbours:
+        return ["wide", "wide-deep", "gcn", "deep", "wide-shallow", "g2", "wide-gat", "mlp"]
+    return ["wide", "wide-attention", "wide-gat", "gcn", "wide-shallow", "wide-deep", "deep", "mlp"]
