@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,17 @@ from deepgat.analysis.early_exit import ExitPolicy, choose_exits
 from deepgat.data import NodeDataset, load_graph
 from deepgat.data.transforms import SPLITS
 from deepgat.errors import UserError
-from deepgat.model_folder import load_run, save_run
+from deepgat.model_folder import load_run, read_search, save_run
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
+from deepgat.training.auto import train_auto
 from deepgat.training.device import choose_device
 from deepgat.training.inputs import prepare
 from deepgat.training.minibatch import in_chunks
 from deepgat.training.recipes import drop_unsuited_self_training, recipe
 from deepgat.training.resume import Epoch
 from deepgat.training.run import ModelCard, Run, train_once
+from deepgat.training.search import Request, is_auto
 
 DECIDED = frozenset(("text", "drop", "structure", "scale"))
 """Reading options that determine the features; a trained model has fixed them."""
@@ -39,6 +41,8 @@ def fit(
     preset: str | None = None,
     seed: int = 0,
     training: Mapping[str, Any] | None = None,
+    quality: str | None = None,
+    time_limit: float | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     **settings: Any,
 ) -> Model:
@@ -47,11 +51,23 @@ def fit(
     Args:
         graph: what ``load_graph`` returns or takes, or a PyG graph with ``x``, ``edge_index``,
             ``y`` and the three masks.
-        model, preset, training, settings: as in :func:`deepgat.recipe`.
+        model: a system; left out, or "auto": the best of several recipes on validation nodes.
+            Settings without a system's name are those of ``deep``.
+        preset, training, settings: as in :func:`deepgat.recipe`. With auto ``training`` may hold
+            what applies to every recipe, such as the device or the monitor.
         seed: of the weights and dropout.
+        quality, time_limit: of auto, as in :class:`~deepgat.training.search.Request`; left out,
+            "good" and none.
         on_epoch: called after every epoch.
     """
     data = as_dataset(graph)
+    if is_auto(model, preset, settings, training or {}):
+        request = Request(quality or "good", time_limit, training or {})
+        watch = None if on_epoch is None else lambda step: on_epoch(step.epoch)
+        run = train_auto(data, request, seed, watch)
+        return Model(run.model, run.card, run=run, dataset=data)
+    if quality is not None or time_limit is not None:
+        raise UserError("quality and time_limit are of auto: leave them out, or the model's name")
     plan = recipe(model, preset=preset, dataset=data.name, training=training, **settings)
     run = train_once(data, drop_unsuited_self_training(plan, data, training or ()), seed, on_epoch)
     return Model(run.model, run.card, run=run, dataset=data)
@@ -109,17 +125,28 @@ class Model:
     """The training run; None for a model read from a folder."""
     dataset: NodeDataset | None = None
     """The training graph, if it is in memory; otherwise it is loaded by name when needed."""
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """What ``auto`` tried, of a model read from a folder."""
 
     @staticmethod
     def load(folder: str | os.PathLike[str]) -> Model:
         """The model in a folder that ``save`` or ``deepgat train --out`` wrote."""
-        return Model(*load_run(folder))
+        return Model(*load_run(folder), search=read_search(folder))
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the model, its scores and its predictions as a new folder."""
         if self.run is None:
             raise UserError("this model was read from a folder: copy that folder")
         return save_run(folder, self.run, self.training_data)
+
+    def leaderboard(self) -> list[dict[str, Any]]:
+        """What ``auto`` tried, best first: a table for each, with its validation score.
+
+        Empty where the model was named.
+        """
+        if self.run is not None:
+            return [] if self.run.search is None else list(self.run.search.leaderboard)
+        return list(self.search.get("leaderboard", []))
 
     @cached_property
     def training_data(self) -> NodeDataset:

@@ -34,7 +34,9 @@ from deepgat.files import (
 from deepgat.models import Network, find_system
 from deepgat.models.registry import check_memory
 from deepgat.training.evaluate import Evaluation
+from deepgat.training.recipes import Recipe
 from deepgat.training.run import ModelCard, Run, versions
+from deepgat.training.search import Request
 from deepgat.training.settings import TrainSettings
 
 FORMAT = 2
@@ -57,6 +59,8 @@ def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> 
         **run.card.to_dict(),
         "versions": versions(),
     }
+    if run.search is not None:
+        description["auto"] = run.search.to_dict()
     with new_folder(Path(folder), MODEL_FOLDER) as target:
         (target / WEIGHTS).write_bytes(weights)
         (target / METRICS).write_text(to_json(run.record(with_curve=True), indent=1))
@@ -112,6 +116,29 @@ def saved_record(folder: Path, card: ModelCard) -> dict[str, Any] | None:
     whole = isinstance(record, dict) and record.keys() >= RECORD_KEYS
     same = whole and found == card and record["stopped"] != "interrupted"
     return record if same else None
+
+
+def read_search(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """What ``auto`` tried before it made the model in the folder; empty if it was named."""
+    found = read_json(Path(folder) / DESCRIPTION).get("auto", {})
+    rows = found.get("leaderboard", []) if isinstance(found, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise _damaged(Path(folder), f"{DESCRIPTION} has no readable leaderboard")
+    return found
+
+
+def saved_auto_record(
+    folder: Path, data: NodeDataset, request: Request, seed: int
+) -> dict[str, Any] | None:
+    """As :func:`saved_record`, of a finished search for a recipe for this data."""
+    try:
+        _, found = load_run(folder)
+        asked = read_search(folder).get("request")
+    except (OSError, ValueError, RecursionError):
+        return None
+    plan = Recipe(found.system, found.settings, found.training)
+    same = asked == json.loads(to_json(request.to_dict())) and found.training.seed == seed
+    return saved_record(folder, ModelCard.of(data, plan)) if same else None
 
 
 def is_model_folder(folder: Path) -> bool:

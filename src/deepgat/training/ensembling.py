@@ -2,7 +2,8 @@
 
 Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004: models are added one at a
 time, with replacement, each time the one that lowers the validation loss most. Where validation
-nodes are few, that loss would mostly measure chance, so all models count alike there.
+nodes are few, that loss would mostly measure chance: there all models count alike that are not
+clearly worse than the best.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from deepgat.analysis import predicted_labels
 from deepgat.nn import classification_loss
 
 ROUNDS = 20
@@ -41,7 +43,8 @@ def best_temperature(logits: Tensor, y: Tensor, multi_label: bool) -> float:
 def select(candidates: Sequence[Candidate], y: Tensor, multi_label: bool) -> list[float]:
     """The weight of every candidate, summing to 1; the first is the best one by itself."""
     if len(y) < FEW_NODES:
-        return [1 / len(candidates)] * len(candidates)
+        kept = [_not_worse(c.logits, candidates[0].logits, y, multi_label) for c in candidates]
+        return [float(keep) / sum(kept) for keep in kept]
     shares = [
         (c.logits / c.temperature).sigmoid() if multi_label else
         (c.logits / c.temperature).softmax(-1)
@@ -58,6 +61,13 @@ def select(candidates: Sequence[Candidate], y: Tensor, multi_label: bool) -> lis
             best_loss, best_counts = losses[place], list(counts)
     whole = sum(best_counts)
     return [count / whole for count in best_counts]
+
+
+def _not_worse(mine: Tensor, best: Tensor, y: Tensor, multi_label: bool) -> bool:
+    """Whether the share of right predictions is within a standard error of the best model's."""
+    right = [predicted_labels(x, multi_label) == (y > 0 if multi_label else y) for x in (mine, best)]
+    difference = (right[0].double() - right[1].double()).flatten()
+    return float(difference.mean()) >= -float(difference.std()) / max(len(difference), 1) ** 0.5
 
 
 def _loss(shares: Tensor, y: Tensor, multi_label: bool) -> float:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from deepgat.data import NodeDataset
 from deepgat.errors import UserError, unknown_name
 from deepgat.models.config import Config
-from deepgat.models.registry import System, find_system
+from deepgat.models.registry import ENSEMBLE, System, find_system
 from deepgat.training.settings import TrainSettings
 
 PLAIN = "none"
@@ -79,7 +79,8 @@ def recipe(
     """The recipe of a system.
 
     Args:
-        model: a name of :data:`~deepgat.models.SYSTEMS`; left out, "deep".
+        model: a name of :data:`~deepgat.models.SYSTEMS`; left out, "deep". (``auto``, the default
+            of ``fit`` and ``deepgat train``, is no recipe: it tries several.)
         preset: for deepgat, gat and oracle: "paper", its equations, or "authors", the choices of
             their code; left out, the system's first. For any system "none": what is not named has
             the default of its class.
@@ -87,6 +88,8 @@ def recipe(
         training: fields of :class:`~deepgat.training.settings.TrainSettings` to replace.
         settings: fields of the system's configuration to replace, such as ``num_layers=15``.
     """
+    if model == ENSEMBLE:
+        raise UserError("an ensemble is made of models by auto: set quality=best instead")
     system = find_system(model)
     config, schedule = system.config, dict(system.training)
     if preset == PLAIN:

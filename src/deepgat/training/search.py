@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from deepgat.analysis.metrics import METRICS
 from deepgat.errors import UserError, unknown_name
 from deepgat.training.looks import Looks
 from deepgat.training.resume import Epoch
@@ -22,14 +23,38 @@ OWN = frozenset(
 """Training settings that a user may name and still leave the rest to ``auto``."""
 
 
+def is_auto(
+    model: str | None,
+    preset: str | None,
+    settings: Mapping[str, Any],
+    training: Mapping[str, Any],
+) -> bool:
+    """Whether a recipe has to be searched for.
+
+    That is so where none is named. Settings of one system, named without it, are those of ``deep``.
+    """
+    if model == AUTO:
+        if odd := [*settings, *(name for name in training if name not in OWN)]:
+            raise UserError(
+                f"{odd[0]} is a setting of one recipe, and auto tries several: name a model too"
+            )
+        if preset is not None:
+            raise UserError("preset is of one system, and auto tries several: name a model too")
+        return True
+    return model is None and preset is None and not settings and OWN.issuperset(training)
+
+
 @dataclass(frozen=True)
 class Request:
     """What a user asks of ``auto``."""
 
     quality: str = "good"
-    metric: str = "micro_f1"
+    """ "fast": one recipe, by the graph's looks alone; "good": the best of several; "best": also a
+    weighted mean of several models."""
     time_limit: float | None = None
+    """In seconds; what is best by then is kept."""
     training: Mapping[str, Any] = field(default_factory=dict)
+    """Training settings for all that is tried."""
 
     def __post_init__(self) -> None:
         if self.quality not in QUALITIES:
@@ -37,16 +62,17 @@ class Request:
         limit = self.time_limit
         if limit is not None and not (isinstance(limit, int | float) and 0 < limit < float("inf")):
             raise UserError(f"time_limit is {limit!r}: expected a number of seconds above 0")
-        for name in self.training:
-            if name not in OWN:
-                raise UserError(
-                    f"{name} is a setting of one recipe, and auto tries several: name a model too"
-                )
+        is_auto(AUTO, None, {}, self.training)
+
+    @property
+    def metric(self) -> str:
+        """What the choice maximises: the metric that picks epochs, if one does."""
+        monitor = self.training.get("monitor")
+        return monitor if monitor in METRICS else "micro_f1"
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "quality": self.quality,
-            "metric": self.metric,
             "time_limit": self.time_limit,
             "training": dict(self.training),
         }
