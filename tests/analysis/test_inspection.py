@@ -166,7 +166,8 @@ def test_uneven_classes_are_told(tmp_path, sizes, metric, capsys, monkeypatch):
     path = write(tmp_path / "g", {"x": draws(), "label": labels}, ring(60))
     told = report(path)["advice"]["uneven"]
     monkeypatch.setattr(sys, "argv", ["deepgat", "check", str(path)])
-    main()
+    with pytest.raises(SystemExit):
+        main()
     shown = capsys.readouterr().out
     if metric is None:
         assert told == ""
