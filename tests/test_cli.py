@@ -356,6 +356,31 @@ def test_label_propagation_needs_no_training(run):
     assert f"{100 * record['micro_f1']['test']:.2f}" in shown.out
 
 
+def test_a_metric_and_weights_are_used_and_shown(run, tmp_path):
+    out, chosen = tmp_path / "m", ("--metric", "roc_auc", "--class-weight", "balanced")
+    shown = run("train", "csbm", "--out", out, *chosen, *SMALL)
+    assert shown.code == 0
+    assert "# roc_auc (%) of " in shown.out
+    training = json.loads((out / "model.json").read_text())["training"]
+    assert (training["monitor"], training["class_weight"]) == ("roc_auc", "balanced")
+    metrics = json.loads((out / "metrics.json").read_text())["metrics"]
+    assert f"{100 * metrics['roc_auc']['test']:.2f}" in shown.out
+    scored = run("evaluate", out, "--device", "cpu").out.splitlines()
+    for name, parts in metrics.items():
+        cells = [f"{100 * parts[part]:.2f}" for part in ("test", "val", "train")]
+        assert "\t".join([name, *cells]) in scored
+
+
+def test_wrong_metrics_and_weights_are_told(run):
+    for words, *told in (
+        (("--metric", "auc"), "unknown metric 'auc': did you mean 'roc_auc'?"),
+        (("--metric", "brier", "--monitor", "val-loss"), "--metric and --monitor both pick"),
+        (("--class-weight", "many"), "class_weight is 'many': expected balanced"),
+        (("--class-weight", "1,2"), "class_weight has 2 weights, but the data has"),
+    ):
+        assert_sentence(run("train", "csbm", *SMALL, *words), *told)
+
+
 # ------------------------------------------------------------------------- saving and resuming
 
 
@@ -366,7 +391,7 @@ def test_evaluate_gives_the_scores_of_the_training(run, tmp_path):
     scored = run("evaluate", out, "--json", "--device", "cpu").records
     assert [Path(record["folder"]).name for record in scored] == ["seed-0", "seed-1"]
     for a, b in zip(trained, scored, strict=True):
-        for name in ("seed", "dataset", "split", "micro_f1", "loss"):
+        for name in ("seed", "dataset", "split", "micro_f1", "loss", "metrics"):
             assert a[name] == b[name], name
     (one,) = run("evaluate", out / "seed-1", "--json", "--device", "cpu").records
     assert one == scored[1]

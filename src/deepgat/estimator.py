@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 from torch_geometric.data import Data
 
-from deepgat.analysis import METRICS
+from deepgat.analysis.metrics import check_metric
 from deepgat.data import NodeDataset
 from deepgat.errors import UserError, unknown_name
 from deepgat.estimator_inputs import (
@@ -305,8 +305,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         if self.metric is not None:
             if self.monitor is not None:
                 raise UserError("metric and monitor both pick the best epoch: give one of them")
-            if self.metric not in METRICS:
-                raise unknown_name("metric", self.metric, METRICS)
+            check_metric(self.metric)
             training["monitor"] = self.metric
         if self.class_weight is not None:
             training["class_weight"] = _by_place(self.class_weight, classes)

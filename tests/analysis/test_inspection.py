@@ -154,3 +154,25 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert f"deepgat train '{path}' --read drop=x " in record["advice"]["command"]
     assert record["problems"][0].startswith("The nodes have no features")
     assert json.loads(run("csbm", "--json"))["nodes"] == 2000
+
+
+@pytest.mark.parametrize(
+    ("sizes", "metric"),
+    [((30, 30), None), ((40, 20), None), ((49, 11), "roc_auc"), ((40, 16, 4), "balanced_accuracy")],
+)
+def test_uneven_classes_are_told(tmp_path, sizes, metric, capsys, monkeypatch):
+    """Uneven: ten times the smallest, or more than 70% of all."""
+    labels = [name for name, size in zip("abc", sizes, strict=False) for _ in range(size)]
+    path = write(tmp_path / "g", {"x": draws(), "label": labels}, ring(60))
+    told = report(path)["advice"]["uneven"]
+    monkeypatch.setattr(sys, "argv", ["deepgat", "check", str(path)])
+    with pytest.raises(SystemExit):
+        main()
+    shown = capsys.readouterr().out
+    if metric is None:
+        assert told == ""
+        assert "--metric" not in shown
+    else:
+        assert f"add --metric {metric} to choose" in told
+        assert "--class-weight balanced" in told
+        assert told in shown

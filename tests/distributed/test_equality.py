@@ -10,6 +10,7 @@ import torch
 from deepgat.data import load_graph
 from deepgat.distributed import HaloPart, Team, cut, owners
 from deepgat.ops import Neighbors, PartNeighbors, use_backend, use_part
+from deepgat.training.evaluate import evaluate
 from deepgat.training.loop import train
 from deepgat.training.recipes import recipe
 
@@ -99,6 +100,34 @@ def test_two_processes_keep_the_second_stage_s_own_best_epoch():
         assert torch.equal(found["best"], alone["best"])
         torch.testing.assert_close(found["losses"], alone["losses"], rtol=1e-6, atol=1e-8)
         torch.testing.assert_close(found["weights"], alone["weights"], rtol=1e-6, atol=1e-8)
+
+
+def train_with_weights(team: Team | None) -> dict[str, torch.Tensor]:
+    """Weights of classes, in both stages, and a metric of all validation nodes together."""
+    data, found = dataset(), {}
+    for monitor in ("average_precision", "loss-and-errors"):
+        plan = recipe(
+            "deep",
+            num_layers=2,
+            hidden_channels=8,
+            training={"patience": 2, "epochs": 8, "device": "cpu", "monitor": monitor,
+                      "class_weight": "balanced"},
+        )  # fmt: skip
+        torch.manual_seed(0)
+        model = network_of(plan, data).double()
+        history = train(model, data, plan.training, team=team).history
+        found[monitor] = torch.tensor([[e.loss, e.val_loss, e.val_score] for e in history])
+        scored = evaluate(model, data, team=team).metrics
+        found[f"{monitor} metrics"] = torch.tensor([[*parts.values()] for parts in scored.values()])
+    return found
+
+
+@pytest.mark.distributed
+def test_two_processes_weigh_classes_as_one():
+    alone, team = train_with_weights(None), together(2, train_with_weights)
+    for found in team:
+        for name, values in alone.items():
+            torch.testing.assert_close(found[name], values, rtol=1e-6, atol=1e-7)
 
 
 def train_on_cora(team: Team | None) -> dict[str, dict[str, torch.Tensor]]:

@@ -71,6 +71,12 @@ def score(name: str, logits: Tensor, labels: Tensor, multi_label: bool) -> float
     return -found if name in ERRORS else found
 
 
+def check_metric(name: str) -> None:
+    """Refuse what is no metric."""
+    if name not in METRICS:
+        raise unknown_name("metric", str(name), METRICS)
+
+
 def metric(name: str, logits: Tensor, labels: Tensor, multi_label: bool) -> Tensor:
     """One of :data:`METRICS`, a double on the logits' device; NaN where it is not defined.
 
@@ -86,8 +92,7 @@ def metric(name: str, logits: Tensor, labels: Tensor, multi_label: bool) -> Tens
     predicted class's probability, or of every label's, in 15 intervals
     (:func:`deepgat.analysis.reliability`).
     """
-    if name not in METRICS:
-        raise unknown_name("metric", name, METRICS)
+    check_metric(name)
     if not len(labels):
         return torch.full((), math.nan, dtype=torch.double, device=logits.device)
     if name == "micro_f1" or (name == "accuracy" and not multi_label):

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from deepgat.analysis import METRICS, confidence_interval, micro_f1
+from deepgat.analysis.metrics import check_metric
 from deepgat.cli import options as opt
 from deepgat.cli.parsing import parse_numbers, parse_settings, parse_training
 from deepgat.cli.reading import ReadOption, load_data
@@ -30,7 +31,7 @@ from deepgat.cli.show import (
 from deepgat.data import NodeDataset
 from deepgat.distributed import PartDataset, Team, launch, whole_labels
 from deepgat.distributed.partition_folder import is_partition, read_description, read_part
-from deepgat.errors import UserError, unknown_name
+from deepgat.errors import UserError
 from deepgat.files import check_can_write
 from deepgat.model_folder import MODEL_FOLDER, is_model_folder, save_run, saved_record
 from deepgat.models import LabelPropagation
@@ -121,10 +122,10 @@ def train(
     json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Train a model on a dataset and report micro-F1, or the metric, per seed, and their mean.
+    """Train a model on a dataset and report micro-F1 per seed, and their mean.
 
-    The best epoch is chosen on validation nodes; test nodes are scored once, at the end.
-    Ctrl-C keeps the best weights so far.
+    The best epoch is chosen on validation nodes; test nodes are scored once, at the end. --metric
+    says by which score, and it is reported then. Ctrl-C keeps the best weights so far.
 
     Example: deepgat train cora
 
@@ -157,8 +158,7 @@ def train(
     if metric is not None:
         if monitor is not None:
             raise UserError("--metric and --monitor both pick the best epoch: give one of them")
-        if metric not in METRICS:
-            raise unknown_name("metric", metric, METRICS)
+        check_metric(metric)
         monitor = metric
     changes |= opt.given(
         lr=lr,

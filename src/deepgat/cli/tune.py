@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from deepgat.analysis.metrics import check_metric
 from deepgat.cli import options as opt
 from deepgat.cli.parsing import parse_numbers, parse_settings
 from deepgat.cli.reading import ReadOption, load_data
@@ -36,6 +37,8 @@ def tune(
     seeds: Annotated[str, typer.Option(help="Each trial is the mean of these, e.g. 0-2.")] = "0",
     epochs: opt.Epochs = None,
     patience: opt.Patience = None,
+    metric: opt.Metric = None,
+    class_weight: opt.ClassWeight = None,
     split: opt.Split = None,
     read: ReadOption = None,
     storage: Annotated[
@@ -56,11 +59,14 @@ def tune(
 
     Example: deepgat tune cora --layers 8 --trials 50 --out best.toml
     """
+    if metric is not None:
+        check_metric(metric)
+    chosen = {"epochs": epochs, "patience": patience, "class_weight": class_weight}
     plan = recipe(
         model,
         preset=preset,
         dataset=dataset.lower(),
-        training={"device": device, **opt.given(epochs=epochs, patience=patience)},
+        training={"device": device, **opt.given(**chosen, monitor=metric)},
         **parse_settings(choice, model),
         **opt.given(num_layers=layers),
     )
@@ -74,7 +80,7 @@ def tune(
 
     def on_trial(trial: Trial) -> None:
         if not quiet and not ERR.is_terminal:
-            told = "given up" if trial.val_f1 is None else f"val {percent(trial.val_f1)}"
+            told = "given up" if trial.val_f1 is None else f"val {percent(abs(trial.val_f1))}"
             ERR.print(f"trial {trial.number + 1} of {trials}: {told}", markup=False)
 
     try:
@@ -83,7 +89,8 @@ def tune(
             def on_epoch(trial: int, seed: int, epoch: Epoch) -> None:
                 share = (trial + epoch.number / plan.training.epochs) / trials
                 name = f"trial {trial + 1} of {trials}, seed {seed}"
-                show(name, share, f"val F1 {percent(epoch.val_f1)}")
+                value = epoch.val_f1 if metric is None else abs(epoch.val_score or 0.0)
+                show(name, share, f"val {metric or 'F1'} {percent(value)}")
 
             found = search(data, what, storage, trials, on_epoch, on_trial)
     except KeyboardInterrupt:
@@ -114,12 +121,17 @@ def _depths(text: str | None, layers: int | None) -> tuple[int, int] | None:
 
 
 def _record(found: Found) -> dict[str, object]:
+    score = f"val_{found.recipe.training.metric or 'f1'}"
+
+    def told(value: float | None) -> float | None:
+        return None if value is None else abs(value)  # errors are negated
+
     return {
-        "val_f1": found.val_f1,
+        score: told(found.val_f1),
         "trial": found.number,
         "settings": dict(found.changed),
         "trials": [
-            {"trial": trial.number, "val_f1": trial.val_f1, "settings": dict(trial.settings)}
+            {"trial": trial.number, score: told(trial.val_f1), "settings": dict(trial.settings)}
             for trial in found.trials
         ],
     }
@@ -128,9 +140,10 @@ def _record(found: Found) -> dict[str, object]:
 def _print(found: Found, out: Path | None) -> None:
     given_up = sum(trial.val_f1 is None for trial in found.trials)
     first = next((trial.val_f1 for trial in found.trials if trial.number == 0), None)
-    start = "" if first is None else f"; {percent(first)} where the search began"
+    start = "" if first is None else f"; {percent(abs(first))} where the search began"
     title = (
-        f"Validation micro-F1 {percent(found.val_f1)}% in trial {found.number + 1} of "
+        f"Validation {found.recipe.training.metric or 'micro-F1'} "
+        f"{percent(abs(found.val_f1))}% in trial {found.number + 1} of "
         f"{len(found.trials)} ({given_up} given up){start}"
     )
     rows = [

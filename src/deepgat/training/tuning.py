@@ -103,7 +103,7 @@ class Trial:
 
     number: int
     val_f1: float | None
-    """None where it was given up half-way, or failed."""
+    """Or the plan's metric, higher is better; None where it was given up half-way, or failed."""
     settings: Mapping[str, Any]
 
 
@@ -113,6 +113,7 @@ class Found:
 
     recipe: Recipe
     val_f1: float
+    """Or the plan's metric, higher is better."""
     number: int
     trials: Sequence[Trial]
     changed: Mapping[str, Any]
@@ -156,7 +157,7 @@ def search(
                 if on_epoch is not None:
                     on_epoch(trial.number, seed, epoch)
                 if seed == what.seeds[0]:  # pruning compares like with like: the first seed
-                    trial.report(epoch.val_f1, epoch.number)
+                    trial.report(_score(epoch, plan), epoch.number)
                     if epoch.number % 10 == 0 and trial.should_prune():
                         raise optuna.TrialPruned
 
@@ -166,7 +167,7 @@ def search(
                 raise optuna.TrialPruned from error
             if fitted.stopped == "interrupted":
                 raise KeyboardInterrupt
-            scores.append(fitted.best.val_f1)  # of the weights that training would keep
+            scores.append(_score(fitted.best, plan))  # of the weights that training would keep
         return fmean(scores)
 
     def tell(_: Any, frozen: Any) -> None:
@@ -183,6 +184,13 @@ def search(
         raise UserError("no trial finished: allow more trials")
     val_f1, _, best = max(scored, key=lambda item: item[:2])
     return Found(what.changed(best.settings), val_f1, best.number, done, best.settings)
+
+
+def _score(epoch: Epoch, plan: Recipe) -> float:
+    """What is made as large as can be: validation micro-F1, or the metric of the plan."""
+    if plan.training.metric is None or epoch.val_score is None:
+        return epoch.val_f1
+    return epoch.val_score
 
 
 def _optuna() -> Any:
@@ -260,7 +268,8 @@ def as_config(found: Found, dataset: NodeDataset) -> str:
         "training": training,
     }
     return (
-        f"# Found by deepgat tune: validation micro-F1 {100 * found.val_f1:.2f}%, trial "
+        f"# Found by deepgat tune: validation {found.recipe.training.metric or 'micro-F1'} "
+        f"{100 * abs(found.val_f1):.2f}%, trial "
         f"{found.number} of {len(found.trials)}.\n"
         f'system = "{found.recipe.system}"\npreset = "{PLAIN}"\n\n{to_toml(tables)}'
     )
