@@ -32,7 +32,7 @@ from deepgat.estimator_inputs import (
 )
 from deepgat.model import Model
 from deepgat.training.inputs import WEIGHT
-from deepgat.training.recipes import Recipe, drop_unsuited_self_training, recipe
+from deepgat.training.recipes import drop_unsuited_self_training, recipe
 from deepgat.training.run import train_once
 
 SETTINGS = (
@@ -58,8 +58,10 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
     nodes are held out, the graph stays whole.
 
     Args:
-        model, preset: the system, as ``--model`` and ``--preset`` of ``deepgat train``; None:
-            ``deep``, 16 layers.
+        model, preset: the system, as ``--model`` and ``--preset`` of ``deepgat train``; None or
+            "auto": the best of several recipes on the validation nodes. Settings without a
+            system's name are those of ``deep``.
+        quality, time_limit: of auto: "fast", "good" or "best"; seconds. None: "good", no limit.
         num_layers, hidden_channels, heads, dropout, attention_dropout, norm, residual, alpha,
             theta, sharpness, label_hops: settings of the system, as ``deepgat models NAME`` lists
             them; None: the system's own. One that the system does not have is refused.
@@ -92,6 +94,8 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         model: str | None = None,
         *,
         preset: str | None = None,
+        quality: str | None = None,
+        time_limit: float | None = None,
         num_layers: int | None = None,
         hidden_channels: int | None = None,
         heads: int | None = None,
@@ -121,6 +125,8 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         self.model = model
         self.preset = preset
+        self.quality = quality
+        self.time_limit = time_limit
         self.num_layers = num_layers
         self.hidden_channels = hidden_channels
         self.heads = heads
@@ -195,9 +201,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         if weight is not None:
             dataset.graph[WEIGHT] = torch.zeros(graph.num_nodes)
             dataset.graph[WEIGHT][rows] = weight.float()
-        plan = self._recipe(labels.classes)
-        plan = drop_unsuited_self_training(plan, dataset, self._given(TRAINING))
-        run = train_once(dataset, plan, seed)
+        run = self._trained(dataset, labels.classes, seed)
         self.classes_ = labels.classes
         self.n_features_in_ = graph.num_features
         self.run_, self._fitted_on = run, dataset
@@ -300,7 +304,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         graph.x = as_tensor(x)
         return graph, None
 
-    def _recipe(self, classes: np.ndarray) -> Recipe:
+    def _trained(self, dataset: NodeDataset, classes: np.ndarray, seed: int) -> Run:
         training = {**self._given(TRAINING), "device": self.device}
         if self.metric is not None:
             if self.monitor is not None:
@@ -309,16 +313,20 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
             training["monitor"] = self.metric
         if self.class_weight is not None:
             training["class_weight"] = _by_place(self.class_weight, classes)
-        made = recipe(
-            self.model,
-            preset=self.preset,
-            training=training,
-            **self._given(SETTINGS),
-            **({} if self.attention is None else {"score": self.attention}),
-        )
-        if made.system == "oracle":
+        settings = self._given(SETTINGS)
+        settings |= {} if self.attention is None else {"score": self.attention}
+        if is_auto(self.model, self.preset, settings, training):
+            request = Request(self.quality or "good", self.time_limit, training)
+            return train_auto(dataset, request, seed)
+        if self.quality is not None or self.time_limit is not None:
+            raise UserError(
+                "quality and time_limit are of auto: leave them out, or the model and its settings"
+            )
+        plan = recipe(self.model, preset=self.preset, training=training, **settings)
+        if plan.system == "oracle":
             raise UserError("the oracle is shown every label and cannot predict: choose another")
-        return made
+        plan = drop_unsuited_self_training(plan, dataset, self._given(TRAINING))
+        return train_once(dataset, plan, seed)
 
     def _given(self, names: Sequence[str]) -> dict[str, Any]:
         """The parameters that are not None."""

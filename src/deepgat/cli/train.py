@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from deepgat.analysis import METRICS, confidence_interval, micro_f1
+from deepgat.analysis import micro_f1
 from deepgat.analysis.metrics import check_metric
 from deepgat.cli import options as opt
+from deepgat.cli.auto import AutoOutput, search
 from deepgat.cli.parsing import parse_numbers, parse_settings, parse_training
 from deepgat.cli.reading import ReadOption, load_data
+from deepgat.cli.runs import print_runs, save_anywhere
 from deepgat.cli.show import (
     ERR,
     OUT,
-    PARTS,
     echo_json,
     percent,
     print_scores,
-    print_table,
     progress_bar,
 )
 from deepgat.data import NodeDataset
@@ -33,19 +30,19 @@ from deepgat.distributed import PartDataset, Team, launch, whole_labels
 from deepgat.distributed.partition_folder import is_partition, read_description, read_part
 from deepgat.errors import UserError
 from deepgat.files import check_can_write
-from deepgat.model_folder import MODEL_FOLDER, is_model_folder, save_run, saved_record
+from deepgat.model_folder import MODEL_FOLDER, is_model_folder, saved_record
 from deepgat.models import LabelPropagation
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.training.config_file import read_config
 from deepgat.training.device import choose_device
 from deepgat.training.recipes import Recipe, drop_unsuited_self_training, recipe
 from deepgat.training.resume import Epoch, Progress
-from deepgat.training.run import ModelCard, Run, train_once
+from deepgat.training.run import ModelCard, train_once
+from deepgat.training.search import AUTO, Request, is_auto
 from deepgat.training.settings import MONITORS
 
 TEAM_SAVES = 100
 """Epochs between two saves of a team's state, unless --save-every says otherwise."""
-ENDINGS = {"patience": "patience", "epochs": "the limit", "interrupted": "Ctrl-C"}
 
 
 def train(
@@ -63,7 +60,13 @@ def train(
             help="A TOML file of settings, or a shipped one by name; other options win over it.",
         ),
     ] = None,
-    model: opt.ModelName = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="auto (the default): the best of several recipes on validation nodes; or a name "
+            "of deepgat models: deep, deepgat, gat, gcnii, …"
+        ),
+    ] = None,
     preset: opt.Preset = None,
     score: Annotated[
         str | None, typer.Option(help="deepgat: dp or sd; gat: ad, dp or sd; oracle: sum, softmax.")
@@ -87,6 +90,17 @@ def train(
     ] = None,
     metric: opt.Metric = None,
     class_weight: opt.ClassWeight = None,
+    quality: Annotated[
+        str | None,
+        typer.Option(
+            help="Without --model: fast (one recipe by the graph's looks), good (the best of "
+            "several, the default) or best (also a weighted mean of models)."
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Without --model: keep what is best by then."),
+    ] = None,
     training_choice: Annotated[
         list[str] | None,
         typer.Option(
@@ -124,6 +138,9 @@ def train(
 ) -> None:
     """Train a model on a dataset and report micro-F1 per seed, and their mean.
 
+    Without --model several recipes are tried, and the best one on validation nodes is kept; what
+    was tried is shown. Settings of one system without its name (--layers, --set …) are deep's.
+
     The best epoch is chosen on validation nodes; test nodes are scored once, at the end. --metric
     says by which score, and it is reported then. Ctrl-C keeps the best weights so far.
 
@@ -152,7 +169,7 @@ def train(
     folder = Path(dataset) if is_partition(dataset) else None
     if folder is not None:
         dataset, split = _partitioned(folder, split, read)
-    choices |= parse_settings(choice, model)
+    choices |= parse_settings(choice, None if model == AUTO else model)
     choices |= opt.given(num_layers=layers, hidden_channels=hidden, score=score)
     changes |= parse_training(training_choice)
     if metric is not None:
@@ -178,11 +195,30 @@ def train(
         hops = recipe(model, preset=preset, **choices).settings.to_dict()["num_layers"]
         _propagate_labels(load_data(dataset, split, read), hops, out, json)
         return
-    plan = recipe(model, preset=preset, dataset=dataset.lower(), training=changes, **choices)
     folders = _folders(out, all_seeds)
     for option, wanted in (("--resume", resume), ("--save-every", save_every)):
         if out is None and wanted:
             raise UserError(f"{option} needs --out: it keeps and finds runs there")
+    auto = is_auto(model, preset, choices, changes)
+    if Team.launched():  # every process has a part of one model
+        if auto and (model == AUTO or quality is not None or time_limit is not None):
+            raise UserError("auto trains in one process: name a model, or leave --processes out")
+    elif auto:
+        request = Request(quality or "good", time_limit, changes)
+        choose_device(str(changes.get("device", "auto")))
+        search(
+            load_data(dataset, split, read),
+            request,
+            list(zip(all_seeds, folders, strict=True)),
+            out,
+            AutoOutput(resume, save_every, json, quiet),
+        )
+        return
+    if quality is not None or time_limit is not None:
+        raise UserError(
+            "--quality and --time-limit are of auto: leave them out, or --model and its settings"
+        )
+    plan = recipe(model, preset=preset, dataset=dataset.lower(), training=changes, **choices)
     choose_device(plan.training.device)  # a wrong one is refused before loading
     team = Team.join(plan.training.device) if Team.launched() else None
     first = team is None or team.rank == 0
@@ -213,7 +249,7 @@ def train(
                 break
     finally:  # show the finished runs even if a later one fails
         if records and not json:
-            _print_runs(_title(data, plan), records)
+            print_runs(_title(data, plan), records)
             if out is not None:
                 OUT.print(f"saved to {out}", soft_wrap=True)
     if team is not None:
@@ -286,38 +322,12 @@ def _run(
         else:
             whole = data if team is None or team.rank == 0 else None
         if whole is not None:
-            _save(folder, run, whole)
+            save_anywhere(folder, run, whole)
             if progress is not None:
                 progress.path.unlink(missing_ok=True)
         if team is not None:
             team.barrier()  # until every process can see the folder
     return run.record()
-
-
-def _save(folder: Path, run: Run, data: NodeDataset) -> None:
-    """Save a trained model; where that fails, elsewhere, rather than to lose it."""
-    place = folder
-    while True:
-        try:
-            save_run(place, run, data)
-            if place != folder:
-                ERR.print(f"saved to {place}", soft_wrap=True, markup=False)
-            return
-        except (UserError, OSError) as error:
-            problem = error
-        if not (sys.stdin.isatty() and ERR.is_terminal):
-            break
-        ERR.print(str(problem), soft_wrap=True, markup=False)
-        try:
-            place = Path(typer.prompt("Save the trained model to another folder", err=True))
-        except typer.Abort:
-            break
-    try:
-        copy = save_run(Path(tempfile.mkdtemp(prefix="deepgat-")) / "model", run, data)
-    except OSError as error:
-        told = f"a copy in {tempfile.gettempdir()} failed too ({error.strerror or error})"
-        raise UserError(f"{problem}; {told}") from problem
-    raise UserError(f"{problem}; the trained model is in {copy}") from problem
 
 
 def _propagate_labels(data: NodeDataset, hops: int, out: Path | None, json: bool) -> None:
@@ -368,40 +378,3 @@ def _title(data: NodeDataset | PartDataset, plan: Recipe) -> str:
         f"{plan.training.metric or 'micro-F1'} (%) of {plan.system}{score}, "
         f"{layers} layer{'s' if layers > 1 else ''}, on {data.title}, split {data.split}"
     )
-
-
-def _print_runs(title: str, records: Sequence[Mapping[str, Any]]) -> None:
-    """A row per seed, and the mean with its 95% interval."""
-    columns = ["seed", *PARTS, "best", "epochs", "time"]
-    rows = [
-        [
-            str(record["seed"]),
-            *(percent(_scores(record).get(part)) for part in PARTS),
-            str(record["best_epoch"]),
-            str(record["epochs"]),
-            f"{record['seconds']:.0f} s",
-        ]
-        for record in records
-    ]
-    if any(record["stopped"] != "patience" for record in records):
-        columns.append("ended by")
-        for row, record in zip(rows, records, strict=True):
-            row.append(ENDINGS[record["stopped"]])
-    footer = ["mean", *(_mean(records, part) for part in PARTS), *[""] * (len(columns) - 4)]
-    print_table(title, columns, rows, footer if len(records) > 1 else ())
-
-
-def _scores(record: Mapping[str, Any]) -> Mapping[str, float | None]:
-    """The metric that picked the epoch in every part; without one, micro-F1."""
-    monitor = record["training"]["monitor"]
-    scores = record["metrics"][monitor] if monitor in METRICS else record["micro_f1"]
-    return dict(scores)
-
-
-def _mean(records: Sequence[Mapping[str, Any]], part: str) -> str:
-    found = [_scores(record).get(part) for record in records]
-    values = [value for value in found if value is not None]
-    if not values:
-        return "–"
-    mean, half_width = confidence_interval(values)
-    return percent(mean) + ("" if math.isnan(half_width) else f" ±{100 * half_width:.1f}")

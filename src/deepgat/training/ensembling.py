@@ -65,7 +65,9 @@ def select(candidates: Sequence[Candidate], y: Tensor, multi_label: bool) -> lis
 
 def _not_worse(mine: Tensor, best: Tensor, y: Tensor, multi_label: bool) -> bool:
     """Whether the share of right predictions is within a standard error of the best model's."""
-    right = [predicted_labels(x, multi_label) == (y > 0 if multi_label else y) for x in (mine, best)]
+    right = [
+        predicted_labels(x, multi_label) == (y > 0 if multi_label else y) for x in (mine, best)
+    ]
     difference = (right[0].double() - right[1].double()).flatten()
     return float(difference.mean()) >= -float(difference.std()) / max(len(difference), 1) ** 0.5
 
