@@ -31,9 +31,11 @@ from deepgat.estimator_inputs import (
     validation_rows,
 )
 from deepgat.model import Model
+from deepgat.training.auto import train_auto
 from deepgat.training.inputs import WEIGHT
 from deepgat.training.recipes import drop_unsuited_self_training, recipe
-from deepgat.training.run import train_once
+from deepgat.training.run import Run, train_once
+from deepgat.training.search import Request, is_auto
 
 SETTINGS = (
     "num_layers", "hidden_channels", "heads", "dropout", "attention_dropout", "norm", "residual",
