@@ -17,6 +17,7 @@ import torch
 from deepgat.errors import UserError
 from deepgat.files import to_json
 from deepgat.lab.experiments import RunSpec, Store
+from deepgat.lab.experiments.schema import FINISHED, TRAINED, DamagedEntry, check
 from deepgat.lab.experiments.store_entry import ARRAYS, RECORD, sealed
 from deepgat.lab.experiments.work import Attempt, attempt
 
@@ -517,3 +518,17 @@ def test_two_processes_share_the_work_and_do_nothing_twice(tmp_path, log):
         assert process.exitcode == 0
     assert Counter(told(log)) == {wanted.signature: 1 for wanted in MANY[:60]}
     assert Store(tmp_path / "store").verify() == (60, {})
+
+
+def test_records_with_and_without_metrics_pass_the_schema():
+    old = {"dataset": "csbm", "split": "s", "seed": 0, "micro_f1": {"test": 0.5}, "loss": {},
+           "best_epoch": 1, "epochs": 2, "stopped": "patience", "seconds": 0.1, "system": "gcn",
+           "settings": {"num_layers": 2}, "training": {}}  # fmt: skip
+    stored = old | {"signature": "s", "schema": 2, "data": {"dataset": "csbm", "split": "s"},
+                    "analysis": {}, "measures": {}, "versions": {}, "hardware": "x",
+                    "wall_seconds": 1.0, "peak_memory": {"bytes": 1, "of": "x"}}  # fmt: skip
+    for kind, record in ((TRAINED, old), (FINISHED, stored)):
+        check(record, kind)
+        check(record | {"metrics": {"roc_auc": {"val": None, "test": 0.5}}}, kind)
+        with pytest.raises(DamagedEntry, match=r"metrics.roc_auc.val is 'x'"):
+            check(record | {"metrics": {"roc_auc": {"val": "x"}}}, kind)

@@ -34,7 +34,7 @@ from deepgat.training.inputs import prepare
 from deepgat.training.looks import look_at
 from deepgat.training.loop import FitResult, train
 from deepgat.training.minibatch import in_chunks
-from deepgat.training.portfolio import PORTFOLIO, ranked
+from deepgat.training.portfolio import MLP, PORTFOLIO, ranked
 from deepgat.training.recipes import Recipe, drop_unsuited_self_training
 from deepgat.training.resume import Epoch, Held
 from deepgat.training.run import ModelCard, Run
@@ -42,12 +42,12 @@ from deepgat.training.search import Request, Search, Step
 
 SCREENED = 30
 """Epochs after which the members that go on are chosen."""
+TRIED = {"fast": 1, "good": 5, "best": 100}
+"""How many of the ranked members are tried; the MLP is tried in any case but "fast"."""
 FINALISTS = {"fast": 0, "good": 2, "best": 4}
 """How many members beside the favourite are trained to their end."""
-ALLOWANCE = {"fast": 0.0, "good": 0.8, "best": 4.0}
-"""The work on all members beside the favourite, over that on the favourite."""
-AT_LEAST = 4e11
-"""Operations that they may cost in any case: some seconds on two cores."""
+BEYOND_CHANCE = 1.5
+"""Standard errors by which a member must beat the favourite where labels are few."""
 MORE_SEEDS = 2
 SLOW_START = 0.01
 """So much below the favourite's end a member may be after SCREENED epochs, beside chance."""
@@ -122,9 +122,10 @@ class _Auto:
         self.device = choose_device(str(request.training.get("device", "auto")))
         self.looks = look_at(data)
         names = ranked(self.looks)
-        if request.quality == "fast":
-            names = names[:1]
-        self.trials = [self._trial(name, seed) for name in names]
+        tried = names[: TRIED[request.quality]]
+        if request.quality != "fast" and MLP not in tried:
+            tried.append(MLP)
+        self.trials = [self._trial(name, seed) for name in tried]
         self.labels = self._labels()
         self.start = time.perf_counter()
         self.stopped = ""
@@ -136,21 +137,16 @@ class _Auto:
         self._train(favourite)
         if not favourite.finished and not self.stopped:  # it diverged or collapsed
             favourite = next((t for t in others if self._train(t).finished), favourite)
-        spent = self._work(favourite) * favourite.epochs
-        left = max(AT_LEAST, ALLOWANCE[self.request.quality] * spent)
         waiting = [trial for trial in others if not trial.epochs and not trial.outcome]
         for trial in waiting:
-            left -= SCREENED * self._work(trial)
-            if left < 0 or self._over():
-                trial.outcome = "not tried: it would take too long"
+            if self._over():
+                trial.outcome = "not tried: stopped"
             else:
                 self._train(trial, SCREENED)
         paused = [t for t in waiting if t.fitted is not None and t.fitted.stopped == "paused"]
         for place, trial in enumerate(sorted(paused, key=lambda t: -t.val)):
-            left -= 2 * SCREENED * self._work(trial)
             behind = trial.val < favourite.val - 2 * self._margin(trial, favourite) - SLOW_START
-            late = place >= FINALISTS[self.request.quality] or left < 0 or self._over()
-            if behind or late:
+            if behind or place >= FINALISTS[self.request.quality] or self._over():
                 trial.outcome = f"left after {trial.epochs} epochs"
             else:
                 self._train(trial)
@@ -161,16 +157,6 @@ class _Auto:
                     self.trials.append(self._trial(chosen.name, self.seed + more))
                     self._train(self.trials[-1])
         return self._finish(chosen, reason)
-
-    def _work(self, trial: _Trial) -> float:
-        """About how many operations an epoch takes: the same on every machine, unlike seconds."""
-        plain, looks = trial.plan.settings.to_dict(), self.looks
-        width = plain["hidden_channels"] * plain.get("heads", 1)
-        if trial.plan.system == "prenorm":
-            width = plain["hidden_channels"]
-        maps = 2 if trial.plan.system == "prenorm" else 1
-        layer = maps * looks.nodes * width**2 + 2 * looks.edges * width
-        return 6.0 * (looks.stored * width + plain["num_layers"] * layer)
 
     def _trial(self, name: str, seed: int) -> _Trial:
         plan = PORTFOLIO[name].recipe(self.looks, self.request.training)
@@ -260,7 +246,7 @@ class _Auto:
         return logits.cpu(), ""
 
     def _margin(self, trial: _Trial, favourite: _Trial) -> float:
-        """How much better than the favourite a member must be: a standard error, or nothing."""
+        """The standard error of the difference of two members' scores."""
         if trial.logits is None or favourite.logits is None:
             return 0.0
         return _standard_error(
@@ -281,8 +267,8 @@ class _Auto:
         if best is favourite or len(finished) == 1:
             return favourite, f"{looks}: {favourite.name} is for such graphs, and nothing beat it"
         gain, margin = best.val - favourite.val, self._margin(best, favourite)
-        strict = self.looks.few_labels
-        if gain <= (margin if strict else 0.0):
+        margin *= BEYOND_CHANCE if self.looks.few_labels else 0.0
+        if gain <= margin:
             return favourite, (
                 f"{looks}: {favourite.name} is for such graphs; {best.name} was better by "
                 f"{100 * gain:.1f}, which may be chance ({100 * margin:.1f})"

@@ -23,8 +23,6 @@ class Looks:
     nodes: int
     edges: int
     features: int
-    stored: int
-    """Features that are not 0, of all nodes, or all of a dense matrix."""
     feature_kind: str
     """ "binary", "counts" (whole numbers), "shares" (rows that sum to 1) or "numbers"."""
     classes: int
@@ -87,7 +85,6 @@ def look_at(data: NodeDataset) -> Looks:
         data.num_nodes,
         edges,
         data.num_features,
-        sum(_values(graph.x).numel() for graph in data.graphs),
         kind,
         data.num_classes,
         float(sizes.sum()) / max(data.num_classes, 1),

@@ -76,14 +76,17 @@ MEMBERS = (
 PORTFOLIO: Mapping[str, Member] = {member.name: member for member in MEMBERS}
 
 
+MLP = "mlp"
+
+
 def ranked(looks: Looks) -> list[str]:
     """Names of the members, the one that the looks speak for first."""
     if looks.unlike_neighbours and looks.nodes < 500:
-        return ["wide-shallow", "wide", "g2", "mlp", "gcn", "wide-gat", "deep"]
+        return ["wide-shallow", "wide", "g2", "mlp", "wide-gat", "gcn", "deep"]
     if looks.poor_features and not looks.few_labels:
         return ["wide-deep", "wide", "wide-gat", "gcn", "wide-shallow", "mlp", "deep"]
     if looks.few_labels:
-        return ["deep", "wide", "wide-attention", "wide-shallow", "gcn", "mlp", "g2"]
+        return ["deep", "wide", "wide-shallow", "wide-attention", "gcn", "mlp", "g2"]
     if looks.unlike_neighbours:
-        return ["wide", "wide-deep", "gcn", "deep", "wide-shallow", "g2", "wide-gat", "mlp"]
-    return ["wide", "wide-attention", "wide-gat", "gcn", "wide-shallow", "wide-deep", "deep", "mlp"]
+        return ["wide", "gcn", "wide-deep", "deep", "wide-shallow", "g2", "wide-gat", "mlp"]
+    return ["wide-gat", "wide-attention", "wide", "gcn", "wide-shallow", "deep", "wide-deep", "mlp"]
