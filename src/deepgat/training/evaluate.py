@@ -80,13 +80,8 @@ def evaluate(
             metrics[name][part] = None if math.isnan(value) else value
             if math.isnan(value):
                 notes.append(f"{name} ({part}) is not defined: {undefined(name, found, y)}")
-<<<<<<< HEAD
     of_all = [values.cpu() for values in gathered if values is not None]
     return Evaluation(scores, losses, of_all, metrics, notes)
-=======
-    everywhere = [values.cpu() for values in gathered if values is not None]
-    return Evaluation(scores, losses, everywhere, metrics, notes)
->>>>>>> w-metrics
 
 
 def _of_all(values: Tensor, graph: GraphInputs) -> Tensor | None:
