@@ -88,6 +88,7 @@ def load_graph(
         num_classes=entry.classes,
         multi_label=entry.multi_label,
         split=str(wanted),
+        metric=entry.metric,
     )
 
 
@@ -109,6 +110,7 @@ class Listing:
     features: int
     classes: int
     default_split: str
+    metric: str
     note: str
     source: str
     """Either "built in", "cache" or "data folder"; empty if it is not available locally."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from deepgat.data.catalogue.entries import STORED_SPLITS, find_entry
+from deepgat.data.catalogue.entries import find_entry
 from deepgat.errors import UserError, unknown_name
 from deepgat.lab.experiments.spec import DataSpec, RunSpec
 from deepgat.training.config_file import read_config
@@ -106,13 +106,14 @@ def _repeats(
     dataset: str, seeds: Sequence[int] | None, splits: int | None, usual: Repeats, quick: bool
 ) -> list[tuple[str, int]]:
     """(split, seed) of every repetition."""
-    default = find_entry(dataset).default_split
+    entry = find_entry(dataset)
+    default = entry.default_split
     if quick:
         return [(default, seed) for seed in seeds or (0,)]
     if default == "public":
         return [(default, seed) for seed in seeds or range(usual.public)]
     if default.startswith("stored"):
-        drawn = [f"stored:{k}" for k in range(splits or STORED_SPLITS)]
+        drawn = [f"stored:{k}" for k in range(splits or entry.stored_splits)]
     else:
         drawn = [f"random:{k}:20/30" for k in range(splits or usual.splits)]
     return [(split, seed) for seed in seeds or range(usual.seeds) for split in drawn]
