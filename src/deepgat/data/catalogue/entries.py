@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from deepgat.data.catalogue import readers
 from deepgat.data.catalogue.readers import PygLoader
-from deepgat.data.synthetic import csbm_graph, digits_graph
+from deepgat.data.synthetic import csbm_graph, digits_graph, hops_graph
 from deepgat.errors import unknown_name
 
 GEOM_GCN_SPLITS = 10
@@ -127,6 +127,17 @@ def _wikipedia(key: str, nodes: int, edges: int, features: int) -> Entry:
     loader = PygLoader(pyg.WikipediaNetwork, arguments=(key,))
     size = (nodes, edges, features, 5)
     return _geom_gcn(key, "pages of Wikipedia", size, loader, f"{key}/geom_gcn/raw")
+
+
+def _hops(hops: int) -> Entry:
+    return Entry(
+        f"hops-{hops}",
+        f"Hops-{hops}",
+        f"a label depends on a node {hops} links away, on nothing nearer (directed, ten splits)",
+        "stored:0",
+        *(240 * (4 * hops - 2), 240 * (16 * hops - 24), 32, 4),
+        read=lambda root: [hops_graph(hops)],
+    )
 
 
 def _ppi(key: str, title: str, note: str, folder: str, **options: Any) -> Entry:
@@ -244,5 +255,6 @@ _ALL = (
         *(2_000, None, 32, 5),
         read=lambda root: [csbm_graph(hubs=10, hub_degree=100)],
     ),
+    *map(_hops, (2, 4, 8, 16, 32)),
 )
 ENTRIES = {entry.key: entry for entry in _ALL}
