@@ -53,7 +53,8 @@ def depth_specs(
     """System → its runs on every dataset at every depth, repeated over seeds and splits.
 
     A dataset with a public split is repeated over seeds. Others are repeated over their stored
-    splits, or over random splits with 20 and 30 nodes per class, with each seed.
+    splits, or over random splits with 20 and 30 nodes per class, with each seed. Where results are
+    not published in accuracy, their metric chooses the epoch.
 
     Args:
         settings: label → a shipped setting and candidates: changes of it. Every repetition has one
@@ -85,10 +86,12 @@ def depth_specs(
                 name, candidates = elsewhere[label, dataset], [Change()]
             config = replace(read_config(name), dataset=dataset)
             choices = [config.changed(*change) for change in candidates[: 1 if quick else None]]
+            metric = find_entry(dataset).metric
+            chosen = short if metric == "accuracy" else {**short, "monitor": metric}
             for depth in depths:
                 for split, seed in _repeats(dataset, seeds, splits, repeats, quick):
                     for choice in choices:
-                        there = choice.changed({"num_layers": depth}, {**short, "seed": seed})
+                        there = choice.changed({"num_layers": depth}, {**chosen, "seed": seed})
                         specs.append(RunSpec.of(DataSpec(dataset, split), there.recipe()))
     return labelled
 
