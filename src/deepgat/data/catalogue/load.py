@@ -111,12 +111,12 @@ class Listing:
     features: int
     classes: int
     default_split: str
-    metric: str
     note: str
     source: str
     """Either "built in", "cache" or "data folder"; empty if it is not available locally."""
     path: Path | None
     """The cached file or the folder of raw files."""
+    metric: str = "accuracy"
 
     @property
     def at_hand(self) -> bool:
