@@ -16,7 +16,9 @@ def make_coauthor(root: Path, name: str = "CS", nodes: int = 900) -> Path:
     adjacency = sp.random(nodes, nodes, 0.005, format="lil", random_state=1, dtype=np.float32)
     adjacency[3, 3] = 1
     adjacency = adjacency.tocsr()
-    path = root / name / "raw" / f"ms_academic_{name[:3].lower()}.npz"
+    amazon = name in ("Photo", "Computers")
+    file = f"amazon_electronics_{name.lower()}" if amazon else f"ms_academic_{name[:3].lower()}"
+    path = root / name / "raw" / f"{file}.npz"
     path.parent.mkdir(parents=True)
     parts = {
         f"{key}_{part}": getattr(matrix, part)
@@ -27,6 +29,41 @@ def make_coauthor(root: Path, name: str = "CS", nodes: int = 900) -> Path:
     names = np.array([{"pickled": True}], dtype=object)
     np.savez(path, labels=labels, class_names=names, **parts)
     return path
+
+
+def make_heterophilous(root: Path, name: str, classes: int, width: int, share: float) -> Path:
+    """An npz of Platonov et al. with 40 nodes, each pair once, and ten splits."""
+    random = np.random.default_rng(0)
+    path = root / name / "raw" / f"{name}.npz"
+    path.parent.mkdir(parents=True)
+    parts = random.permuted(np.tile(np.arange(40) % 4, (10, 1)), axis=1)
+    np.savez(
+        path,
+        node_features=(random.random((40, width)) < share).astype(np.float32),
+        node_labels=np.arange(40) % classes,
+        edges=np.array([(i, (i + 1) % 40) for i in range(40)]),
+        train_masks=parts < 2,
+        val_masks=parts == 2,
+        test_masks=parts == 3,
+    )
+    return path
+
+
+def make_wikics(root: Path) -> None:
+    """Links out of each node, with a self-loop; 20 splits, and one list of test nodes."""
+    random = np.random.default_rng(0)
+    raw = root / "WikiCS/raw"
+    raw.mkdir(parents=True)
+    parts = random.permuted(np.tile(np.arange(20) % 4, (20, 1)), axis=1)
+    content = {
+        "features": random.random((40, 300)).tolist(),
+        "labels": [i % 10 for i in range(40)],
+        "links": [[(i + 1) % 40, (i + 5) % 40] for i in range(39)] + [[39]],
+        "test_mask": [i >= 20 for i in range(40)],
+    }
+    for name, chosen in (("train", parts < 2), ("val", parts == 2), ("stopping", parts == 3)):
+        content[f"{name}_masks"] = np.pad(chosen, ((0, 0), (0, 20))).tolist()
+    (raw / "data.json").write_text(json.dumps(content))
 
 
 def make_attributed(root: Path) -> None:

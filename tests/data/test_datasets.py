@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from raw_files import make_attributed, make_coauthor, make_flickr, make_ppi
+from raw_files import (
+    make_attributed,
+    make_coauthor,
+    make_flickr,
+    make_heterophilous,
+    make_ppi,
+    make_wikics,
+)
 from torch_geometric import datasets as pyg
 from torch_geometric.utils import coalesce
 
@@ -104,6 +111,89 @@ def test_coauthor_against_pyg(root: Path, tmp_path: Path) -> None:
     assert torch.equal(graph.edge_index, expected.edge_index)
     assert not graph.has_self_loops()
     assert graph.is_undirected()
+
+
+def test_amazon_against_pyg(root: Path, tmp_path: Path) -> None:
+    make_coauthor(root, "Photo")
+    graph = load_graph("photo").graph
+    shutil.copytree(root, tmp_path / "pyg")
+    expected = pyg.Amazon(str(tmp_path / "pyg"), "Photo")[0]
+    assert torch.equal(graph.x.to_dense(), expected.x)
+    for key in ("y", "edge_index"):
+        assert torch.equal(graph[key], expected[key])
+    assert int(load_graph("photo", "fractions:0.6/0.2:1").graph.train_mask.sum()) == 540
+
+
+@pytest.mark.parametrize(
+    ("key", "title", "width", "metric"),
+    [
+        ("minesweeper", "Minesweeper", 7, "roc_auc"),
+        ("tolokers", "Tolokers", 10, "roc_auc"),
+        ("questions", "Questions", 301, "roc_auc"),
+        ("roman-empire", "Roman-empire", 300, "accuracy"),
+        ("amazon-ratings", "Amazon-ratings", 300, "accuracy"),
+    ],
+)
+def test_heterophilous_against_pyg(
+    root: Path, tmp_path: Path, key: str, title: str, width: int, metric: str
+) -> None:
+    entry = ENTRIES[key]
+    make_heterophilous(root, key.replace("-", "_"), entry.classes, width, 0.5)
+    shutil.copytree(root, tmp_path / "pyg")
+    expected = pyg.HeterophilousGraphDataset(str(tmp_path / "pyg"), title)[0]
+    for index in (0, 9):
+        dataset = load_graph(key, f"stored:{index}")
+        assert (dataset.metric, dataset.title) == (metric, title)
+        assert torch.equal(dataset.graph.x, expected.x)
+        for part in ("y", "edge_index"):
+            assert torch.equal(dataset.graph[part], expected[part])
+        for part in ("train_mask", "val_mask", "test_mask"):
+            assert torch.equal(dataset.graph[part], expected[part][:, index])
+    assert load_graph(key).split == "stored:0"
+    with pytest.raises(UserError, match="it has stored:0 to stored:9"):
+        load_graph(key, "stored:10")
+
+
+@pytest.mark.parametrize(("key", "width"), [("chameleon-filtered", 2325), ("squirrel-filtered", 9)])
+def test_filtered_wikipedia(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, width: int
+) -> None:
+    """PyG has no loader for it: the same file, fetched from beside those that it knows."""
+    path = make_heterophilous(root, key.replace("-", "_"), 5, width, 0.05)
+    dataset = load_graph(key)
+    with np.load(path) as parts:
+        assert dataset.graph.x.layout is torch.sparse_csr
+        assert torch.equal(dataset.graph.x.to_dense(), torch.from_numpy(parts["node_features"]))
+    assert dataset.metric == "accuracy"
+    assert dataset.graph.num_edges == 80
+
+    asked = []
+
+    def fetched(url: str, folder: str) -> None:
+        asked.append(url)
+        shutil.copy(path, folder)
+
+    monkeypatch.setattr(pyg.heterophilous_graph_dataset, "download_url", fetched)
+    monkeypatch.delenv("DEEPGAT_DATA")
+    monkeypatch.setenv(CACHE, str(tmp_path / "other"))
+    assert_same(dataset, load_graph(key))
+    assert asked == [f"{pyg.HeterophilousGraphDataset.url}/{path.name}"]
+
+
+def test_wikics_against_pyg(root: Path, tmp_path: Path) -> None:
+    make_wikics(root)
+    shutil.copytree(root / "WikiCS", tmp_path / "pyg")
+    for undirected in (True, False):
+        other = pyg.WikiCS(str(tmp_path / "pyg"), is_undirected=undirected)[0]
+        graph = load_graph("wikics", "stored:19", undirected=undirected).graph
+        assert torch.equal(graph.edge_index, coalesce(other.edge_index))
+        assert torch.equal(graph.x, other.x)
+        assert torch.equal(graph.y, other.y)
+        assert torch.equal(graph.train_mask, other.train_mask[:, 19])
+        assert torch.equal(graph.val_mask, (other.val_mask | other.stopping_mask)[:, 19])
+        assert torch.equal(graph.test_mask, other.test_mask)
+    with pytest.raises(UserError, match="it has stored:0 to stored:19"):
+        load_graph("wikics", "stored:20")
 
 
 def test_attributed_against_pyg(root: Path, tmp_path: Path) -> None:

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
-from torch_geometric.utils import coalesce, degree
+from torch_geometric.utils import coalesce, degree, k_hop_subgraph
 
-from deepgat.data import csbm_graph, digits_graph
+from deepgat.data import csbm_graph, digits_graph, hops_graph, load_graph
+from deepgat.data.catalogue.entries import ENTRIES
 from deepgat.errors import UserError
+from deepgat.models.registry import build_network
+from deepgat.training.recipes import recipe
 
 
 def assert_simple(graph: Data) -> None:
@@ -109,3 +112,65 @@ def test_csbm_mistakes_are_told(wrong: dict[str, int], says: str) -> None:
 def test_digits_mistakes_are_told() -> None:
     with pytest.raises(UserError, match="neighbors is 0, but must be 1 to 1796"):
         digits_graph(0)
+
+
+def neighbourhood(graph: Data, node: int, hops: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features and renumbered edges of what ``hops`` layers can see from a node."""
+    nodes, edge_index, _, _ = k_hop_subgraph(node, hops, graph.edge_index, relabel_nodes=True)
+    return graph.x[nodes], edge_index
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3, 8, 32])
+def test_hops_labels_cannot_be_seen_from_nearer(hops: int) -> None:
+    """Nodes of every class have the same neighbourhood of k − 1 hops, and another of k."""
+    graph = hops_graph(hops, 12, 3, seed=1)
+    assert torch.bincount(graph.y[:12]).tolist() == [4, 4, 4]
+    assert (graph.y[12:] == -1).all()
+    for node in range(1, 12):
+        near, far = ([neighbourhood(graph, v, h) for v in (0, node)] for h in (hops - 1, hops))
+        assert all(torch.equal(a, b) for a, b in zip(*near, strict=True))
+        assert torch.equal(far[0][1], far[1][1])
+        assert torch.equal(far[0][0], far[1][0]) == bool(graph.y[0] == graph.y[node])
+
+
+@pytest.mark.parametrize("system", ["gcn", "residual", "gat", "gcnii", "deep"])
+def test_hops_needs_as_many_layers(system: str) -> None:
+    """Whatever its weights, a network of k − 1 layers tells nodes with labels nothing apart."""
+    graph = hops_graph(3, 8, 2, seed=0)
+    for layers in (2, 3):
+        torch.manual_seed(0)
+        settings = recipe(system, num_layers=layers).settings
+        logits = build_network(system, settings, 32, 2).eval()(graph.x, graph.edge_index)
+        differ = (logits[:8] - logits[0]).abs().amax(dim=1) > 0
+        assert differ.tolist() == [layers == 3 and bool(y != graph.y[0]) for y in graph.y[:8]]
+
+
+@pytest.mark.parametrize("hops", [2, 4, 8, 16, 32])
+def test_hops_in_the_catalogue(hops: int) -> None:
+    dataset = load_graph(f"hops-{hops}")
+    graph, entry = dataset.graph, ENTRIES[f"hops-{hops}"]
+    assert (graph.num_nodes, graph.num_edges) == (entry.nodes, entry.edges)
+    assert (graph.num_features, dataset.num_classes) == (entry.features, entry.classes)
+    parts = [graph[f"{name}_mask"] for name in ("train", "val", "test")]
+    assert [int(mask.sum()) for mask in parts] == [120, 60, 60]
+    assert not torch.stack(parts)[:, 240:].any()
+    for mask in parts:
+        assert len(torch.bincount(graph.y[mask]).unique()) == 1, "balanced"
+    other = load_graph(f"hops-{hops}", "stored:9").graph
+    assert torch.equal(graph.x, other.x)
+    assert not torch.equal(graph.train_mask, other.train_mask)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"hops": 0}, "hops is 0, but must be 1 or more"),
+        ({"parts": 3}, "parts is 3, but must be at least the 4 classes"),
+        ({"classes": 0}, "classes is 0"),
+        ({"features": 0}, "features is 0"),
+        ({"width": 0}, "width is 0"),
+    ],
+)
+def test_hops_mistakes_are_told(wrong: dict[str, int], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        hops_graph(**wrong)

@@ -74,6 +74,34 @@ def test_the_training_is_chosen_on_validation_nodes():
     assert str(table.rows[0][1]) == "60.0"
 
 
+def test_the_published_metric_chooses_and_has_a_table_of_its_own():
+    grid = {"datasets": ["minesweeper"], "systems": ["gcn"], "splits": 1}
+    specs = peers.peer_specs(layers=[2, 4], **grid)["GCN"]
+    assert {spec.training.monitor for spec in specs} == {"roc_auc"}
+    records = [graded_record(spec) for spec in specs]
+    for record, val, test in zip(records, (0.7, 0.8) * 2, (0.9, 0.6, 0.9, 0.65), strict=True):
+        record["micro_f1"] = {**record["micro_f1"], "val": 1 - val, "test": 0.5}
+        record["metrics"] = {"roc_auc": {"val": val, "test": test}}
+    tables = report.system_tables({"GCN": records}, "peers")
+    assert [table.name for table in tables] == ["peers-minesweeper", "peers-minesweeper-roc_auc"]
+    assert tables[1].title == "Test ROC-AUC (%) by depth, minesweeper"
+    assert [list(map(str, table.rows[0])) for table in tables] == [
+        ["GCN", "50.0", "50.0"],
+        ["GCN", "60.0", "65.0"],
+    ]
+    figures = report.system_figures(tables, "peers")
+    assert figures["peers-minesweeper-roc_auc"].axes[0].get_ylabel() == "test ROC-AUC (%)"
+    del records[0]["metrics"]["roc_auc"]
+    records[0]["training"]["monitor"] = "loss"
+    assert len(report.system_tables({"GCN": records[:1]}, "peers")) == 1
+
+
+def test_every_stored_split_is_a_repetition():
+    for name, count in (("hops-4", 10), ("wikics", 20), ("photo", 3)):
+        grid = {"datasets": [name], "layers": [2], "systems": ["gcnii"]}
+        assert len(peers.peer_specs(**grid)["GCNII"]) == count
+
+
 def test_a_cell_says_how_many_repetitions_it_has_where_others_have_more():
     labelled = peers.peer_specs(datasets=["cora", "cs"], layers=[2], systems=["gcnii", "dagnn"])
     records = {label: [graded_record(s) for s in specs] for label, specs in labelled.items()}

@@ -4,7 +4,7 @@ from deepgat.data.catalogue.load import Listing, is_path, list_datasets, load_gr
 from deepgat.data.dataset import NodeDataset
 from deepgat.data.label_features import propagate_labels
 from deepgat.data.splits import Split, parse_split
-from deepgat.data.synthetic import csbm_graph, digits_graph
+from deepgat.data.synthetic import csbm_graph, digits_graph, hops_graph
 from deepgat.data.tables import (
     FeaturePlan,
     OwnGraph,
@@ -33,6 +33,7 @@ __all__ = [
     "from_networkx",
     "from_pandas",
     "from_pyg",
+    "hops_graph",
     "is_path",
     "list_datasets",
     "load_graph",

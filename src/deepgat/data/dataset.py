@@ -36,6 +36,8 @@ class NodeDataset:
     multi_label: bool
     split: str
     """The canonical text of the split in the masks, as ``parse_split`` reads it."""
+    metric: str = "accuracy"
+    """What results on it are published in: "accuracy" or "roc_auc"."""
     node_ids: tuple[str, ...] = field(default=(), repr=False)
     """Ids of the nodes, for a graph from your files; empty: nodes have numbers only."""
     class_names: tuple[str, ...] = ()

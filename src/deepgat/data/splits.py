@@ -7,7 +7,7 @@ text                    meaning
 ``authors``             the paper's code: seed 42, 20 train and 30 validation per class
 ``random:S:T/V``        seed S, T train and V validation nodes per class, the rest test
 ``fractions:T/V:S``     shares T and V of the labelled nodes, stratified by class, seed S
-``stored:K``            the K-th (from 0) of the ten splits stored with the dataset
+``stored:K``            the K-th (from 0) of the splits stored with the dataset
 ======================  ==============================================================
 
 ``random`` and ``random:S`` mean 20/30; the default seed is 0. ``str(split)`` writes every part, so

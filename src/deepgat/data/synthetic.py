@@ -1,12 +1,17 @@
-"""Graphs that need no files: digits, a contextual stochastic block model."""
+"""Graphs that need no files: digits, a contextual stochastic block model, labels k hops away."""
+
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.utils import remove_self_loops, to_undirected
+from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
+from deepgat.data.splits import Split, draw_masks
 from deepgat.errors import UserError
+
+STORED_SPLITS = 10
 
 
 def digits_graph(neighbors: int = 10) -> Data:
@@ -84,6 +89,66 @@ def csbm_graph(
         edge_index=_both_ways(starts, ends, num_nodes),
         y=torch.from_numpy(y).long(),
     )
+
+
+def hops_graph(
+    hops: int = 8,
+    parts: int = 240,
+    classes: int = 4,
+    features: int = 32,
+    *,
+    width: int = 4,
+    seed: int = 0,
+) -> Data:
+    """A graph in which a label depends on one node ``hops`` links away, and on nothing nearer.
+
+    It has ``parts`` components of the same shape, 1 – width – … – width – 1 nodes in hops + 1
+    levels. Every node of a level reads from all nodes of the next: edges run from there to it and
+    are not made undirected. Only the nodes 0 … parts−1, the first levels, have labels. The feature
+    of a component's last node is its class's random code; all other nodes share one code. So the
+    nodes with labels look alike, with all that is nearer than ``hops``: fewer layers than that are
+    left with guessing, 1/classes of the nodes. The rest is easy: averaging over a node and those it
+    reads from keeps width/(width + 1) of what comes from afar, at every hop; in half as many layers
+    again nearly all of it arrives.
+
+    The masks are ten splits [n, 10] of the components, 50/25/25, stratified by class.
+
+    Args:
+        hops: k, the distance.
+        parts: number of components, and of labels; at least ``classes``.
+        classes: C, balanced.
+        features: d, the width of ``x``.
+        width: nodes in each level between the first and the last.
+        seed: the same arguments and seed give the same graph.
+    """
+    _require(hops >= 1, "hops", hops, "1 or more")
+    _require(classes >= 1, "classes", classes, "1 or more")
+    _require(parts >= classes, "parts", parts, f"at least the {classes} classes")
+    _require(features >= 1, "features", features, "1 or more")
+    _require(width >= 1, "width", width, "1 or more")
+    random = np.random.default_rng(seed)
+    labels = random.permutation(np.arange(parts) % classes)
+    codes = random.standard_normal((classes + 1, features))
+
+    # Nodes are numbered level by level; each level is an array [parts, its width].
+    ends = parts * np.cumsum([1, *[width] * (hops - 1), 1])
+    levels = [level.reshape(parts, -1) for level in np.split(np.arange(ends[-1]), ends[:-1])]
+    pairs = [
+        np.stack(np.broadcast_arrays(far[:, :, None], near[:, None, :])).reshape(2, -1)
+        for near, far in pairwise(levels)
+    ]
+    code, y = np.full(ends[-1], classes), np.full(ends[-1], -1)
+    code[-parts:] = y[:parts] = labels
+    graph = Data(
+        x=torch.from_numpy(codes[code]).float(),
+        edge_index=coalesce(torch.from_numpy(np.concatenate(pairs, axis=1))),
+        y=torch.from_numpy(y),
+    )
+    drawn = [draw_masks(Split("fractions", k, 0.5, 0.25), graph.y) for k in range(STORED_SPLITS)]
+    graph.train_mask, graph.val_mask, graph.test_mask = (
+        torch.stack(masks, dim=1) for masks in zip(*drawn, strict=True)
+    )
+    return graph
 
 
 def _draw_ends(

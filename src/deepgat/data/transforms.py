@@ -18,7 +18,7 @@ MASKS = tuple(f"{name}_mask" for name in SPLITS)
 class SplitNodes(BaseTransform):
     """Sets ``train_mask``, ``val_mask`` and ``test_mask`` [n] from a :class:`Split` or its text.
 
-    ``stored:K`` takes column K of existing masks [n, 10]; ``public`` keeps existing masks [n].
+    ``stored:K`` takes column K of existing masks [n, k]; ``public`` keeps existing masks [n].
     Unlabelled nodes (y = −1) are removed from the masks. ``name`` is the graph's name in errors.
     """
 

@@ -15,10 +15,10 @@ from torch_geometric.data import Data
 
 from deepgat.data.catalogue import readers
 from deepgat.data.catalogue.readers import PygLoader
-from deepgat.data.synthetic import csbm_graph, digits_graph
+from deepgat.data.synthetic import csbm_graph, digits_graph, hops_graph
 from deepgat.errors import unknown_name
 
-STORED_SPLITS = 10
+GEOM_GCN_SPLITS = 10
 Size = tuple[int, int, int, int]
 """Nodes, edges, features, classes."""
 
@@ -47,6 +47,10 @@ class Entry:
     normalize: bool = False
     """Whether the usual protocol divides feature rows by their sum."""
     multi_label: bool = False
+    metric: str = "accuracy"
+    """What results on it are published in."""
+    stored_splits: int = 10
+    """How many splits there are, if the default is a stored one."""
 
     @property
     def built_in(self) -> bool:
@@ -74,18 +78,39 @@ def _planetoid(title: str, size: Size, *, normalize: bool) -> Entry:
     )
 
 
-def _coauthor(name: str, size: Size) -> Entry:
-    folder, file = f"{name}/raw", f"ms_academic_{name[:3].lower()}.npz"
-    title, note = f"Coauthor {name}", "co-authors, keywords of their papers (Shchur et al.)"
-    fetch = PygLoader(pyg.Coauthor, arguments=(name,)).fetch
-    read = partial(readers.read_coauthor, f"{folder}/{file}")
+def _shchur(kind: type, name: str, note: str, file: str, size: Size) -> Entry:
+    title, note = f"{kind.__name__} {name}", f"{note} (Shchur et al.)"
+    fetch, folder = PygLoader(kind, arguments=(name,)).fetch, f"{name}/raw"
+    read = partial(readers.read_shchur, f"{folder}/{file}")
     return Entry(name.lower(), title, note, "authors", *size, read, folder, (file,), fetch)
+
+
+def _coauthor(name: str, size: Size) -> Entry:
+    note, file = "co-authors, keywords of their papers", f"ms_academic_{name[:3].lower()}.npz"
+    return _shchur(pyg.Coauthor, name, note, file, size)
+
+
+def _amazon(name: str, size: Size) -> Entry:
+    note, file = "goods bought together, words of reviews", f"amazon_electronics_{name.lower()}.npz"
+    return _shchur(pyg.Amazon, name, note, file, size)
+
+
+def _heterophilous(
+    key: str, note: str, size: Size, kind: type = pyg.HeterophilousGraphDataset
+) -> Entry:
+    name = key.replace("-", "_")
+    folder, file, title = f"{name}/raw", f"{name}.npz", key.capitalize()
+    metric, told = ("roc_auc", ", ROC-AUC") if size[-1] == 2 else ("accuracy", "")
+    note = f"{note} (Platonov et al., ten splits{told})"
+    fetch = PygLoader(kind, arguments=(name,)).fetch
+    read = partial(readers.read_heterophilous, f"{folder}/{file}")
+    return Entry(key, title, note, "stored:0", *size, read, folder, (file,), fetch, metric=metric)
 
 
 def _geom_gcn(
     key: str, note: str, size: Size, loader: PygLoader, folder: str, stem: str = ""
 ) -> Entry:
-    splits = (f"{stem or key}_split_0.6_0.2_{i}.npz" for i in range(STORED_SPLITS))
+    splits = (f"{stem or key}_split_0.6_0.2_{i}.npz" for i in range(GEOM_GCN_SPLITS))
     files = ("out1_node_feature_label.txt", "out1_graph_edges.txt", *splits)
     note = f"{note} (geom-gcn, ten splits)"
     read = partial(readers.read_bag_of_words, loader)
@@ -104,6 +129,17 @@ def _wikipedia(key: str, nodes: int, edges: int, features: int) -> Entry:
     return _geom_gcn(key, "pages of Wikipedia", size, loader, f"{key}/geom_gcn/raw")
 
 
+def _hops(hops: int) -> Entry:
+    return Entry(
+        f"hops-{hops}",
+        f"Hops-{hops}",
+        f"a label depends on a node {hops} links away, on nothing nearer (directed, ten splits)",
+        "stored:0",
+        *(240 * (4 * hops - 2), 240 * (16 * hops - 24), 32, 4),
+        read=lambda root: [hops_graph(hops)],
+    )
+
+
 def _ppi(key: str, title: str, note: str, folder: str, **options: Any) -> Entry:
     size = (56_944, 1_587_264, 50, 121)
     parts = ("feats.npy", "graph_id.npy", "graph.json", "labels.npy")
@@ -113,6 +149,7 @@ def _ppi(key: str, title: str, note: str, folder: str, **options: Any) -> Entry:
     return Entry(key, title, note, "public", *size, read, folder, files, **options)
 
 
+_WIKICS = PygLoader(pyg.WikiCS, "WikiCS", (None, None, False))
 _FLICKR = PygLoader(pyg.Flickr, root="Flickr")
 _AANE = PygLoader(pyg.AttributedGraphDataset, "AttributedGraph", ("flickr",))
 
@@ -122,6 +159,21 @@ _ALL = (
     _planetoid("PubMed", (19_717, 88_648, 500, 3), normalize=False),
     _coauthor("CS", (18_333, 163_788, 6_805, 15)),
     _coauthor("Physics", (34_493, 495_924, 8_415, 5)),
+    _amazon("Photo", (7_650, 238_162, 745, 8)),
+    _amazon("Computers", (13_752, 491_722, 767, 10)),
+    Entry(
+        "wikics",
+        "WikiCS",
+        "pages of Wikipedia on computer science (Mernyei and Cangea, twenty splits)",
+        "stored:0",
+        *(11_701, 297_110, 300, 10),
+        read=partial(readers.read_wikics, "WikiCS/raw/data.json"),
+        folder="WikiCS/raw",
+        files=("data.json",),
+        fetch=_WIKICS.fetch,
+        directed=True,
+        stored_splits=20,
+    ),
     Entry(
         "flickr",
         "Flickr",
@@ -170,6 +222,23 @@ _ALL = (
         "Actor/raw",
         stem="film",
     ),
+    _heterophilous("minesweeper", "cells of a board", (10_000, 78_804, 7, 2)),
+    _heterophilous("roman-empire", "words of an article", (22_662, 65_854, 300, 18)),
+    _heterophilous("amazon-ratings", "goods bought together", (24_492, 186_100, 300, 5)),
+    _heterophilous("tolokers", "workers on the same tasks", (11_758, 1_038_000, 10, 2)),
+    _heterophilous("questions", "users who answered each other", (48_921, 307_080, 301, 2)),
+    _heterophilous(
+        "chameleon-filtered",
+        "Chameleon without its duplicate nodes",
+        (890, 17_708, 2_325, 5),
+        readers.FilteredWikipedia,
+    ),
+    _heterophilous(
+        "squirrel-filtered",
+        "Squirrel without its duplicate nodes",
+        (2_223, 93_996, 2_089, 5),
+        readers.FilteredWikipedia,
+    ),
     Entry(
         "digits",
         "Digits",
@@ -186,5 +255,6 @@ _ALL = (
         *(2_000, None, 32, 5),
         read=lambda root: [csbm_graph(hubs=10, hub_degree=100)],
     ),
+    *map(_hops, (2, 4, 8, 16, 32)),
 )
 ENTRIES = {entry.key: entry for entry in _ALL}

@@ -48,7 +48,8 @@ def load_graph(
     Args:
         name: a name from :func:`list_datasets`, ignoring case ("cora", "ppi-rebuilt"), or a path.
         split: a text for :func:`parse_split` or a :class:`Split`; None: the dataset's default.
-        undirected: make directed graphs (WebKB, Wikipedia, Actor, your graph) undirected.
+        undirected: make directed graphs (WebKB, Wikipedia, Actor, WikiCS, your graph) undirected;
+            the graphs hops-2 … hops-32 stay directed.
         download: whether to download a dataset that is not available locally.
         options: fields of :class:`~deepgat.data.ReadOptions`, for your graph.
 
@@ -88,6 +89,7 @@ def load_graph(
         num_classes=entry.classes,
         multi_label=entry.multi_label,
         split=str(wanted),
+        metric=entry.metric,
     )
 
 
@@ -114,6 +116,7 @@ class Listing:
     """Either "built in", "cache" or "data folder"; empty if it is not available locally."""
     path: Path | None
     """The cached file or the folder of raw files."""
+    metric: str = "accuracy"
 
     @property
     def at_hand(self) -> bool:

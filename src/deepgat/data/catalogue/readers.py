@@ -17,13 +17,16 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.datasets import HeterophilousGraphDataset
 from torch_geometric.utils import coalesce, remove_self_loops, subgraph, to_undirected
 
 from deepgat.data.feature_matrix import csr_from_scipy
 from deepgat.errors import UserError
 
 DOWNLOAD_TIMEOUT = 30.0
+DENSE = 1 / 8
+"""Features of which at least this share is not 0 are dense, else in CSR form."""
 PLAIN_ARRAYS = {
     "numpy ndarray",
     "numpy dtype",
@@ -41,7 +44,7 @@ class PygLoader:
 
     kind: type
     root: str = ""
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[Any, ...] = ()
 
     def fetch(self, root: Path) -> None:
         """Download the raw files without parsing them."""
@@ -93,8 +96,8 @@ def refuse_code(path: Path) -> None:
             )
 
 
-def read_coauthor(file: str, root: Path) -> list[Data]:
-    """Read Shchur's npz directly as CSR (for Physics, PyG allocates 1.2 GB of zeros).
+def read_shchur(file: str, root: Path) -> list[Data]:
+    """Read Shchur's npz directly (for Physics, PyG allocates 1.2 GB of zeros).
 
     Features become 0/1, self-loops are removed, and the graph is undirected.
     """
@@ -113,7 +116,63 @@ def read_coauthor(file: str, root: Path) -> list[Data]:
     edge_index = torch.from_numpy(np.stack([pairs.row, pairs.col]).astype(np.int64))
     edge_index, _ = remove_self_loops(edge_index)
     edge_index = to_undirected(edge_index, num_nodes=len(y))
-    return [Data(x=csr_from_scipy(x), edge_index=edge_index, y=y)]
+    return [Data(x=_features(x), edge_index=edge_index, y=y)]
+
+
+def _features(x: sp.csr_matrix) -> Tensor:
+    if x.nnz < DENSE * x.shape[0] * x.shape[1]:
+        return csr_from_scipy(x)
+    return torch.from_numpy(x.toarray()).float()
+
+
+class FilteredWikipedia(HeterophilousGraphDataset):
+    """The filtered Chameleon and Squirrel, which lie beside the graphs that PyG knows by name."""
+
+    def __init__(self, root: str, name: str) -> None:
+        self.name = name
+        InMemoryDataset.__init__(self, root)
+
+
+def read_heterophilous(file: str, root: Path) -> list[Data]:
+    """Read an npz of Platonov et al.: nodes, pairs, and ten splits in masks [10, n]."""
+    with np.load(root / file, allow_pickle=False) as parts:
+        x = parts["node_features"]
+        y = torch.from_numpy(parts["node_labels"]).long()
+        edges = torch.from_numpy(parts["edges"]).long().t()
+        masks = {f"{name}_mask": parts[f"{name}_masks"] for name in ("train", "val", "test")}
+    return [
+        Data(
+            x=_features(sp.csr_matrix(x)),
+            edge_index=to_undirected(edges, num_nodes=len(y)),
+            y=y,
+            **{name: torch.from_numpy(mask).bool().t() for name, mask in masks.items()},
+        )
+    ]
+
+
+def read_wikics(file: str, root: Path) -> list[Data]:
+    """Read WikiCS, whose masks are lists [20, n], for the test nodes one list [n].
+
+    Its nodes for early stopping and those for choosing settings are one validation set here, which
+    serves both.
+    """
+    content: dict[str, Any] = json.loads((root / file).read_text())
+    x = torch.tensor(content["features"], dtype=torch.float)
+    pairs = [(v, u) for v, ends in enumerate(content["links"]) for u in ends]
+    train, val, stopping, test = (
+        torch.tensor(content[name], dtype=torch.bool)
+        for name in ("train_masks", "val_masks", "stopping_masks", "test_mask")
+    )
+    return [
+        Data(
+            x=x,
+            edge_index=coalesce(torch.tensor(pairs).reshape(-1, 2).t(), num_nodes=len(x)),
+            y=torch.tensor(content["labels"]),
+            train_mask=train.t(),
+            val_mask=(val | stopping).t(),
+            test_mask=test.expand_as(train).t(),
+        )
+    ]
 
 
 def read_attributed(folder: str, root: Path) -> list[Data]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from deepgat.data.catalogue.entries import STORED_SPLITS, find_entry
+from deepgat.data.catalogue.entries import find_entry
 from deepgat.errors import UserError, unknown_name
 from deepgat.lab.experiments.spec import DataSpec, RunSpec
 from deepgat.training.config_file import read_config
@@ -53,7 +53,8 @@ def depth_specs(
     """System → its runs on every dataset at every depth, repeated over seeds and splits.
 
     A dataset with a public split is repeated over seeds. Others are repeated over their stored
-    splits, or over random splits with 20 and 30 nodes per class, with each seed.
+    splits, or over random splits with 20 and 30 nodes per class, with each seed. Where results are
+    not published in accuracy, their metric chooses the epoch.
 
     Args:
         settings: label → a shipped setting and candidates: changes of it. Every repetition has one
@@ -85,10 +86,12 @@ def depth_specs(
                 name, candidates = elsewhere[label, dataset], [Change()]
             config = replace(read_config(name), dataset=dataset)
             choices = [config.changed(*change) for change in candidates[: 1 if quick else None]]
+            metric = find_entry(dataset).metric
+            chosen = short if metric == "accuracy" else {**short, "monitor": metric}
             for depth in depths:
                 for split, seed in _repeats(dataset, seeds, splits, repeats, quick):
                     for choice in choices:
-                        there = choice.changed({"num_layers": depth}, {**short, "seed": seed})
+                        there = choice.changed({"num_layers": depth}, {**chosen, "seed": seed})
                         specs.append(RunSpec.of(DataSpec(dataset, split), there.recipe()))
     return labelled
 
@@ -106,13 +109,14 @@ def _repeats(
     dataset: str, seeds: Sequence[int] | None, splits: int | None, usual: Repeats, quick: bool
 ) -> list[tuple[str, int]]:
     """(split, seed) of every repetition."""
-    default = find_entry(dataset).default_split
+    entry = find_entry(dataset)
+    default = entry.default_split
     if quick:
         return [(default, seed) for seed in seeds or (0,)]
     if default == "public":
         return [(default, seed) for seed in seeds or range(usual.public)]
     if default.startswith("stored"):
-        drawn = [f"stored:{k}" for k in range(splits or STORED_SPLITS)]
+        drawn = [f"stored:{k}" for k in range(splits or entry.stored_splits)]
     else:
         drawn = [f"random:{k}:20/30" for k in range(splits or usual.splits)]
     return [(split, seed) for seed in seeds or range(usual.seeds) for split in drawn]

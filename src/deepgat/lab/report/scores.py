@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from deepgat.analysis import confidence_interval, paired_p_value
+from deepgat.analysis.metrics import ERRORS, METRICS
 from deepgat.lab.report.table import Sourced
 
 Record = Mapping[str, Any]
@@ -87,11 +88,18 @@ def depths_of(group: Iterable[Mapping[int, Any]]) -> list[int]:
 
 
 def best_on_validation(candidates: Sequence[Record]) -> Record:
-    """The highest validation micro-F1; ties go to the lower loss, then to fewer layers."""
+    """The highest validation score; ties go to the lower loss, then to fewer layers.
+
+    The score is micro-F1, or the metric by which the runs chose their epoch.
+    """
+    monitor, *others = {record.get("training", {}).get("monitor") for record in candidates}
+    metric = monitor if monitor in METRICS and not others else "micro_f1"
+    sign = 1 if metric in ERRORS else -1
 
     def order(record: Record) -> tuple[float, float, int]:
         loss = record["loss"].get("val")
-        return -record["micro_f1"]["val"], math.inf if loss is None else loss, depth_of(record)
+        score = sign * value_of(record, metric, "val")
+        return score, math.inf if loss is None else loss, depth_of(record)
 
     return min(candidates, key=order)
 
@@ -117,8 +125,14 @@ def deepest(curve: Curve) -> Score:
     return score_of(curve[max(curve)], layers=str(max(curve)))
 
 
+def value_of(record: Record, metric: str, part: str) -> float:
+    """A metric on the nodes of a part; micro-F1 is in records of every version."""
+    found = record["micro_f1"] if metric == "micro_f1" else record["metrics"][metric]
+    return math.nan if found[part] is None else float(found[part])
+
+
 def f1_on_test(record: Record) -> float:
-    return 100 * float(record["micro_f1"]["test"])
+    return 100 * value_of(record, "micro_f1", "test")
 
 
 def score_of(

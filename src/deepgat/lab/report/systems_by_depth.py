@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 
 from matplotlib.figure import Figure
 
+from deepgat.data.catalogue.entries import ENTRIES
 from deepgat.lab.report.charts import draw, lines
 from deepgat.lab.report.scores import (
     Curve,
@@ -19,12 +20,14 @@ from deepgat.lab.report.scores import (
     score_of,
     signatures,
     signed,
+    value_of,
 )
 from deepgat.lab.report.table import NONE, Sourced, Table
 from deepgat.training.config_file import Published
 
 LOST = "diverged"
 PARTS = {"test": "Test", "val": "Validation"}
+TITLES = {"micro_f1": "micro-F1", "roc_auc": "ROC-AUC"}
 
 _HOW = (
     "Mean ± half-width of the 95% interval, over splits where there are several, else over seeds. "
@@ -84,7 +87,7 @@ def _curves(labelled: Labelled, lost: Lost = NOTHING_LOST) -> dict[str, dict[str
 def system_tables(
     labelled: Labelled, target: str, part: str = "test", lost: Lost = NOTHING_LOST
 ) -> list[Table]:
-    """A table per dataset: systems by depth, scored on the test or validation nodes."""
+    """A table per dataset and metric: systems by depth, scored on the test or validation nodes."""
     tables = []
     for dataset, systems in _curves(labelled, lost).items():
         depths = depths_of(systems.values())
@@ -92,14 +95,25 @@ def system_tables(
             f"L = {depth}": {label: curve.get(depth) for label, curve in systems.items()}
             for depth in depths
         }
-        title = f"{PARTS[part]} micro-F1 (%) by depth, {dataset}"
-        table = _scores(f"{target}-{dataset}", title, systems, columns, part)
-        if part == "test" and len(depths) > 1:
-            cells = {label: dict(zip(depths, row, strict=True)) for label, *row in table.rows}
-            axes = ("number of layers L", "test micro-F1 (%)")
-            table.charts.append(lines(cells, dataset, *axes, log_x=True))
-        tables.append(table)
+        for metric in _metrics(dataset, systems):
+            name = f"{target}-{dataset}{'' if metric == 'micro_f1' else '-' + metric}"
+            title = f"{PARTS[part]} {TITLES[metric]} (%) by depth, {dataset}"
+            table = _scores(name, title, systems, columns, part, metric)
+            if part == "test" and len(depths) > 1:
+                cells = {label: dict(zip(depths, row, strict=True)) for label, *row in table.rows}
+                axes = ("number of layers L", f"test {TITLES[metric]} (%)")
+                table.charts.append(lines(cells, dataset, *axes, log_x=True))
+            tables.append(table)
     return tables
+
+
+def _metrics(dataset: str, systems: Mapping[str, Curve]) -> list[str]:
+    """Micro-F1, and what results on the dataset are published in, where all records have it."""
+    entry = ENTRIES.get(dataset)
+    own = "accuracy" if entry is None else entry.metric
+    runs = [run for curve in systems.values() for runs in curve.values() for run in runs]
+    known = own != "accuracy" and all(own in run.get("metrics", {}) for run in runs)
+    return ["micro_f1", own] if known else ["micro_f1"]
 
 
 def overview_tables(
@@ -132,6 +146,7 @@ def _scores(
     labels: Iterable[str],
     columns: Mapping[str, Mapping[str, Sequence[Record] | None]],
     part: str,
+    metric: str = "micro_f1",
 ) -> Table:
     """Scores, with the number of repetitions where other systems have more."""
     rows: dict[str, list[str]] = {label: [label] for label in labels}
@@ -139,7 +154,7 @@ def _scores(
         most = max(len(runs or ()) for runs in column.values())
         for label, row in rows.items():
             if runs := column[label]:
-                score = score_of(runs, lambda record: 100 * float(record["micro_f1"][part]))
+                score = score_of(runs, lambda record: 100 * value_of(record, metric, part))
                 row.append(score.cell(f" ({len(runs)}/{most})" if len(runs) < most else ""))
             else:
                 row.append(NONE if runs is None else LOST)
