@@ -45,7 +45,7 @@ def search(
             if how.json:
                 echo_json({key: value for key, value in record.items() if key != "curve"})
             else:
-                _print_leaderboard(record, request.metric)
+                _print_leaderboard(record)
             if record["stopped"] == "interrupted":
                 break
     finally:  # show the finished runs even if a later one fails
@@ -83,7 +83,7 @@ def _search_once(
     return run.record()
 
 
-def _print_leaderboard(record: Mapping[str, Any], metric: str) -> None:
+def _print_leaderboard(record: Mapping[str, Any]) -> None:
     found = record["auto"]
     rows = [
         [
@@ -98,7 +98,7 @@ def _print_leaderboard(record: Mapping[str, Any], metric: str) -> None:
         for row in found["leaderboard"]
     ]
     print_table(
-        f"what was tried, seed {record['seed']} (val: {metric} in %)",
+        f"what was tried, seed {record['seed']} (val: {found['metric']} in %)",
         ["recipe", "system", "L", "val", "epochs", "time", "outcome"],
         rows,
     )

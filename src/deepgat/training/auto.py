@@ -119,6 +119,7 @@ class _Auto:
         data.check_labels()
         self.data, self.request, self.seed, self.on_step = data, request, seed, on_step
         self.folder, self.resume = folder, resume
+        self.metric, self.training = request.metric(data), request.training_for(data)
         self.device = choose_device(str(request.training.get("device", "auto")))
         self.looks = look_at(data)
         names = ranked(self.looks)
@@ -159,8 +160,8 @@ class _Auto:
         return self._finish(chosen, reason)
 
     def _trial(self, name: str, seed: int) -> _Trial:
-        plan = PORTFOLIO[name].recipe(self.looks, self.request.training)
-        plan = drop_unsuited_self_training(plan, self.data, self.request.training)
+        plan = PORTFOLIO[name].recipe(self.looks, self.training)
+        plan = drop_unsuited_self_training(plan, self.data, self.training)
         plan = plan._replace(training=replace(plan.training, seed=seed))
         held = Held(
             Path() if self.folder is None else self.folder / f"{name}-{seed}.progress",
@@ -192,7 +193,7 @@ class _Auto:
             self.stopped = self.stopped or "interrupted"
         trial.card, trial.model, trial.fitted = card, model, fitted
         trial.logits, collapsed = self._look_at_outputs(model, trial.plan)
-        trial.val = score(self.request.metric, trial.logits, self.labels, self.data.multi_label)
+        trial.val = score(self.metric, trial.logits, self.labels, self.data.multi_label)
         if collapsed and fitted.stopped != "paused":
             trial.outcome = f"collapsed: {collapsed}"
         model.cpu()
@@ -250,7 +251,7 @@ class _Auto:
         if trial.logits is None or favourite.logits is None:
             return 0.0
         return _standard_error(
-            self.request.metric, trial.logits, favourite.logits, self.labels, self.data.multi_label
+            self.metric, trial.logits, favourite.logits, self.labels, self.data.multi_label
         )
 
     def _choose(self, favourite: _Trial) -> tuple[_Trial, str]:
@@ -301,7 +302,12 @@ class _Auto:
              "seconds": 0.0, "outcome": "baseline"} for name, value in baselines.items()
         ]  # fmt: skip
         search = Search(
-            self.request, self.looks, rows, reason, self._warning(rows[0]["val"], baselines)
+            self.request,
+            self.metric,
+            self.looks,
+            rows,
+            reason,
+            self._warning(rows[0]["val"], baselines),
         )
         stopped = chosen.fitted.stopped
         if self.stopped == "interrupted":
@@ -374,7 +380,7 @@ class _Auto:
         network.load_state_dict(weights_of, assign=True)
         network.eval()
         joined = network.joined([candidate.logits for _, candidate, _ in members])  # type: ignore[operator]
-        val = score(self.request.metric, joined, self.labels, multi)
+        val = score(self.metric, joined, self.labels, multi)
         names = [f"{trial.name} {weight:.2f}" for trial, _, weight in members]
         return card, network, val, names
 
@@ -394,10 +400,7 @@ class _Auto:
                 graph.edge_index, graph.y, graph.train_mask
             )
             found["label propagation"] = spread[graph.val_mask].clamp(min=1e-9).log().float()
-        return {
-            name: score(self.request.metric, each, self.labels, False)
-            for name, each in found.items()
-        }
+        return {name: score(self.metric, each, self.labels, False) for name, each in found.items()}
 
     def _warning(self, val: float, baselines: Mapping[str, float]) -> str:
         better = [(value, name) for name, value in baselines.items() if value >= val]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deepgat.analysis.metrics import METRICS
+from deepgat.data import NodeDataset
 from deepgat.errors import UserError, unknown_name
 from deepgat.training.looks import Looks
 from deepgat.training.resume import Epoch
@@ -64,11 +65,18 @@ class Request:
             raise UserError(f"time_limit is {limit!r}: expected a number of seconds above 0")
         is_auto(AUTO, None, {}, self.training)
 
-    @property
-    def metric(self) -> str:
-        """What the choice maximises: the metric that picks epochs, if one does."""
+    def metric(self, data: NodeDataset) -> str:
+        """What the choice maximises: the metric that picks epochs, or the one of the data."""
         monitor = self.training.get("monitor")
-        return monitor if monitor in METRICS else "micro_f1"
+        if monitor in METRICS:
+            return str(monitor)
+        return "micro_f1" if data.metric == "accuracy" else data.metric
+
+    def training_for(self, data: NodeDataset) -> dict[str, Any]:
+        """The training settings of all that is tried on this data."""
+        metric = self.metric(data)
+        monitor = {} if metric == "micro_f1" else {"monitor": metric}
+        return {**monitor, **self.training}
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -83,6 +91,8 @@ class Search:
     """What was tried, and why the model was chosen."""
 
     request: Request
+    metric: str
+    """What the choice maximised."""
     looks: Looks
     leaderboard: list[dict[str, Any]]
     """A table for each: name, system, num_layers, val, epochs, seconds and outcome; best first."""
@@ -93,6 +103,7 @@ class Search:
     def to_dict(self) -> dict[str, Any]:
         return {
             "request": self.request.to_dict(),
+            "metric": self.metric,
             "looks": self.looks.to_dict(),
             "leaderboard": self.leaderboard,
             "reason": self.reason,
