@@ -85,6 +85,8 @@ def ranked(looks: Looks) -> list[str]:
         return ["wide-shallow", "wide", "g2", "mlp", "wide-gat", "gcn", "deep"]
     if looks.poor_features and not looks.few_labels:
         return ["wide-deep", "wide", "wide-gat", "gcn", "wide-shallow", "mlp", "deep"]
+    if looks.few_labels and looks.many_neighbours:
+        return ["wide", "deep", "wide-shallow", "wide-attention", "gcn", "mlp", "g2"]
     if looks.few_labels:
         return ["deep", "wide", "wide-shallow", "wide-attention", "gcn", "mlp", "g2"]
     if looks.unlike_neighbours:
