@@ -27,6 +27,7 @@ from deepgat.errors import Diverged, UserError
 from deepgat.models import LabelPropagation, Network
 from deepgat.models.ensemble import EnsembleConfig
 from deepgat.models.registry import ENSEMBLE
+from deepgat.ops.neighbors import check_edge_index
 from deepgat.training.device import choose_device
 from deepgat.training.ensembling import Candidate, best_temperature, select
 from deepgat.training.evaluate import evaluate, nodes_of
@@ -116,7 +117,10 @@ class _Auto:
         folder: Path | None,
         resume: bool,
     ) -> None:
+        data.check()
         data.check_labels()
+        for graph in data.graphs:
+            check_edge_index(graph.edge_index, graph.num_nodes)
         self.data, self.request, self.seed, self.on_step = data, request, seed, on_step
         self.folder, self.resume = folder, resume
         self.metric, self.training = request.metric(data), request.training_for(data)
