@@ -168,7 +168,7 @@ class _Auto:
         plan = drop_unsuited_self_training(plan, self.data, self.training)
         plan = plan._replace(training=replace(plan.training, seed=seed))
         held = Held(
-            Path() if self.folder is None else self.folder / f"{name}-{seed}.progress",
+            Path(),
             EVERY if self.folder is not None else 10**9,
             resume=self.resume,
             to_the_end=True,
@@ -181,6 +181,10 @@ class _Auto:
         card = ModelCard.of(self.data, trial.plan)
         model = card.build()
         trial.held = replace(trial.held, pause=pause, key=card.digest())
+        if self.folder is not None:  # what was screened is judged as it was then, also if resumed
+            path = self.folder / f"{trial.name}-{trial.seed}.{'screened' if pause else 'progress'}"
+            further = self.resume and path.exists()
+            trial.held = replace(trial.held, path=path, held=[] if further else trial.held.held)
         try:
             fitted = train(
                 model, self.data, trial.plan.training, self._watch(trial), progress=trial.held
@@ -314,8 +318,8 @@ class _Auto:
             self._warning(rows[0]["val"], baselines),
         )
         stopped = chosen.fitted.stopped
-        if self.stopped == "interrupted":
-            stopped = "interrupted"
+        if self.stopped == "interrupted" or stopped == "interrupted":
+            stopped = self.stopped
         fitted = replace(chosen.fitted, seconds=self._seconds(), stopped=stopped)
         self._clean_up()
         return Run(card, model, fitted, scores, search)
@@ -325,6 +329,8 @@ class _Auto:
         for trial in sorted(self.trials, key=lambda t: (t is not chosen, not t.finished, -t.val)):
             fitted = trial.fitted
             outcome = trial.outcome or ("chosen" if trial is chosen else "trained to its end")
+            if outcome != "chosen" and fitted is not None and fitted.stopped == "interrupted":
+                outcome = f"stopped after {len(fitted.history)} epochs"
             rows.append(
                 {
                     "name": trial.name
@@ -420,7 +426,8 @@ class _Auto:
     def _clean_up(self) -> None:
         if self.folder is not None and self.stopped != "interrupted":
             for trial in self.trials:
-                trial.held.path.unlink(missing_ok=True)
+                for ending in ("screened", "progress"):
+                    (self.folder / f"{trial.name}-{trial.seed}.{ending}").unlink(missing_ok=True)
 
 
 def _standard_error(metric: str, a: Tensor, b: Tensor, y: Tensor, multi_label: bool) -> float:
