@@ -611,6 +611,7 @@ OF_LAYERS = {
     "gcn": "convs.", "sage": "convs.", "mlp": "lins.", "residual": "convs.", "pairnorm": "convs.",
     "pairnorm-input": "convs.", "dropedge": "convs.", "jk": "convs.", "gcnii": "maps.",
     "g2": "conv.", "appnp": None, "dagnn": None, "gat": "convs.",
+    "prenorm": "convs.",
 }  # fmt: skip
 
 
