@@ -165,6 +165,16 @@ def test_kinds_of_features(kind):
         assert not looks.uneven_scales  # a mean taken off would fill the zeros
 
 
+def test_a_graph_of_one_node_among_others_whose_features_are_normalised():
+    alone, *others = tiny_labels(5).graphs
+    alone = alone.subgraph(torch.tensor([0]))
+    for graph in (alone, *others):
+        graph.x = graph.x * torch.tensor([1.0, 1, 1, 1, 1000])
+    data = replace(tiny_labels(), graphs=(*others[::-1], alone))
+    assert look_at(data).uneven_scales
+    assert len(names(searched(data, training={"epochs": 1}))) == 6
+
+
 def test_sparse_features_are_trained_on():
     run = searched(tiny_dataset(sparse=True), training={"epochs": 1})
     assert len(names(run)) == 6
@@ -239,6 +249,13 @@ def test_the_metric_is_what_the_leaderboard_shows():
     assert (largest["name"], largest["val"]) == ("the largest class", 0.5)
     by_default = searched(replace(data, metric="roc_auc"))
     assert_same(by_default, run)
+
+
+def test_an_error_is_shown_as_it_is():
+    run = searched(training={"monitor": "brier"})
+    rows = [row for row in run.search.leaderboard if row["outcome"].startswith(("chosen", "tr"))]
+    assert rows[0]["val"] == pytest.approx(run.evaluation.metrics["brier"]["val"])
+    assert all(row["val"] > 0 for row in run.search.leaderboard)
 
 
 def test_labels_that_mean_nothing_are_told():
@@ -559,6 +576,8 @@ def test_where_validation_nodes_are_few_all_that_are_not_worse_count_alike():
     bad = Candidate(-good.logits, 1.0)
     assert select([good, bad, good], y, False) == [0.5, 0.0, 0.5]
     assert best_temperature(100 * found[0].logits, y, False) == 1.0
+    one = [Candidate(c.logits[:1], 1.0) for c in (good, bad)]
+    assert select(one, y[:1], False) == [1.0, 0.0]
 
 
 def test_the_temperature_mends_what_is_too_sure():
@@ -584,6 +603,8 @@ def test_requests_that_contradict_themselves():
         deepgat.fit(data, num_layers=3, time_limit=3)
     with pytest.raises(UserError, match="unknown quality 'god': did you mean 'good'"):
         deepgat.fit(data, quality="god")
+    with pytest.raises(UserError, match="unknown quality '3'"):
+        deepgat.fit(data, quality=3)
     with pytest.raises(UserError, match="set quality=best instead"):
         deepgat.fit(data, "ensemble")
     assert QUALITIES == ("fast", "good", "best")

@@ -309,14 +309,10 @@ class _Auto:
             {"name": name, "system": "baseline", "num_layers": 0, "val": value, "epochs": 0,
              "seconds": 0.0, "outcome": "baseline"} for name, value in baselines.items()
         ]  # fmt: skip
-        search = Search(
-            self.request,
-            self.metric,
-            self.looks,
-            rows,
-            reason,
-            self._warning(rows[0]["val"], baselines),
-        )
+        warning = self._warning(rows[0]["val"], baselines)
+        for row in rows:  # errors were negated to be maximised
+            row["val"] = None if row["val"] is None else abs(row["val"])
+        search = Search(self.request, self.metric, self.looks, rows, reason, warning)
         stopped = chosen.fitted.stopped
         if self.stopped == "interrupted" or stopped == "interrupted":
             stopped = self.stopped
@@ -418,9 +414,9 @@ class _Auto:
             return ""
         value, name = max(better)
         return (
-            f"nothing that was trained beats {name} on validation nodes ({100 * val:.1f} against "
-            f"{100 * value:.1f}): features and edges may say nothing about the labels, training "
-            "nodes may be too few, or labels may be mixed up"
+            f"nothing that was trained beats {name} on validation nodes ({100 * abs(val):.1f} "
+            f"against {100 * abs(value):.1f}): features and edges may say nothing about the labels,"
+            " training nodes may be too few, or labels may be mixed up"
         )
 
     def _clean_up(self) -> None:
