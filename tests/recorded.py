@@ -46,6 +46,10 @@ CHOICES: dict[str, dict[str, Any]] = {
     "deep in steps": {"system": "deep", **SIZES, "step_depth": 2, "attention_from": 1},
     "gcnii deepgat": {"system": "gcnii", "conv": "deepgat", **SIZES},
     "g2 deepgat own": {"system": "g2", "conv": "deepgat", "gate_conv": "own", **SIZES},
+    "prenorm gat": {"system": "prenorm", "conv": "gat", **SIZES},
+    "prenorm deepgat": {
+        "system": "prenorm", "conv": "deepgat", "drop_edge": 0.2, "input_norm": "batch", **SIZES
+    },
     "jk lstm": {"system": "jk", "mode": "lstm", **SIZES},
 }  # fmt: skip
 """Name → system and settings."""

@@ -256,3 +256,63 @@ def sage(x: Tensor, nbrs: Neighbours, w: Weights, layers: int) -> tuple[Tensor, 
         h = out if layer == layers - 1 else relu(out)
         states.append(h)
     return h, states
+
+
+# --------------------------------------------------------------------------- PreNorm
+
+
+def layer_norm(h: Tensor, w: Weights, name: str) -> Tensor:
+    """Every row less its mean, over its deviation; torch's ε = 1e-5."""
+    rows = []
+    for row in h:
+        mean = row.sum() / len(row)
+        variance = ((row - mean) ** 2).sum() / len(row)
+        rows.append((row - mean) / torch.sqrt(variance + 1e-5))
+    return torch.stack(rows) * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+
+def batch_norm(x: Tensor, w: Weights, name: str) -> Tensor:
+    """Every column less its mean, over its deviation, as in training."""
+    columns = []
+    for column in x.t():
+        mean = column.sum() / len(column)
+        variance = ((column - mean) ** 2).sum() / len(column)
+        columns.append((column - mean) / torch.sqrt(variance + 1e-5))
+    return torch.stack(columns, 1) * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+
+def prenorm(
+    x: Tensor,
+    w: Weights,
+    layers: int,
+    neighbours: Callable[[str, Tensor], Tensor],
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """(logits, [h^0 … h^L], [ν(h^0) … ν(h^(L-1))]); ``neighbours(name, ν)`` is conv alone."""
+    h, states, inputs = relu(affine(x, w, "encoder")), [], []
+    states.append(h)
+    for layer in range(layers):
+        nu = layer_norm(h, w, f"norms.{layer}")
+        own = affine(nu, w, f"convs.{layer}.res")
+        h = h + relu(neighbours(f"convs.{layer}", nu) + own)
+        inputs.append(nu)
+        states.append(h)
+    return affine(layer_norm(h, w, f"norms.{layers}"), w, "classifier"), states, inputs
+
+
+def propagated(P: Tensor, w: Weights) -> Callable[[str, Tensor], Tensor]:
+    """P h W, the same P in every layer."""
+    return lambda name, h: P @ h @ w[f"{name}.weight"].t()
+
+
+def two_heads(nbrs: Neighbours, w: Weights) -> Callable[[str, Tensor], Tensor]:
+    """GAT's attention twice, each on its half of the channels, side by side."""
+
+    def conv(name: str, h: Tensor) -> Tensor:
+        halves = []
+        for head, W in enumerate(w[f"{name}.weight"].chunk(2)):
+            Wh = h @ W.t()
+            target, source = (w[f"{name}.score.{end}"][head] for end in ("target", "source"))
+            halves.append(additive_attention(nbrs, Wh, target, source) @ Wh)
+        return torch.cat(halves, 1)
+
+    return conv

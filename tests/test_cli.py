@@ -455,7 +455,7 @@ def test_a_full_gpu_is_a_sentence(run, monkeypatch, error, size):
         raise error
 
     monkeypatch.setattr(TRAIN, "train_once", train)
-    result = run("train", "csbm", "--epochs", "1")
+    result = run("train", "csbm", "--model", "deep", "--epochs", "1")
     assert result.code == 2
     assert f"error: the memory of the GPU is full{size}: let fewer programs" in result.err
     assert "Traceback" not in result.err

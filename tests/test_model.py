@@ -102,7 +102,7 @@ def test_saved_and_loaded(data, model, tmp_path):
 
 def test_a_model_of_labels_predicts_labels():
     data = tiny_labels()
-    model = deepgat.fit(data, training=QUICK)
+    model = deepgat.fit(data, "deep", training=QUICK)
     found = model.predict(data.graphs[0])
     assert found.labels.shape == (12, 4)
     assert (found.confidence >= 0.5).all()

@@ -63,6 +63,7 @@ def test_the_guides_commands_work(my_graph, run):
         words = shlex.split(command)
         if words[0] == "deepgat" and words[1] in ("check", "train", "evaluate"):
             limits = ["--epochs", "2", "--device", "cpu"] if words[1] == "train" else []
+            limits += ["--quality", "fast"] if limits and "--model" not in words else []
             run(*words[1:], *limits)
             tried += 1
     assert tried >= 5

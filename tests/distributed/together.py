@@ -137,6 +137,13 @@ CASES: dict[str, dict[str, Any]] = {
     "sage": {"model": "sage", "num_layers": 2, "hidden_channels": 8},
     "dropedge": {"model": "dropedge", "num_layers": 3, "hidden_channels": 8},
     "dagnn": {"model": "dagnn", "num_layers": 4, "hidden_channels": 8},
+    "prenorm": {"model": "prenorm", "num_layers": 3, "hidden_channels": 8, "drop_edge": 0.2},
+    "gat-in-prenorm": {"model": "prenorm", "conv": "gat", "num_layers": 3, "hidden_channels": 8,
+                       "heads": 2},
+    "deepgat-in-prenorm": {"model": "prenorm", "conv": "deepgat", "num_layers": 3,
+                           "hidden_channels": 8},
+    "prenorm-batch": {"model": "prenorm", "num_layers": 2, "hidden_channels": 8,
+                      "input_norm": "batch"},
 }  # fmt: skip
 DROPOUT = {"dropout": 0.5, "attention_dropout": 0.4}
 NONE = dict.fromkeys(("dropout", "attention_dropout", "input_dropout", "output_dropout"), 0.0)

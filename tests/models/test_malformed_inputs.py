@@ -102,6 +102,7 @@ MISTAKES = {
     r"y of Tiny has shape \[59\]": {"y": lambda g: g.y[1:]},
     "x of Tiny holds NaN": {"x": lambda g: g.x.masked_fill(g.x > 2, math.nan)},
     "edge_weight has shape": {"edge_weight": torch.ones(3)},
+    "edge_index names node 0 to 60": {"edge_index": torch.tensor([[0, 60], [1, 2]])},
     "x holds torch.int64": {"x": lambda g: g.x.long()},
 }
 
@@ -110,6 +111,8 @@ MISTAKES = {
 def test_graphs_that_cannot_be_trained_on(sentence):
     with pytest.raises(UserError, match=sentence):
         deepgat.fit(changed(**MISTAKES[sentence]), "gcn", **FEW)
+    with pytest.raises(UserError, match=sentence):
+        deepgat.fit(changed(**MISTAKES[sentence]), training={"epochs": 2})
 
 
 def test_graphs_that_cannot_be_predicted():

@@ -11,7 +11,7 @@ from torch_geometric.nn import APPNP, GCN2Conv, JumpingKnowledge, PairNorm, SAGE
 
 import systems
 from deepgat.errors import UserError
-from deepgat.models import G2, GCNII, SYSTEMS, ConvStack, Deep, Network
+from deepgat.models import G2, GCNII, SYSTEMS, ConvStack, Deep, Network, PreNorm
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.nn import NeighborAttention
 from deepgat.nn.attention import ConvOutput
@@ -95,6 +95,38 @@ def normed_features(scale):
         return out, [first, *states]
 
     return run
+
+
+def prenorm_literal(conv, norm=lambda x, w: x):
+    """``conv(nbrs, w)`` gives the neighbours' share; ``norm`` is that of the features."""
+
+    def run(x, nbrs, w, layers):
+        out, states, inputs = systems.prenorm(norm(x, w), w, layers, conv(nbrs, w))
+        if "convs.0.class_weight" not in w:
+            return out, states
+        before = {i: class_logits(w, f"convs.{i}", nu) for i, nu in enumerate(inputs)}
+        return out, states, before, "output-and-layers"
+
+    return run
+
+
+def sage_share(nbrs, w):
+    return systems.propagated(systems.mean_of_others(nbrs), w)
+
+
+def class_share(nbrs, w):
+    """Deep's attention: sharpness 3, over rows, no gradient to the class predictions."""
+
+    def conv(name, h):
+        q = systems.softmax_rows(class_logits(w, name, h).detach())
+        return systems.propagated(systems.class_attention(nbrs, q, 3.0, rows=True), w)(name, h)
+
+    return conv
+
+
+def unseen(x, w):
+    """Batch norm before any training: mean 0, deviation 1."""
+    return x / (1 + 1e-5) ** 0.5 * w["input_norm.weight"] + w["input_norm.bias"]
 
 
 def row_normalised(nbrs):
@@ -192,6 +224,20 @@ CASES: dict[str, tuple[dict, Literal]] = {
                 w[f"convs.{layer - 1}.score.source"][0],
             ),
         ),
+    ),
+    "prenorm": ({"system": "prenorm"}, prenorm_literal(sage_share)),
+    "prenorm gcn": (
+        {"system": "prenorm", "conv": "gcn"},
+        prenorm_literal(lambda nbrs, w: systems.propagated(systems.symmetric(nbrs), w)),
+    ),
+    "prenorm gat, two heads": (
+        {"system": "prenorm", "conv": "gat", "heads": 2},
+        prenorm_literal(systems.two_heads),
+    ),
+    "prenorm deepgat": ({"system": "prenorm", "conv": "deepgat"}, prenorm_literal(class_share)),
+    "prenorm, normalised features": (
+        {"system": "prenorm", "input_norm": "batch"},
+        prenorm_literal(sage_share, unseen),
     ),
     **{
         f"{conv} in a stack": ({"system": ConvStack, "conv": conv, "norm": "none"}, literal)
@@ -300,6 +346,14 @@ def test_equals_the_transcription_on_any_graph(graph, name, layers):
     assert_same(Case(name, *graph, layers))
 
 
+@pytest.mark.parametrize("layers", [1, 4])
+def test_features_are_normalised_over_the_nodes_in_training(layers):
+    case = Case("prenorm, normalised features", 9, random_edges(9, 14), layers)
+    case.literal = prenorm_literal(sage_share, lambda x, w: systems.batch_norm(x, w, "input_norm"))
+    case.model.train()
+    assert_same(case)
+
+
 # --------------------------------------------------------------------------- against PyG's classes
 
 
@@ -388,7 +442,7 @@ def test_every_system_gives_what_a_training_step_needs(system):
     model.loss(outputs.layer_logits, torch.arange(9) % 3, torch.arange(6)).backward()
 
 
-@pytest.mark.parametrize("body", [GCNII, G2, ConvStack])
+@pytest.mark.parametrize("body", [GCNII, G2, ConvStack, PreNorm])
 @pytest.mark.parametrize("conv", ["gcn", "gat", "deepgat", "sage"])
 def test_any_convolution_goes_into_any_body(body, conv):
     model = body(D_IN, WIDTH, 3, CLASSES, conv=conv)
@@ -401,7 +455,10 @@ def test_any_convolution_goes_into_any_body(body, conv):
 
 @pytest.mark.parametrize(
     ("system", "conv"),
-    [*((name, {}) for name in TRAINED), *((name, {"conv": "deepgat"}) for name in ("gcnii", "g2"))],
+    [
+        *((name, {}) for name in TRAINED),
+        *((name, {"conv": "deepgat"}) for name in ("gcnii", "g2", "prenorm")),
+    ],
 )
 def test_every_body_takes_several_labels_per_node(system, conv):
     model = network(system, D_IN, CLASSES, multi_label=True, num_layers=3, **conv)
@@ -418,6 +475,7 @@ DEEP_STACKS = [
     ("gat", {"attention_dropout": 0.0, "dropout": 0.5}),
     ("gcnii", {"conv": "deepgat"}),
     ("g2", {"conv": "deepgat"}),
+    ("prenorm", {"conv": "deepgat"}),
 ]
 
 
@@ -553,6 +611,7 @@ OF_LAYERS = {
     "gcn": "convs.", "sage": "convs.", "mlp": "lins.", "residual": "convs.", "pairnorm": "convs.",
     "pairnorm-input": "convs.", "dropedge": "convs.", "jk": "convs.", "gcnii": "maps.",
     "g2": "conv.", "appnp": None, "dagnn": None, "gat": "convs.",
+    "prenorm": "convs.",
 }  # fmt: skip
 
 

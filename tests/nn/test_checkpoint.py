@@ -24,6 +24,7 @@ MODELS = [
     ("gat", {"preset": "authors", "heads": 1}),
     ("gcnii", {"conv": "deepgat"}),
     ("g2", {"conv": "deepgat"}),
+    ("prenorm", {"conv": "deepgat", "drop_edge": 0.2, "input_norm": "batch"}),
 ]
 AUTHORS = SYSTEMS["deepgat"].presets["authors"]
 

@@ -252,7 +252,7 @@ def test_an_empty_part_has_no_scores():
 
 
 def test_fit_and_the_model_have_all_metrics():
-    model = deepgat.fit(tiny_dataset(), training={**QUICK, "monitor": "roc_auc"})
+    model = deepgat.fit(tiny_dataset(), "deep", training={**QUICK, "monitor": "roc_auc"})
     assert list(model.metrics) == list(METRICS)
     assert model.metrics["micro_f1"] == model.scores == model.metrics["accuracy"]
 

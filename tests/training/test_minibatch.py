@@ -147,7 +147,13 @@ def test_a_deep_network_does_not_bring_along_more_than_the_limit():
 @both
 @pytest.mark.parametrize(
     ("model", "preset"),
-    [("deepgat", "authors"), ("deep", None), ("dropedge", None), ("oracle", "paper")],
+    [
+        ("deepgat", "authors"),
+        ("deep", None),
+        ("dropedge", None),
+        ("prenorm", None),
+        ("oracle", "paper"),
+    ],
 )
 def test_the_same_seed_gives_the_same_bits_with_any_backend_of_the_sampler(kind, model, preset):
     data = tiny_dataset()
@@ -270,8 +276,11 @@ def test_a_fan_out_for_other_layers():
         train_once(tiny_dataset(), made)
 
 
+QUICK = ("--model", "gcn", "--epochs", "3", "--quiet", "--json")
+
+
 def command(*words):
-    return CliRunner().invoke(app, ["train", "csbm", "--epochs", "3", "--quiet", "--json", *words])
+    return CliRunner().invoke(app, ["train", "csbm", *QUICK, *words])
 
 
 def test_the_command():

@@ -70,7 +70,7 @@ def _search_once(
             epoch = step.epoch
             remark = (
                 f"{step.number}/{step.of} {step.member}  epoch {epoch.number}  "
-                f"val F1 {percent(epoch.val_f1)}  best {percent(step.best)}"
+                f"val F1 {percent(epoch.val_f1)}  best {percent(abs(step.best))}"
             )
             show(f"seed {seed}", step.share, remark)
 

@@ -18,7 +18,12 @@ from deepgat.errors import UserError
 from deepgat.model_folder import save_run
 from deepgat.training.run import Run
 
-ENDINGS = {"patience": "patience", "epochs": "the limit", "interrupted": "Ctrl-C"}
+ENDINGS = {
+    "patience": "patience",
+    "epochs": "the limit",
+    "time": "the time limit",
+    "interrupted": "Ctrl-C",
+}
 
 
 def save_anywhere(folder: Path, run: Run, data: NodeDataset) -> None:

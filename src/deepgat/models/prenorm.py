@@ -88,6 +88,10 @@ class PreNorm(Network):
         self.convs = nn.ModuleList(self._make_conv() for _ in range(num_layers))
         self.norms = nn.ModuleList(nn.LayerNorm(hidden_channels) for _ in range(num_layers + 1))
 
+    @property
+    def width(self) -> int:
+        return self.config.hidden_channels  # which heads share
+
     def _make_conv(self) -> NeighborAttention:
         width, conv = self.config.hidden_channels, self.config.conv
         shared: dict[str, Any] = {"bias": False, "residual": True, "edge_dim": self.edge_dim}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch_geometric.nn import PairNorm as WholePairNorm
 
 from deepgat import ops
@@ -45,6 +46,9 @@ class BatchNorm(nn.BatchNorm1d):
 
     def forward(self, x: Tensor) -> Tensor:
         part = current_part()
+        if self.training and (x.size(0) if part is None else part.num_nodes) == 1:
+            mean, variance = self.running_mean, self.running_var  # one node alone does not differ
+            return F.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps)
         if part is None or not self.training:
             return super().forward(x)
         mean = node_mean(x)

@@ -107,7 +107,7 @@ class Neighbors:
     @staticmethod
     def from_edge_index(edge_index: Tensor, num_nodes: int) -> Neighbors:
         """Build the lists from PyG's ``edge_index`` [2, *]: row 0 sources u, row 1 targets v."""
-        _check_edge_index(edge_index, num_nodes)
+        check_edge_index(edge_index, num_nodes)
         source, target = edge_index.long()
         proper = source != target
         loops = torch.arange(num_nodes, device=edge_index.device)
@@ -412,7 +412,8 @@ def _check_values(weight: Any, features: Any, edges: int, order: str) -> None:
             raise UserError(f"{name} runs from {low:g} to {high:g}: expected {wanted}")
 
 
-def _check_edge_index(edge_index: Any, num_nodes: int) -> None:
+def check_edge_index(edge_index: Any, num_nodes: int) -> None:
+    """Refuse what is no edges between so many nodes."""
     if not isinstance(edge_index, Tensor):
         raise UserError(
             f"edge_index is a {type(edge_index).__name__}: expected a tensor [2, number of edges] "

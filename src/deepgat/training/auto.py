@@ -27,6 +27,7 @@ from deepgat.errors import Diverged, UserError
 from deepgat.models import LabelPropagation, Network
 from deepgat.models.ensemble import EnsembleConfig
 from deepgat.models.registry import ENSEMBLE
+from deepgat.ops.neighbors import check_edge_index
 from deepgat.training.device import choose_device
 from deepgat.training.ensembling import Candidate, best_temperature, select
 from deepgat.training.evaluate import evaluate, nodes_of
@@ -116,7 +117,10 @@ class _Auto:
         folder: Path | None,
         resume: bool,
     ) -> None:
+        data.check()
         data.check_labels()
+        for graph in data.graphs:
+            check_edge_index(graph.edge_index, graph.num_nodes)
         self.data, self.request, self.seed, self.on_step = data, request, seed, on_step
         self.folder, self.resume = folder, resume
         self.metric, self.training = request.metric(data), request.training_for(data)
@@ -164,7 +168,7 @@ class _Auto:
         plan = drop_unsuited_self_training(plan, self.data, self.training)
         plan = plan._replace(training=replace(plan.training, seed=seed))
         held = Held(
-            Path() if self.folder is None else self.folder / f"{name}-{seed}.progress",
+            Path(),
             EVERY if self.folder is not None else 10**9,
             resume=self.resume,
             to_the_end=True,
@@ -177,6 +181,10 @@ class _Auto:
         card = ModelCard.of(self.data, trial.plan)
         model = card.build()
         trial.held = replace(trial.held, pause=pause, key=card.digest())
+        if self.folder is not None:  # what was screened is judged as it was then, also if resumed
+            path = self.folder / f"{trial.name}-{trial.seed}.{'screened' if pause else 'progress'}"
+            further = self.resume and path.exists()
+            trial.held = replace(trial.held, path=path, held=[] if further else trial.held.held)
         try:
             fitted = train(
                 model, self.data, trial.plan.training, self._watch(trial), progress=trial.held
@@ -301,17 +309,13 @@ class _Auto:
             {"name": name, "system": "baseline", "num_layers": 0, "val": value, "epochs": 0,
              "seconds": 0.0, "outcome": "baseline"} for name, value in baselines.items()
         ]  # fmt: skip
-        search = Search(
-            self.request,
-            self.metric,
-            self.looks,
-            rows,
-            reason,
-            self._warning(rows[0]["val"], baselines),
-        )
+        warning = self._warning(rows[0]["val"], baselines)
+        for row in rows:  # errors were negated to be maximised
+            row["val"] = None if row["val"] is None else abs(row["val"])
+        search = Search(self.request, self.metric, self.looks, rows, reason, warning)
         stopped = chosen.fitted.stopped
-        if self.stopped == "interrupted":
-            stopped = "interrupted"
+        if self.stopped == "interrupted" or stopped == "interrupted":
+            stopped = self.stopped
         fitted = replace(chosen.fitted, seconds=self._seconds(), stopped=stopped)
         self._clean_up()
         return Run(card, model, fitted, scores, search)
@@ -321,6 +325,8 @@ class _Auto:
         for trial in sorted(self.trials, key=lambda t: (t is not chosen, not t.finished, -t.val)):
             fitted = trial.fitted
             outcome = trial.outcome or ("chosen" if trial is chosen else "trained to its end")
+            if outcome != "chosen" and fitted is not None and fitted.stopped == "interrupted":
+                outcome = f"stopped after {len(fitted.history)} epochs"
             rows.append(
                 {
                     "name": trial.name
@@ -408,15 +414,16 @@ class _Auto:
             return ""
         value, name = max(better)
         return (
-            f"nothing that was trained beats {name} on validation nodes ({100 * val:.1f} against "
-            f"{100 * value:.1f}): features and edges may say nothing about the labels, training "
-            "nodes may be too few, or labels may be mixed up"
+            f"nothing that was trained beats {name} on validation nodes ({100 * abs(val):.1f} "
+            f"against {100 * abs(value):.1f}): features and edges may say nothing about the labels,"
+            " training nodes may be too few, or labels may be mixed up"
         )
 
     def _clean_up(self) -> None:
         if self.folder is not None and self.stopped != "interrupted":
             for trial in self.trials:
-                trial.held.path.unlink(missing_ok=True)
+                for ending in ("screened", "progress"):
+                    (self.folder / f"{trial.name}-{trial.seed}.{ending}").unlink(missing_ok=True)
 
 
 def _standard_error(metric: str, a: Tensor, b: Tensor, y: Tensor, multi_label: bool) -> float:

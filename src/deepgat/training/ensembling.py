@@ -69,7 +69,8 @@ def _not_worse(mine: Tensor, best: Tensor, y: Tensor, multi_label: bool) -> bool
         predicted_labels(x, multi_label) == (y > 0 if multi_label else y) for x in (mine, best)
     ]
     difference = (right[0].double() - right[1].double()).flatten()
-    return float(difference.mean()) >= -float(difference.std()) / max(len(difference), 1) ** 0.5
+    error = float(difference.std()) / len(difference) ** 0.5 if len(difference) > 1 else 0.0
+    return float(difference.mean()) >= -error
 
 
 def _loss(shares: Tensor, y: Tensor, multi_label: bool) -> float:

@@ -125,4 +125,4 @@ def _features(x: Tensor) -> tuple[str, bool]:
 
 
 def _values(x: Tensor) -> Tensor:
-    return x if x.layout == torch.strided else x.values()
+    return x if x.layout == torch.strided else x.to_sparse_csr().values()

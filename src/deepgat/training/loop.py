@@ -29,7 +29,7 @@ class FitResult:
     history: list[Epoch]
     best: Epoch
     stopped: str
-    """"patience", "epochs", "interrupted", or "paused" to be resumed."""
+    """"patience", "epochs", "interrupted", "paused" to be resumed, or of a search "time"."""
     seconds: float
 
 

@@ -59,7 +59,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.quality not in QUALITIES:
-            raise unknown_name("quality", self.quality, QUALITIES)
+            raise unknown_name("quality", str(self.quality), QUALITIES)
         limit = self.time_limit
         if limit is not None and not (isinstance(limit, int | float) and 0 < limit < float("inf")):
             raise UserError(f"time_limit is {limit!r}: expected a number of seconds above 0")

@@ -1,0 +1,719 @@
+"""``auto``: what it looks at, what it tries, what it keeps, and that none of it is lost."""
+
+import importlib
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import deepgat
+from deepgat import DeepGATClassifier, NodeDataset, Run
+from deepgat.errors import UserError
+from deepgat.model import Model
+from deepgat.model_folder import load_run, save_run
+from deepgat.models import Deep, Ensemble
+from deepgat.training import loop
+from deepgat.training.auto import train_auto
+from deepgat.training.ensembling import Candidate, best_temperature, select
+from deepgat.training.looks import look_at
+from deepgat.training.portfolio import MEMBERS, PORTFOLIO, ranked
+from deepgat.training.recipes import recipe
+from deepgat.training.resume import Held
+from deepgat.training.search import QUALITIES, Request
+from deepgat.training.trainer import Trainer
+from test_cli import assert_sentence
+from test_cli import run as command  # noqa: F401 - a fixture
+from tiny import PARTS, tiny_dataset, tiny_labels
+
+AUTO = importlib.import_module("deepgat.training.auto")
+EPOCHS = 4
+TRAINING = {"epochs": EPOCHS, "device": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Members of two narrow layers that are screened after two epochs."""
+    sizes = {"num_layers": 2, "hidden_channels": 8}
+    members = {m.name: replace(m, settings={**m.settings, **sizes}) for m in MEMBERS}
+    monkeypatch.setattr(AUTO, "PORTFOLIO", members)
+    monkeypatch.setattr(AUTO, "SCREENED", 2)
+    monkeypatch.setattr(AUTO, "EVERY", 1)
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # nothing of a test has to outlive the machine
+    return members
+
+
+def searched(data=None, quality="good", limit=None, seed=0, training=(), **more) -> Run:
+    request = Request(quality, limit, {**TRAINING, **dict(training)})
+    return train_auto(tiny_dataset() if data is None else data, request, seed, **more)
+
+
+def names(run: Run) -> list[str]:
+    return [row["name"] for row in run.search.leaderboard if row["system"] != "baseline"]
+
+
+def outcomes(run: Run) -> dict[str, str]:
+    return {row["name"]: row["outcome"] for row in run.search.leaderboard}
+
+
+def assert_same(found: Run, expected: Run) -> None:
+    assert outcomes(found) == outcomes(expected)
+    weights = found.model.state_dict(), expected.model.state_dict()
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert torch.equal(found.evaluation.logits[0], expected.evaluation.logits[0])
+
+
+# --------------------------------------------------------------------------- looks
+
+
+def made(n=300, features=40, agree=0.9, train=0.5, x=None, seed=0) -> NodeDataset:
+    """Two classes; that share of the edges joins nodes of one class."""
+    draw = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % 2
+    source = torch.randint(n, (4 * n,), generator=draw)
+    same = torch.rand(4 * n, generator=draw) < agree
+    shift = 2 * torch.randint(n // 2, (4 * n,), generator=draw) + (~same).long()
+    target = (source + shift) % n
+    place = torch.rand(n, generator=draw)
+    parts = place < train, (place >= train) & (place < train + 0.2), place >= train + 0.2
+    if x is None:
+        x = torch.randn(n, features, generator=draw) + y[:, None]
+    graph = Data(
+        x=x,
+        edge_index=torch.stack([source, target]),
+        y=y,
+        **{f"{name}_mask": mask for name, mask in zip(PARTS, parts, strict=True)},
+    )
+    return NodeDataset("made", "Made", (graph,), x.size(1), 2, False, "public")
+
+
+REGIMES = {
+    "few labels": (lambda: made(train=0.1), "deep"),
+    "few labels of poor features": (tiny_dataset, "deep"),
+    "many labels": (made, "wide-gat"),
+    "many labels, neighbours that disagree": (lambda: made(600, agree=0.5), "wide"),
+    "few nodes, neighbours that disagree": (lambda: made(agree=0.1), "wide-shallow"),
+    "poor features": (lambda: made(features=7), "wide-deep"),
+    "independent labels of several graphs": (tiny_labels, "deep"),
+}
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_the_favourite_of_every_regime(regime):
+    data, expected = REGIMES[regime][0](), REGIMES[regime][1]
+    run = searched(data, "fast", training={"epochs": 1})
+    assert names(run) == [ranked(look_at(data))[0]] == [expected]
+    assert outcomes(run)[expected] == "chosen"
+
+
+def test_looks_count_what_is_there():
+    data = made()
+    looks, graph = look_at(data), data.graph
+    source, target = graph.edge_index
+    known = graph.train_mask[source] & graph.train_mask[target] & (source != target)
+    agree = (graph.y[source] == graph.y[target])[known].double().mean()
+    assert (looks.nodes, looks.edges, looks.features, looks.classes) == (300, 1200, 40, 2)
+    assert looks.homophily == pytest.approx(float(agree))
+    assert looks.labels_per_class == int(graph.train_mask.sum()) / 2
+    assert looks.labelled_share == pytest.approx(float(graph.train_mask.double().mean()))
+    sizes = torch.bincount(graph.y[graph.train_mask]).double()
+    assert looks.chance == pytest.approx(float((sizes / sizes.sum()).square().sum()))
+    assert looks.largest_class == pytest.approx(float(sizes.max() / sizes.sum()))
+    assert f"{looks.homophily:.0%} of neighbours agree" in looks.sentence()
+
+
+def test_looks_read_no_label_of_validation_and_test_nodes():
+    data = made()
+    hidden = data.graph.clone()
+    hidden.y = torch.where(hidden.train_mask, hidden.y, 1 - hidden.y)
+    assert look_at(replace(data, graphs=(hidden,))) == look_at(data)
+
+
+def test_several_graphs_are_seen_as_one():
+    looks = look_at(tiny_labels())
+    assert looks.nodes == 12 + 13 + 14 + 15
+    assert looks.homophily is None
+    assert not looks.unlike_neighbours
+
+
+COUNTS = torch.arange(1200.0).reshape(300, 4) % 7
+KINDS = {
+    "binary": (COUNTS % 2, False),
+    "counts": (COUNTS, False),
+    "shares": ((COUNTS + 1) / (COUNTS + 1).sum(1, keepdim=True), False),
+    "numbers": (COUNTS / 3 - 1, False),
+    "numbers of uneven scales": ((COUNTS / 3 - 1) * torch.tensor([1.0, 1, 1, 1000]), True),
+    "counts of uneven scales": (COUNTS * torch.tensor([1.0, 1, 1, 1000]), True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_features(kind):
+    x, uneven = KINDS[kind]
+    looks = look_at(made(x=x))
+    assert looks.feature_kind == kind.split()[0]
+    assert looks.uneven_scales == uneven
+    wide = PORTFOLIO["wide"].recipe(looks, {}).settings
+    assert wide.input_norm == ("batch" if uneven else "none")
+    for sparse in (x.to_sparse_csr(), x.to_sparse_coo()):
+        looks = look_at(made(x=sparse))
+        assert looks.feature_kind == kind.split()[0]
+        assert not looks.uneven_scales  # a mean taken off would fill the zeros
+
+
+def test_a_graph_of_one_node_among_others_whose_features_are_normalised():
+    alone, *others = tiny_labels(5).graphs
+    alone = alone.subgraph(torch.tensor([0]))
+    for graph in (alone, *others):
+        graph.x = graph.x * torch.tensor([1.0, 1, 1, 1, 1000])
+    data = replace(tiny_labels(), graphs=(*others[::-1], alone))
+    assert look_at(data).uneven_scales
+    assert len(names(searched(data, training={"epochs": 1}))) == 6
+
+
+def test_sparse_features_are_trained_on():
+    run = searched(tiny_dataset(sparse=True), training={"epochs": 1})
+    assert len(names(run)) == 6
+
+
+# --------------------------------------------------------------------------- leaderboard
+
+
+def test_the_leaderboard_has_all_that_was_tried(tmp_path):
+    model = deepgat.fit(tiny_dataset(), training=TRAINING)
+    rows = model.leaderboard()
+    tried = ranked(look_at(tiny_dataset()))[:5]
+    assert {row["name"] for row in rows} == {
+        *tried,
+        "mlp",
+        "the largest class",
+        "label propagation",
+    }
+    (chosen,) = [row for row in rows if row["outcome"].startswith("chosen")]
+    assert rows[0] is chosen
+    assert chosen["system"] == model.card.system
+    assert chosen["val"] == pytest.approx(model.scores["val"])
+    assert chosen["epochs"] == EPOCHS
+    ends = [row for row in rows if row["outcome"] == "trained to its end"]
+    left = [row for row in rows if row["outcome"] == "left after 2 epochs"]
+    assert len(ends) <= 2
+    assert len(ends) + len(left) == 5
+    assert all(0 <= row["val"] <= 1 for row in rows)
+    assert Model.load(model.save(tmp_path / "m")).leaderboard() == rows
+    named = deepgat.fit(tiny_dataset(), "gcn", training=TRAINING)
+    assert named.leaderboard() == []
+    assert Model.load(named.save(tmp_path / "n")).leaderboard() == []
+
+
+def test_one_recipe_is_enough_for_fast():
+    run = searched(quality="fast")
+    assert names(run) == ["deep"]
+    assert run.card.system == "deep"
+
+
+def test_best_tries_all_and_more_seeds():
+    run = searched(quality="best")
+    (first, *others) = names(run)
+    tried = ranked(look_at(tiny_dataset()))
+    assert first == "ensemble"
+    assert {name for name in others if ", seed" not in name} == set(tried)
+    assert sum(", seed" in name for name in others) == 2
+    assert [text.startswith("chosen") for text in outcomes(run).values()].count(True) == 1
+
+
+def test_the_same_seed_gives_the_same_bits():
+    torch.manual_seed(5)
+    first = searched(seed=3)
+    torch.rand(7)
+    assert_same(searched(seed=3), first)
+    assert first.card.training.seed == 3
+
+
+def test_the_metric_is_what_the_leaderboard_shows():
+    n = 300
+    y = (torch.arange(n) % 10 == 0).long()
+    data = made(n)
+    graph = data.graph.clone()
+    graph.y, graph.x = y, graph.x + y[:, None]
+    data = replace(data, graphs=(graph,))
+    run = searched(data, training={"monitor": "roc_auc"})
+    found = run.evaluation.metrics
+    assert run.search.metric == run.card.training.monitor == "roc_auc"
+    assert run.search.leaderboard[0]["val"] == pytest.approx(found["roc_auc"]["val"])
+    assert found["roc_auc"]["val"] != pytest.approx(found["micro_f1"]["val"])
+    largest = run.search.leaderboard[-2]
+    assert (largest["name"], largest["val"]) == ("the largest class", 0.5)
+    by_default = searched(replace(data, metric="roc_auc"))
+    assert_same(by_default, run)
+
+
+def test_an_error_is_shown_as_it_is():
+    run = searched(training={"monitor": "brier"})
+    rows = [row for row in run.search.leaderboard if row["outcome"].startswith(("chosen", "tr"))]
+    assert rows[0]["val"] == pytest.approx(run.evaluation.metrics["brier"]["val"])
+    assert all(row["val"] > 0 for row in run.search.leaderboard)
+
+
+def test_labels_that_mean_nothing_are_told():
+    draw = torch.Generator().manual_seed(0)
+    data = made()
+    graph = data.graph.clone()
+    graph.y = (torch.rand(300, generator=draw) < 0.1).long()
+    graph.x = torch.randn(300, 40, generator=draw)
+    run = searched(replace(data, graphs=(graph,)))
+    assert "nothing that was trained beats the largest class" in run.search.warning
+    assert "labels may be mixed up" in run.search.warning
+    assert searched(made(agree=0.5)).search.warning == ""
+
+
+# --------------------------------------------------------------------------- members that fail
+
+
+def test_a_favourite_that_diverges_is_told_and_the_next_one_taken(small, monkeypatch):
+    bad = replace(small["deep"], training={"lr": 1e30, "self_training": 0.0})
+    monkeypatch.setitem(small, "deep", bad)
+    run = searched()
+    assert outcomes(run)["deep"] == "diverged"
+    assert run.card.system != "deep"
+    assert names(run)[0] != "deep"
+    (row,) = [row for row in run.search.leaderboard if row["name"] == "deep"]
+    assert row["val"] is None
+    json.dumps(run.record(), allow_nan=False)
+
+
+def test_a_favourite_that_collapses_is_told_and_the_next_one_taken(monkeypatch):
+    def train(model, *rest, **more):
+        fitted = loop.train(model, *rest, **more)
+        if isinstance(model, Deep):
+            for parameter in model.parameters():
+                parameter.data.zero_()
+        return fitted
+
+    monkeypatch.setattr(AUTO, "train", train)
+    run = searched()
+    assert outcomes(run)["deep"] == "collapsed: every node gets the same prediction"
+    assert run.card.system != "deep"
+
+
+def test_a_graph_that_tells_nothing_is_refused_with_what_was_tried():
+    data = tiny_dataset()
+    graph = data.graph.clone()
+    graph.x, graph.edge_index = torch.zeros_like(graph.x), graph.edge_index[:, :0]
+    with pytest.raises(UserError, match="no recipe could be trained on this graph: deep collapsed"):
+        searched(replace(data, graphs=(graph,)))
+
+
+# --------------------------------------------------------------------------- stopping
+
+
+def test_a_time_limit_keeps_the_best_so_far():
+    run = searched(limit=1e-9)
+    assert outcomes(run)["deep"] == "chosen"
+    assert run.fitted.stopped == "time"
+    assert len(run.fitted.history) == 1
+    others = [name for name in names(run) if name != "deep"]
+    assert {outcomes(run)[name] for name in others} == {"not tried: stopped"}
+    graph = tiny_dataset().graph
+    y = np.where(graph.train_mask | graph.val_mask, graph.y, -1)
+    made = DeepGATClassifier(time_limit=1e-9, epochs=EPOCHS, device="cpu", random_state=0)
+    made.fit(graph.x, y, graph.edge_index, validation=graph.val_mask)
+    assert made.predict(graph.x, graph.edge_index).shape == (60,)
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf"), "10"])
+def test_time_limits_that_are_none(limit):
+    with pytest.raises(UserError, match=r"time_limit is .*: expected a number of seconds above 0"):
+        Request(time_limit=limit)
+
+
+def after(steps, error):
+    """A callback that raises at its n-th call, and the members that it saw."""
+    seen = []
+
+    def on_step(step):
+        assert 0 <= step.share <= 1
+        assert 1 <= step.number <= step.of
+        seen.append(step.member)
+        if len(seen) == steps:
+            raise error
+
+    return on_step, seen
+
+
+@pytest.mark.parametrize("steps", [1, 5, 7])
+def test_ctrl_c_keeps_the_best_so_far(steps):
+    on_step, seen = after(steps, KeyboardInterrupt)
+    run = searched(on_step=on_step)
+    assert len(seen) == steps  # and no epoch more
+    assert run.fitted.stopped == "interrupted"
+    rows = {row["name"]: row for row in run.search.leaderboard if row["system"] != "baseline"}
+    assert len(rows) == 6
+    assert sum(row["outcome"] == "chosen" for row in rows.values()) == 1
+    best = max(row["val"] for name, row in rows.items() if name in ("deep", seen[-1]))
+    assert run.search.leaderboard[0]["val"] <= best
+    untouched = [row["outcome"] for name, row in rows.items() if name not in seen]
+    assert set(untouched) == {"not tried: stopped"}
+    if steps > EPOCHS and rows[seen[-1]]["outcome"] != "chosen":
+        assert rows[seen[-1]]["outcome"].startswith("stopped after ")
+
+
+def test_ctrl_c_before_anything_was_trained_ends_it(monkeypatch):
+    def run_epoch(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "run_epoch", run_epoch)
+    with pytest.raises(KeyboardInterrupt):
+        searched()
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("quality", ["good", "best"])
+def test_a_search_that_was_killed_goes_on(tmp_path, quality):
+    """Killed while others are screened, and in one that goes to its end."""
+    on_step, seen = after(10**9, KilledError)
+    expected = searched(quality=quality, on_step=on_step)
+    screened = EPOCHS + 2 * (len(set(seen)) - 1)
+    points = (EPOCHS + 3, screened + 1) if quality == "good" else (len(seen) - 1,)
+    for killed in points:
+        folder = tmp_path / str(killed)
+        folder.mkdir()
+        with pytest.raises(KilledError):
+            searched(quality=quality, on_step=after(killed, KilledError)[0], folder=folder)
+        assert list(folder.iterdir())
+        on_step, again = after(10**9, KilledError)
+        found = searched(quality=quality, on_step=on_step, folder=folder, resume=True)
+        assert_same(found, expected)
+        assert again == seen[killed - 1 :]  # the epoch that was not saved, and those after it
+        assert not list(folder.iterdir())
+
+
+def test_a_search_without_resume_begins_anew(tmp_path):
+    with pytest.raises(KilledError):
+        searched(on_step=after(6, KilledError)[0], folder=tmp_path)
+    on_step, seen = after(10**9, KilledError)
+    searched(on_step=on_step, folder=tmp_path)
+    assert seen[:EPOCHS] == ["deep"] * EPOCHS
+
+
+# --------------------------------------------------------------------------- pausing
+
+
+PLANS = {
+    "gcn": recipe("gcn", num_layers=2, hidden_channels=8),
+    "prenorm": recipe("prenorm", num_layers=2, hidden_channels=8, drop_edge=0.2),
+    "second-stage": recipe(
+        "deep",
+        num_layers=3,
+        hidden_channels=8,
+        training={"self_training": 1.0, "ema": 0.9, "patience": 2, "lr": 0.2},
+    ),
+}
+
+
+@pytest.mark.parametrize("pauses", [(1,), (3, 9), (2, 5, 12)])
+@pytest.mark.parametrize("name", PLANS)
+def test_pauses_change_nothing(name, pauses, tmp_path):
+    data, plan = tiny_dataset(), PLANS[name]
+    settings = replace(plan.training, epochs=14, device="cpu")
+    card = AUTO.ModelCard.of(data, plan._replace(training=settings))
+    whole = card.build()
+    expected = loop.train(whole, data, settings)
+    held = Held(tmp_path / "x", 10**9, to_the_end=True)
+    for pause in (*pauses, 0):
+        model = card.build()
+        found = loop.train(model, data, settings, progress=replace(held, pause=pause))
+        if pause and len(found.history) == pause:
+            assert found.stopped == "paused"
+    assert not (tmp_path / "x").exists()
+    assert found.stopped == expected.stopped
+    assert found.history == expected.history
+    for a, b in zip(model.state_dict().values(), whole.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+# --------------------------------------------------------------------------- ensembles
+
+
+@pytest.fixture
+def ensemble() -> Run:
+    run = searched(quality="best")
+    assert isinstance(run.model, Ensemble)
+    return run
+
+
+def test_an_ensemble_is_saved_and_loaded_to_the_bit(ensemble, tmp_path):
+    data = tiny_dataset()
+    before = Model(ensemble.model, ensemble.card, run=ensemble, dataset=data)
+    loaded = Model.load(save_run(tmp_path / "m", ensemble, data))
+    assert loaded.card == ensemble.card
+    expected = before.outputs(data)
+    found = loaded.outputs(data)
+    assert torch.equal(found.logits, expected.logits)
+    assert torch.equal(found.logits.float(), ensemble.evaluation.logits[0])
+    weights = [member["weight"] for member in ensemble.card.settings.members]
+    assert len(weights) >= 2
+    assert sum(weights) == pytest.approx(1)
+    assert sum(loaded.network.shares) == pytest.approx(1)
+    assert loaded.leaderboard() == ensemble.search.leaderboard
+    told = loaded.explain(3, data)
+    assert torch.equal(told.layers[max(told.layers)][0], before.predict(data).probabilities[3])
+
+
+def test_an_ensemble_is_the_weighted_mean_of_its_members(ensemble):
+    data = tiny_dataset()
+    graph, total = data.graph, 0
+    ensemble.model.eval()
+    with torch.no_grad():
+        members = zip(ensemble.model.members, ensemble.card.settings.members, strict=True)
+        for member, told in members:
+            logits = member(graph.x, graph.edge_index).double()
+            total = total + told["weight"] * (logits / told["temperature"]).softmax(-1)
+        found = ensemble.model(graph.x, graph.edge_index).double().exp()
+    torch.testing.assert_close(found, total, rtol=1e-5, atol=1e-6)
+
+
+def test_an_ensemble_of_independent_labels(tmp_path):
+    data = tiny_labels()
+    run = searched(data, "best")
+    assert run.card.system == "ensemble"
+    loaded, _ = load_run(save_run(tmp_path / "m", run, data))
+    graph = data.graphs[0]
+    with torch.no_grad():
+        parts = [member(graph.x, graph.edge_index).double() for member in loaded.members]
+        found = loaded(graph.x, graph.edge_index).double().sigmoid()
+    told = zip(loaded.shares, parts, loaded.temperatures, strict=True)
+    expected = sum(share * (x / t).sigmoid() for share, x, t in told)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert torch.equal(loaded(graph.x, graph.edge_index), run.evaluation.logits[0])
+
+
+def gcn(**settings) -> dict:
+    sizes = {"num_layers": 2, "hidden_channels": 4}
+    return {"system": "gcn", "settings": {**sizes, **settings}, "weight": 0.5, "temperature": 1.0}
+
+
+STRANGE = {
+    "no members": ([], "members has 0 entries: expected 1 to 50"),
+    "1000 members": ([gcn()] * 1000, "members has 1000 entries: expected 1 to 50"),
+    "no list": ("many", "members"),
+    "texts": (["gcn"], "not a table of system, settings"),
+    "NaN": ([gcn() | {"weight": float("nan")}], "the last two above 0"),
+    "negative": ([gcn() | {"weight": -1.0}], "the last two above 0"),
+    "cold": ([gcn() | {"temperature": 0.0}], "the last two above 0"),
+    "another key": ([gcn() | {"code": "x"}], "not a table of system, settings"),
+    "nested": ([gcn() | {"system": "ensemble"}], "is one network, not an ensemble"),
+    "unknown": ([gcn() | {"system": "gnc"}], "unknown model 'gnc': did you mean 'gcn'"),
+    "untrained": ([gcn() | {"system": "label-propagation", "settings": {}}], "has no weights"),
+    "settings": ([gcn(layers=3)], "unknown setting of gcn 'layers'"),
+    "a wrong value": ([gcn(dropout="much")], "dropout"),
+    "sizes": ([gcn(hidden_channels=10**14)], "does not fit the settings"),
+    "others": ([gcn()], "does not fit the settings"),
+}
+
+
+@pytest.mark.parametrize("case", STRANGE)
+def test_the_ensemble_of_a_stranger(case, tmp_path):
+    members, sentence = STRANGE[case]
+    data = tiny_dataset()
+    plan = recipe("gcn", num_layers=2, hidden_channels=8, training=TRAINING)
+    folder = save_run(tmp_path / "m", deepgat.train_once(data, plan), data)
+    told = json.loads((folder / "model.json").read_text())
+    told["system"] = "ensemble"
+    told["settings"] = {"num_layers": 2, "hidden_channels": 8, "members": members}
+    (folder / "model.json").write_text(json.dumps(told))
+    with pytest.raises(UserError, match=r"the model folder .* is damaged: ") as caught:
+        Model.load(folder)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def logits_of(
+    nodes: int, candidates: int, classes: int = 3
+) -> tuple[list[Candidate], torch.Tensor]:
+    y = torch.randint(classes, (nodes,))
+    found = []
+    for number in range(candidates):
+        x = torch.randn(nodes, classes) * (1 + number) + 1.5 * torch.eye(classes)[y]
+        found.append(Candidate(x, best_temperature(x, y, False)))
+    return found, y
+
+
+def loss_of(candidates, counts, y) -> float:
+    """The mean of −log Σ_m k_m p_m(y) / Σ_m k_m."""
+    whole, total = sum(counts), 0.0
+    shares = [(c.logits.double() / c.temperature).softmax(-1).tolist() for c in candidates]
+    for node, label in enumerate(y.tolist()):
+        p = sum(k * share[node][label] for k, share in zip(counts, shares, strict=True)) / whole
+        total -= np.log(p)
+    return total / len(y)
+
+
+@pytest.mark.parametrize("candidates", [1, 2, 4])
+def test_members_are_chosen_greedily(candidates):
+    found, y = logits_of(250, candidates)
+    counts, kept, least = [1, *[0] * (candidates - 1)], None, np.inf
+    for _ in range(20):
+        if loss_of(found, counts, y) < least:
+            kept, least = list(counts), loss_of(found, counts, y)
+        each = [[k + (i == j) for j, k in enumerate(counts)] for i in range(candidates)]
+        counts = min(each, key=lambda more: loss_of(found, more, y))
+    weights = select(found, y, False)
+    assert weights == pytest.approx([k / sum(kept) for k in kept])
+    alone = loss_of(found, [1, *[0] * (candidates - 1)], y)
+    assert loss_of(found, weights, y) <= alone + 1e-9
+
+
+def test_where_validation_nodes_are_few_all_that_are_not_worse_count_alike():
+    found, y = logits_of(60, 3)
+    good = Candidate(5 * torch.eye(3)[y], 1.0)
+    bad = Candidate(-good.logits, 1.0)
+    assert select([good, bad, good], y, False) == [0.5, 0.0, 0.5]
+    assert best_temperature(100 * found[0].logits, y, False) == 1.0
+    one = [Candidate(c.logits[:1], 1.0) for c in (good, bad)]
+    assert select(one, y[:1], False) == [1.0, 0.0]
+
+
+def test_the_temperature_mends_what_is_too_sure():
+    (first, *_), y = logits_of(300, 1)
+    scaled = best_temperature(8 * first.logits, y, False)
+    assert scaled == pytest.approx(8 * best_temperature(first.logits, y, False), rel=1e-6)
+
+
+# --------------------------------------------------------------------------- what is asked
+
+
+def test_requests_that_contradict_themselves():
+    data = tiny_dataset()
+    with pytest.raises(UserError, match="num_layers is a setting of one recipe"):
+        deepgat.fit(data, "auto", num_layers=2)
+    with pytest.raises(UserError, match="lr is a setting of one recipe"):
+        deepgat.fit(data, "auto", training={"lr": 0.1})
+    with pytest.raises(UserError, match="preset is of one system"):
+        deepgat.fit(data, "auto", preset="paper")
+    with pytest.raises(UserError, match="quality and time_limit are of auto"):
+        deepgat.fit(data, "gcn", quality="best")
+    with pytest.raises(UserError, match="quality and time_limit are of auto"):
+        deepgat.fit(data, num_layers=3, time_limit=3)
+    with pytest.raises(UserError, match="unknown quality 'god': did you mean 'good'"):
+        deepgat.fit(data, quality="god")
+    with pytest.raises(UserError, match="unknown quality '3'"):
+        deepgat.fit(data, quality=3)
+    with pytest.raises(UserError, match="set quality=best instead"):
+        deepgat.fit(data, "ensemble")
+    assert QUALITIES == ("fast", "good", "best")
+
+
+def test_commands_that_contradict_themselves(command):  # noqa: F811
+    told = "--quality and --time-limit are of auto"
+    assert_sentence(command("train", "csbm", "--model", "gcn", "--quality", "fast"), told)
+    assert_sentence(command("train", "csbm", "--layers", "3", "--time-limit", "9"), told)
+    told = "num_layers is a setting of one recipe, and auto tries several: name a model too"
+    assert_sentence(command("train", "csbm", "--model", "auto", "--layers", "3"), told)
+    told = "unknown quality 'besst': did you mean 'best'"
+    assert_sentence(command("train", "csbm", "--quality", "besst"), told)
+    assert_sentence(command("train", "csbm", "--time-limit", "-1"), "time_limit is -1.0")
+
+
+def test_settings_without_a_model_are_deeps():
+    model = deepgat.fit(tiny_dataset(), num_layers=2, hidden_channels=4, training=TRAINING)
+    assert (model.card.system, model.leaderboard()) == ("deep", [])
+    model = deepgat.fit(tiny_dataset(), training={**TRAINING, "lr": 0.1, "epochs": 1})
+    assert model.card.system == "deep"
+
+
+# --------------------------------------------------------------------------- the commands
+
+
+QUICK = ("--epochs", EPOCHS, "--device", "cpu")
+
+
+def test_the_command_tells_what_was_tried(my_graph, command):  # noqa: F811
+    first = command("train", my_graph, "--seeds", "0,1", "--json", *QUICK)
+    assert [record["seed"] for record in first.records] == [0, 1]
+    for record in first.records:
+        found = record["auto"]
+        assert sum(row["outcome"] == "chosen" for row in found["leaderboard"]) == 1
+        assert found["leaderboard"][0]["system"] == record["system"]
+        assert found["metric"] == "micro_f1"
+        assert found["reason"]
+        assert found["looks"]["nodes"] == 90
+        assert found["request"]["quality"] == "good"
+    shown = command("train", my_graph, "--seeds", "0,1", *QUICK)
+    assert shown.code == 0
+    for seed in (0, 1):
+        assert f"what was tried, seed {seed}" in shown.out
+    assert shown.out.count("Why: ") == 2
+    assert shown.out.count("the largest class") == 2
+
+
+def test_a_finished_search_is_found_again(my_graph, command, monkeypatch):  # noqa: F811
+    words = ("train", my_graph, "--out", "model", "--resume", "--json", *QUICK)
+    first = command(*words)
+    assert sorted(path.name for path in my_graph.parent.iterdir()) == ["model", "my-graph"]
+    cli = importlib.import_module("deepgat.cli.auto")
+    trained = []
+
+    def watched(*given):
+        trained.append(given)
+        return train_auto(*given)
+
+    monkeypatch.setattr(cli, "train_auto", watched)
+    second = command(*words)
+    assert not trained
+    assert second.records == first.records
+    assert command(*words, "--quality", "fast").code == 0
+    assert len(trained) == 1  # another request is another search
+    assert command(*words, "--quality", "fast", "--seeds", "1").code == 0
+    assert len(trained) == 2
+
+
+def test_ctrl_c_of_the_command_keeps_the_best_and_resumes(my_graph, command, monkeypatch):  # noqa: F811
+    cli = importlib.import_module("deepgat.cli.auto")
+    words = ("train", my_graph, "--out", "model", "--resume", "--json", *QUICK)
+    (expected,) = command("train", my_graph, "--json", *QUICK).records
+
+    def interrupted(data, request, seed, on_step, *rest):
+        return train_auto(data, request, seed, after(6, KeyboardInterrupt)[0], *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cli, "train_auto", interrupted)
+        result = command(*words)
+    assert result.code == 130
+    assert "interrupted: the best model so far is kept" in result.err
+    assert command("evaluate", "model").code == 0
+    assert list((my_graph.parent / "model.auto").iterdir())
+    (found,) = command(*words).records
+    assert found["auto"]["leaderboard"][0]["val"] == expected["auto"]["leaderboard"][0]["val"]
+    assert found["loss"] == expected["loss"]
+    assert not (my_graph.parent / "model.auto").exists()
+
+
+def test_a_time_limit_of_the_command_is_no_interruption(my_graph, command):  # noqa: F811
+    result = command("train", my_graph, "--time-limit", "1e-9", "--seeds", "0,1", *QUICK)
+    assert result.code == 0
+    assert result.out.count("what was tried") == 2
+    assert "the time limit" in result.out
+
+
+def test_a_folder_of_an_ensemble_serves_every_command(my_graph, command):  # noqa: F811
+    result = command("train", my_graph, "--quality", "best", "--out", "model", "--json", *QUICK)
+    (record,) = result.records
+    assert record["system"] == "ensemble"
+    evaluated = command("evaluate", "model", "--json")
+    assert evaluated.code == 0
+    assert evaluated.records[0]["micro_f1"] == pytest.approx(record["micro_f1"])
+    predicted = command("predict", "model", "--out", "found.csv")
+    assert predicted.code == 0, predicted.err
+    saved = (my_graph.parent / "model" / "predictions.csv").read_text().splitlines()
+    assert len((my_graph.parent / "found.csv").read_text().splitlines()) == len(saved)
+    inspected = command("inspect", "model", "member-003", "--json")
+    assert inspected.code == 0, inspected.err
+    assert command("inspect", "model", "member-003").code == 0
+    assert_sentence(command("predict", "model", "--early-exit"), "early exit")
