@@ -49,6 +49,9 @@ FINALISTS = {"fast": 0, "good": 3, "best": 5}
 """How many members beside the favourite are trained to their end."""
 BEYOND_CHANCE = 1.5
 """Standard errors by which a member must beat the favourite where labels are few."""
+IN_ALL, AT_LEAST = 260.0, 0.2
+"""What "good" may cost on a CPU, in epochs of ``deep``; others than the favourite at least a fifth
+of what that has cost."""
 MORE_SEEDS = 2
 SLOW_START = 0.01
 """So much below the favourite's end a member may be after SCREENED epochs, beside chance."""
@@ -71,6 +74,10 @@ class _Trial:
     """[validation nodes, C], on the CPU."""
     val: float = -float("inf")
     outcome: str = ""
+
+    @property
+    def cost(self) -> float:
+        return PORTFOLIO[self.name].cost
 
     @property
     def epochs(self) -> int:
@@ -142,16 +149,24 @@ class _Auto:
         self._train(favourite)
         if not favourite.finished and not self.stopped:  # it diverged or collapsed
             favourite = next((t for t in others if self._train(t).finished), favourite)
+        left = self._budget(favourite)
         waiting = [trial for trial in others if not trial.epochs and not trial.outcome]
-        for trial in waiting:
+        for trial in sorted(waiting, key=lambda t: t.name not in CHEAP):
+            epochs = LONGER if trial.name in CHEAP else SCREENED
+            left -= epochs * trial.cost
             if self._over():
                 trial.outcome = "not tried: stopped"
+            elif left < 0:
+                trial.outcome = "not tried: too costly on a CPU but for quality=best"
             else:
-                self._train(trial, LONGER if trial.name in CHEAP else SCREENED)
+                self._train(trial, epochs)
         paused = [t for t in waiting if t.fitted is not None and t.fitted.stopped == "paused"]
         for place, trial in enumerate(sorted(paused, key=lambda t: -t.val)):
             behind = trial.val < favourite.val - 2 * self._margin(trial, favourite) - SLOW_START
-            if behind or place >= FINALISTS[self.request.quality] or self._over():
+            ends = behind or place >= FINALISTS[self.request.quality] or self._over()
+            if not ends:
+                left -= LONGER * trial.cost
+            if ends or left < 0:
                 trial.outcome = f"left after {trial.epochs} epochs"
             else:
                 self._train(trial)
@@ -162,6 +177,15 @@ class _Auto:
                     self.trials.append(self._trial(chosen.name, self.seed + more))
                     self._train(self.trials[-1])
         return self._finish(chosen, reason)
+
+    def _budget(self, favourite: _Trial) -> float:
+        """What all others may cost together, in epochs of ``deep``: never measured in seconds, so
+        that a search gives the same result every time.
+        """
+        if self.request.quality == "best" or self.device.type == "cuda":
+            return float("inf")
+        spent = favourite.epochs * favourite.cost
+        return max(IN_ALL - spent, AT_LEAST * spent)
 
     def _trial(self, name: str, seed: int) -> _Trial:
         plan = PORTFOLIO[name].recipe(self.looks, self.training)
