@@ -25,11 +25,11 @@ from deepgat.analysis.metrics import score
 from deepgat.data import NodeDataset
 from deepgat.errors import Diverged, UserError
 from deepgat.models import LabelPropagation, Network
-from deepgat.models.ensemble import EnsembleConfig
+from deepgat.models.config import Config
 from deepgat.models.registry import ENSEMBLE
 from deepgat.ops.neighbors import check_edge_index
 from deepgat.training.device import choose_device
-from deepgat.training.ensembling import Candidate, best_temperature, select
+from deepgat.training.ensembling import Candidate, Member, best_temperature, joined, select
 from deepgat.training.evaluate import evaluate, nodes_of
 from deepgat.training.inputs import prepare
 from deepgat.training.looks import look_at
@@ -74,6 +74,8 @@ class _Trial:
     """[validation nodes, C], on the CPU."""
     val: float = -float("inf")
     outcome: str = ""
+    share: float = 0.0
+    """Of the ensemble."""
 
     @property
     def cost(self) -> float:
@@ -313,26 +315,16 @@ class _Auto:
         assert chosen.model is not None
         assert chosen.fitted is not None
         card, model = chosen.card, chosen.model
+        if self.request.quality == "best" and chosen.plan.training.batches == "none":
+            card, model = self._ensemble(chosen)
         rows = self._rows(chosen)
-        if self.request.quality == "best":
-            found = self._ensemble(chosen)
-            if found is not None:
-                card, model, val, names = found
-                rows.insert(0, {
-                    "name": ENSEMBLE, "system": ENSEMBLE, "num_layers": card.settings.to_dict()[
-                        "num_layers"], "val": val, "epochs": 0, "seconds": 0.0,
-                    "outcome": "chosen: " + ", ".join(names),
-                })  # fmt: skip
-                rows[1:] = [
-                    {**row, "outcome": "in the ensemble" if row["outcome"] == "chosen"
-                     else row["outcome"]} for row in rows[1:]
-                ]  # fmt: skip
+        if card.system == ENSEMBLE:
+            logits, _ = self._look_at_outputs(model, chosen.plan)
+            val = score(self.metric, logits, self.labels, self.data.multi_label)
+            rows.insert(0, _row(ENSEMBLE, ENSEMBLE, val, "chosen", card.settings))
         scores = evaluate(model, self.data, card.training.device, chunk=card.training.chunk)
         baselines = self._baselines()
-        rows += [
-            {"name": name, "system": "baseline", "num_layers": 0, "val": value, "epochs": 0,
-             "seconds": 0.0, "outcome": "baseline"} for name, value in baselines.items()
-        ]  # fmt: skip
+        rows += [_row(name, "baseline", val, "baseline") for name, val in baselines.items()]
         warning = self._warning(rows[0]["val"], baselines)
         for row in rows:  # errors were negated to be maximised
             row["val"] = None if row["val"] is None else abs(row["val"])
@@ -347,31 +339,23 @@ class _Auto:
     def _rows(self, chosen: _Trial) -> list[dict[str, Any]]:
         rows = []
         for trial in sorted(self.trials, key=lambda t: (t is not chosen, not t.finished, -t.val)):
-            fitted = trial.fitted
-            outcome = trial.outcome or ("chosen" if trial is chosen else "trained to its end")
-            if outcome != "chosen" and fitted is not None and fitted.stopped == "interrupted":
-                outcome = f"stopped after {len(fitted.history)} epochs"
-            rows.append(
-                {
-                    "name": trial.name
-                    + (f", seed {trial.seed}" if trial.seed != self.seed else ""),
-                    "system": trial.plan.system,
-                    "num_layers": trial.plan.settings.to_dict()["num_layers"],
-                    "val": trial.val if fitted is not None else None,
-                    "epochs": len(fitted.history) if fitted is not None else 0,
-                    "seconds": round(fitted.seconds, 3) if fitted is not None else 0.0,
-                    "outcome": outcome,
-                }
-            )
+            name = trial.name if trial.seed == self.seed else f"{trial.name}, seed {trial.seed}"
+            outcome = "chosen" if trial is chosen else "trained to its end"
+            if trial is not chosen and trial.fitted and trial.fitted.stopped == "interrupted":
+                outcome = f"stopped after {trial.epochs} epochs"
+            if trial.share:
+                outcome = f"{trial.share:.0%} of the ensemble"
+            found, val = trial.plan, None if trial.fitted is None else trial.val
+            row = _row(name, found.system, val, trial.outcome or outcome, found.settings)
+            seconds = 0.0 if trial.fitted is None else round(trial.fitted.seconds, 3)
+            rows.append(row | {"epochs": trial.epochs, "seconds": seconds})
         return rows
 
-    def _ensemble(self, chosen: _Trial) -> tuple[ModelCard, Network, float, list[str]] | None:
-        """(card, network, validation score, what is in it); None if one member is as good."""
-        finished = [t for t in self.trials if t.finished and t.logits is not None]
+    def _ensemble(self, chosen: _Trial) -> tuple[ModelCard, Network]:
+        """The mean of what was trained to its end; of the chosen one alone if that is best."""
         assert chosen.card is not None
-        if len(finished) < 2 or chosen.plan.training.batches != "none":
-            return None
-        finished.sort(key=lambda t: t is not chosen)
+        assert chosen.model is not None
+        finished = sorted((t for t in self.trials if t.finished), key=lambda t: t is not chosen)
         multi = self.data.multi_label
         candidates = [
             Candidate(t.logits, best_temperature(t.logits, self.labels, multi))
@@ -380,39 +364,15 @@ class _Auto:
         ]
         weights = select(candidates, self.labels, multi)
         members = [
-            (trial, candidate, weight)
+            Member(trial.card, trial.model, weight, candidate.temperature)
             for trial, candidate, weight in zip(finished, candidates, weights, strict=True)
-            if weight > 0
+            if weight > 0 and trial.card is not None and trial.model is not None
         ]
         if len(members) < 2:
-            return None
-        described = [
-            {
-                "system": trial.plan.system,
-                "settings": trial.plan.settings.to_dict(),
-                "weight": weight,
-                "temperature": candidate.temperature,
-            }
-            for trial, candidate, weight in members
-        ]
-        settings = EnsembleConfig(
-            max(t.plan.settings.to_dict()["num_layers"] for t, _, _ in members),
-            max(t.plan.settings.to_dict()["hidden_channels"] for t, _, _ in members),
-            described,
-        )
-        card = replace(chosen.card, system=ENSEMBLE, settings=settings)
-        network = card.outline()
-        weights_of = {
-            f"members.{place}.{name}": tensor
-            for place, (trial, _, _) in enumerate(members)
-            for name, tensor in trial.model.state_dict().items()  # type: ignore[union-attr]
-        }
-        network.load_state_dict(weights_of, assign=True)
-        network.eval()
-        joined = network.joined([candidate.logits for _, candidate, _ in members])  # type: ignore[operator]
-        val = score(self.metric, joined, self.labels, multi)
-        names = [f"{trial.name} {weight:.2f}" for trial, _, weight in members]
-        return card, network, val, names
+            return chosen.card, chosen.model
+        for trial, weight in zip(finished, weights, strict=True):
+            trial.share = weight
+        return joined(chosen.card, members)
 
     def _baselines(self) -> dict[str, float]:
         """Validation scores without training: the largest class, and label propagation."""
@@ -448,6 +408,22 @@ class _Auto:
             for trial in self.trials:
                 for ending in ("screened", "progress"):
                     (self.folder / f"{trial.name}-{trial.seed}.{ending}").unlink(missing_ok=True)
+
+
+def _row(
+    name: str, system: str, val: float | None, outcome: str, settings: Config | None = None
+) -> dict[str, Any]:
+    """A row of the leaderboard."""
+    layers = 0 if settings is None else settings.to_dict()["num_layers"]
+    return {
+        "name": name,
+        "system": system,
+        "num_layers": layers,
+        "val": val,
+        "epochs": 0,
+        "seconds": 0.0,
+        "outcome": outcome,
+    }
 
 
 def _standard_error(metric: str, a: Tensor, b: Tensor, y: Tensor, multi_label: bool) -> float:

@@ -9,6 +9,7 @@ clearly worse than the best.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -16,7 +17,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from deepgat.analysis import predicted_labels
+from deepgat.models import EnsembleConfig, Network
+from deepgat.models.registry import ENSEMBLE
 from deepgat.nn import classification_loss
+from deepgat.training.run import ModelCard
 
 ROUNDS = 20
 FEW_NODES = 200
@@ -29,6 +33,43 @@ class Candidate(NamedTuple):
 
     logits: Tensor
     temperature: float
+
+
+class Member(NamedTuple):
+    """A trained model that is to be part of an ensemble."""
+
+    card: ModelCard
+    model: Network
+    weight: float
+    temperature: float
+
+
+def joined(like: ModelCard, members: Sequence[Member]) -> tuple[ModelCard, Network]:
+    """One network of all members, and its card, which is ``like`` another but for the system."""
+    plain = [member.card.settings.to_dict() for member in members]
+    described = [
+        {
+            "system": member.card.system,
+            "settings": settings,
+            "weight": member.weight,
+            "temperature": member.temperature,
+        }
+        for member, settings in zip(members, plain, strict=True)
+    ]
+    settings = EnsembleConfig(
+        max(each["num_layers"] for each in plain),
+        max(each["hidden_channels"] for each in plain),
+        described,
+    )
+    card = replace(like, system=ENSEMBLE, settings=settings)
+    network = card.outline()
+    weights = {
+        f"members.{place}.{name}": tensor
+        for place, member in enumerate(members)
+        for name, tensor in member.model.state_dict().items()
+    }
+    network.load_state_dict(weights, assign=True)
+    return card, network.eval()
 
 
 def best_temperature(logits: Tensor, y: Tensor, multi_label: bool) -> float:
