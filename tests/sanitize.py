@@ -32,7 +32,10 @@ TESTS = [
 ] + ["tests/ops/test_differences.py", "tests/ops/test_backends.py"]
 LEFT_OUT = " and ".join(
     f"not {word}"  # what is about other things than memory, or large
-    for word in ("triton", "compile", "registered", "gradcheck", "ragged", "ten_thousand", "half")
+    for word in (
+        *("triton", "compile", "registered", "gradcheck", "ragged", "ten_thousand", "half"),
+        *("ends_the_process", "without_preference"),
+    )
 )
 FAULTS = {
     "heap-buffer-overflow": "int fault(int n) { return (new int[n])[n]; }",
