@@ -339,7 +339,7 @@ class Neighbors:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
         """The same lists on another device."""
-        tensors = {
+        tensors: dict[str, Any] = {
             name: item.to(device, non_blocking=non_blocking)
             for name, item in vars(self).items()
             if isinstance(item, Tensor)
