@@ -6,6 +6,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+ROUNDS ?= 200
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -20,7 +21,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c c
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test test-all test-slow test-distributed test-browser docs bench check format clean help
+.PHONY: setup demo test test-all test-slow test-distributed test-browser sanitize soak docs bench check format clean help
 
 setup: $(READY)  ## create .venv and install deepgat with its development tools
 	@$(BIN)/python -c 'import importlib.metadata as m, platform as p; print("Ready: $(VENV), Python", p.python_version(), "with torch", m.version("torch"))'
@@ -60,6 +61,12 @@ test-distributed: $(READY)  ## run the tests that start many processes and kill 
 test-browser: $(READY)  ## open the report page in a headless Chromium; screenshots in build/screenshots
 	@browser="$$(.ci/find-browser)" && echo "browser: $$browser" && \
 	DEEPGAT_BROWSER="$$browser" $(PYTEST) -m browser tests/browser $(ARGS)
+
+sanitize: $(READY)  ## run the tests of the C++ kernels under AddressSanitizer and UBSan
+	$(BIN)/python tests/sanitize.py $(ARGS)
+
+soak: $(READY)  ## kill and resume training at random instants, ROUNDS=200 times
+	OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py $(ROUNDS)
 
 docs: $(READY)  ## build the documentation into site/ and check its links and names
 	@$(PIP_INSTALL) -e '.[docs]'

@@ -236,10 +236,13 @@ def train(
         for seed, target in zip(all_seeds, folders, strict=True):
             run_plan = plan._replace(training=replace(plan.training, seed=seed))
             record = None
+            progress = _progress(target, save_every, resume, team is not None)
             if resume and target is not None:
-                record = saved_record(target, ModelCard.of(data, run_plan))
+                card = ModelCard.of(data, run_plan)
+                record = saved_record(target, card)
+                if record is not None and progress is not None and first:
+                    progress.remove(card.digest())  # it ended between saving and removing it
             if record is None:
-                progress = _progress(target, save_every, resume, team is not None)
                 record = _run(data, run_plan, target, progress, quiet or not first, team)
             if first:
                 records.append(record)

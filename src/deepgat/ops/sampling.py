@@ -13,7 +13,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from deepgat.ops import backends, dropout_masks
+from deepgat.errors import UserError
+from deepgat.ops import backends, checks, dropout_masks
 from deepgat.ops.cpu import kernels
 from deepgat.ops.cpu import sampling as cpu_sampling
 from deepgat.ops.neighbors import Neighbors
@@ -52,6 +53,7 @@ def reach(
     Returns:
         The nodes in ascending order, each once.
     """
+    _check(neighbors, seeds, places)
     found = frontier = torch.unique(seeds)
     try:
         for fan_out in fan_outs:
@@ -78,6 +80,9 @@ def sample_neighbors(neighbors: Neighbors, nodes: Tensor, most: int, seed: int) 
     Neighbours of one node are contiguous and in the order of its list. They are the u with the
     smallest hash of (seed, v, u), which is a draw without replacement.
     """
+    _check(neighbors, nodes)
+    if most < 1:
+        raise UserError(f"at most {most} neighbours are wanted: expected 1 or more")
     run = cpu_sampling.sample_neighbors if _fast() else define_sample_neighbors
     return run(neighbors, nodes, most, seed)
 
@@ -90,6 +95,7 @@ def sublists(neighbors: Neighbors, nodes: Tensor, places: Tensor) -> Neighbors:
         nodes: S, [m] int64, ascending.
         places: the buffer of that graph (:func:`no_places`).
     """
+    _check(neighbors, nodes, places)
     run = cpu_sampling.sublists if _fast() else define_sublists
     places[nodes] = torch.arange(nodes.numel(), dtype=torch.int32)
     try:
@@ -161,6 +167,19 @@ def define_sublists(
     inside = source >= 0
     edges = source[inside], target[inside]
     return Neighbors.from_sorted(*edges, nodes.numel(), neighbors.symmetric), edge[inside]
+
+
+def _check(neighbors: Neighbors, nodes: Tensor, places: Tensor | None = None) -> None:
+    """Refuse what the kernels would read beyond its end."""
+    checks.raw("nodes", nodes, torch.int64, "nodes")
+    if nodes.numel():
+        low, high = (int(end) for end in nodes.aminmax())
+        if low < 0 or high >= neighbors.num_nodes:
+            raise UserError(
+                f"nodes run from {low} to {high}: expected 0 to {neighbors.num_nodes - 1}"
+            )
+    if places is not None:
+        checks.raw("places", places, torch.int32, neighbors.num_nodes)
 
 
 def _fast() -> bool:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,6 +84,12 @@ class Progress:
             write_whole(self.path, save(whole, description))
         except CannotWrite as error:  # the run itself is not lost for that
             warnings.warn(f"{error}; training goes on without it", stacklevel=2)
+
+    def remove(self, key: str) -> None:
+        """Remove the file, unless it is that of another run."""
+        with suppress(UserError):
+            if replace(self, key=key, resume=True).read() is not None:
+                self.path.unlink(missing_ok=True)
 
     def read(self) -> Saved | None:
         """What was saved; None if there is nothing to resume from."""
