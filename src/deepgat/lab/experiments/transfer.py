@@ -14,7 +14,6 @@ import shutil
 import tarfile
 import tempfile
 import warnings
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -91,7 +90,7 @@ def import_runs(store: Store, source: Path) -> Imported:
                     total += member.size
                     check_unpacked(source, held, total, remedy="export it as .tar")
                 tar.extractall(work, filter="data")  # refuses what would leave the folder
-        except (UserError, OSError, tarfile.TarError, EOFError, zlib.error) as error:
+        except Exception as error:  # tarfile raises many kinds of errors
             raise UserError(
                 f"{source} cannot be read: expected a store, or a tar file written by deepgat "
                 f"store export ({' '.join(str(error).split())})"
