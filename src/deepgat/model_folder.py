@@ -181,7 +181,7 @@ def _read_description(folder: Path) -> tuple[ModelCard, str]:
     if number != FORMAT:
         remedy = "train the model again with this version" if number == 1 else "upgrade deepgat"
         raise UserError(
-            f"{folder} has model format {number} but this deepgat reads format {FORMAT}: {remedy}"
+            f"{folder} has model format {number!r} but this deepgat reads format {FORMAT}: {remedy}"
         )
     try:
         plain = {field.name: found[field.name] for field in fields(ModelCard)}

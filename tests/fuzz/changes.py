@@ -118,8 +118,8 @@ def altered(draw: st.DrawFn, value: Any) -> Any:
         elif how == "wrapped":
             holder[key] = [holder[key]]
         elif isinstance(holder, dict):
-            holder[draw(st.sampled_from(("x", "", "\ud800", "0", "format")))] = draw(
-                st.sampled_from(ODD)
+            holder[draw(st.sampled_from(("x", "", "\ud800", "0", "format")))] = copy.deepcopy(
+                draw(st.sampled_from(ODD))
             )
         else:
             holder *= 3

@@ -119,6 +119,8 @@ CASES: dict[str, tuple[str, Callable[[], Files]]] = {
         "model.json", lambda: described(b'"num_layers": 2', b'"num_layers": 1000000')),
     "model with numbers as class names": (
         "model.json", lambda: described(b'"class_names": []', b'"class_names": [1, 2, 3]')),
+    "model of a format of two lines": (
+        "model.json", lambda: described(b'"format": 2', b'"format": "a\\nb"')),
     "model with a long name": (
         "model.json", lambda: described(b'"num_layers"', b'"' + b"x" * 5000 + b'"')),
     "weights that are a pipe": ("safetensors", lambda: model(weights="a pipe")),

@@ -116,7 +116,7 @@ def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
             f"{folder} is not a partitioned graph: make one with deepgat partition"
         ) from error
     raise UserError(
-        f"{folder} has partition format {number} but this deepgat reads format {FORMAT}: "
+        f"{folder} has partition format {number!r} but this deepgat reads format {FORMAT}: "
         "partition the graph again"
     )
 
@@ -157,11 +157,15 @@ def read_part(folder: str | os.PathLike[str], number: int, of: int) -> PartDatas
 def _fits(part: Data, parts: int, features: int, classes: int, multi_label: bool) -> bool:
     """Whether the arrays of a part fit together; kernels and exchanges trust them."""
     own, near, e = part.own, len(part.ids), part.edge_index.size(-1)
-    whole = {"ids": (near,), "halo_counts": (parts,), "edge_index": (2, e)}
+    whole: dict[str, tuple[int, ...]] = {
+        "ids": (near,),
+        "halo_counts": (parts,),
+        "edge_index": (2, e),
+    }
     if not multi_label:
         whole["y"] = (own,)
     masks = {f"{name}_mask": (own,) for name in ("train", "val", "test")}
-    real = {"x": (own, features)}
+    real: dict[str, tuple[int, ...]] = {"x": (own, features)}
     real |= {"y": (own, classes)} if multi_label else {}
     real |= {"edge_weight": (e,)} if "edge_weight" in part else {}
     shaped = all(
