@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 import math
 import os
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from torch_geometric.data import Data
 
 from deepgat.analysis import predicted_labels
 from deepgat.data import FeaturePlan, NodeDataset
-from deepgat.data.tables.opening import opened
+from deepgat.data.tables.opening import opened, parse_json, read_whole
 from deepgat.errors import UserError
 from deepgat.files import (
     FolderKind,
@@ -45,7 +44,6 @@ DESCRIPTION = "model.json"
 METRICS = "metrics.json"
 PREDICTIONS = "predictions.csv"
 MODEL_FOLDER = FolderKind("model", DESCRIPTION, (WEIGHTS, DESCRIPTION, METRICS, PREDICTIONS))
-MOST_JSON = 2**30
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""
 
@@ -110,8 +108,8 @@ def saved_record(folder: Path, card: ModelCard) -> dict[str, Any] | None:
     """The record of a finished run of this very card in the folder, if there is one."""
     try:
         _, found = load_run(folder)
-        record = read_json(folder / METRICS)
-    except (OSError, ValueError, RecursionError):  # UserError among them, and what is no JSON
+        record = parse_json(read_whole(folder / METRICS), METRICS)
+    except (OSError, UserError):
         return None
     whole = isinstance(record, dict) and record.keys() >= RECORD_KEYS
     same = whole and found == card and record["stopped"] != "interrupted"
@@ -196,19 +194,21 @@ def harmless(text: str) -> str:
 
 def _read_description(folder: Path) -> tuple[ModelCard, str]:
     try:
-        found = read_json(folder / DESCRIPTION)
-        number = found["format"]
+        text = read_whole(folder / DESCRIPTION).decode()
     except (UserError, UnicodeDecodeError) as error:
         raise UserError(
             f"{folder} is not a model folder: it has no readable {DESCRIPTION}; "
             "save one with Model.save or deepgat train"
         ) from error
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
+    try:
+        found = parse_json(text, DESCRIPTION)
+        number = found["format"]
+    except (UserError, KeyError, TypeError) as error:
         raise _damaged(folder, f"{DESCRIPTION} is not the JSON that was saved") from error
     if number != FORMAT:
         remedy = "train the model again with this version" if number == 1 else "upgrade deepgat"
         raise UserError(
-            f"{folder} has model format {number} but this deepgat reads format {FORMAT}: {remedy}"
+            f"{folder} has model format {number!r} but this deepgat reads format {FORMAT}: {remedy}"
         )
     try:
         plain = {field.name: found[field.name] for field in fields(ModelCard)}
@@ -227,14 +227,6 @@ def _read_description(folder: Path) -> tuple[ModelCard, str]:
         return ModelCard(**plain), found["weights_sha256"]
     except (KeyError, TypeError, UserError) as error:
         raise _damaged(folder, f"{DESCRIPTION} lacks or misnames a setting ({error})") from error
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file: a regular one of at most 1 GiB."""
-    with opened(path) as file:
-        if os.fstat(file.fileno()).st_size > MOST_JSON:
-            raise UserError(f"{path} has more than {MOST_JSON:,} bytes: this is refused")
-        return json.loads(file.read())
 
 
 def _damaged(folder: Path, what: str) -> UserError:

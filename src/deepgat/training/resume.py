@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from deepgat.data.tables.opening import opened, parse_json
 from deepgat.errors import UserError
 from deepgat.files import CannotWrite, write_whole
 
@@ -96,12 +97,12 @@ class Progress:
         if not (self.resume and self.path.exists()):
             return None
         try:
-            with safe_open(str(self.path), "pt") as file:
+            with opened(self.path), safe_open(str(self.path), "pt") as file:
                 description = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            history = [Epoch(*row) for row in json.loads(description["history"])]
+            history = [Epoch(*row) for row in parse_json(description["history"], "history")]
             seconds, written_for = float(description["seconds"]), description["key"]
-        except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        except (SafetensorError, KeyError, ValueError, TypeError) as error:
             raise UserError(f"{self.path} is damaged: remove it to train from the start") from error
         if description.get("format") != FORMAT or written_for != self.key:
             raise UserError(

@@ -12,7 +12,7 @@ import numpy as np
 from deepgat.data.tables.arrays import read_npy
 from deepgat.data.tables.columns import Rows, Tell, check_names
 from deepgat.data.tables.convert import MemoryTable, typed
-from deepgat.data.tables.opening import opened, shown
+from deepgat.data.tables.opening import check_unpacked, opened, shown
 from deepgat.errors import UserError
 
 CELLS = 2**22
@@ -29,6 +29,8 @@ class ParquetTable:
         with opened(path):
             self._file = self._guarded(lambda: parquet.ParquetFile(path))
         self.header = self._file.schema_arrow.names
+        cells = self._file.metadata.num_rows * len(self.header)  # one value may stand for a billion
+        check_unpacked(path, path.stat().st_size, 8 * cells, remedy="save it as CSV")
         check_names(self.name, self.header)
 
     def rows(
