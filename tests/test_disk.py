@@ -18,7 +18,7 @@ from deepgat.training.resume import Progress
 from deepgat.training.run import Run, train_once
 from tiny import tiny_dataset
 
-TRAIN = importlib.import_module("deepgat.cli.train")
+RUNS = importlib.import_module("deepgat.cli.runs")
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -124,24 +124,24 @@ def fails_at(place: Path, monkeypatch) -> None:
             raise CannotWrite(f"{folder} cannot be written (full): make room")
         return save_run(folder, run, data)
 
-    monkeypatch.setattr(TRAIN, "save_run", save)
+    monkeypatch.setattr(RUNS, "save_run", save)
 
 
 def test_a_model_that_cannot_be_saved_is_put_elsewhere(tmp_path, run, monkeypatch):
     fails_at(tmp_path / "model", monkeypatch)
     monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path))
     with pytest.raises(UserError, match=r"\(full\): make room; the trained model is in ") as caught:
-        TRAIN._save(tmp_path / "model", run, tiny_dataset())
+        RUNS.save_anywhere(tmp_path / "model", run, tiny_dataset())
     copy = Path(str(caught.value).rpartition(" is in ")[2])
     assert load_run(copy)[1] == run.card
 
 
 def test_in_a_terminal_another_place_is_asked_for(tmp_path, run, monkeypatch, capsys):
     fails_at(tmp_path / "model", monkeypatch)
-    monkeypatch.setattr(TRAIN.ERR, "_force_terminal", True)
+    monkeypatch.setattr(RUNS.ERR, "_force_terminal", True)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-    monkeypatch.setattr(TRAIN.typer, "prompt", lambda *_, **__: str(tmp_path / "other"))
-    TRAIN._save(tmp_path / "model", run, tiny_dataset())
+    monkeypatch.setattr(RUNS.typer, "prompt", lambda *_, **__: str(tmp_path / "other"))
+    RUNS.save_anywhere(tmp_path / "model", run, tiny_dataset())
     assert load_run(tmp_path / "other")[1] == run.card
     assert "saved to" in capsys.readouterr().err
 

@@ -151,6 +151,8 @@ def hand_made() -> Iterator[tuple[str, Call]]:
             item = getattr(NEAR, name).clone()
             item[place] = bad
             yield name, partial(replace, NEAR, **{name: item})
+    far = NEAR.source.long() + 10**6
+    yield "source", partial(Neighbors.from_sorted, far, NEAR.target.long(), N)
     alone = NEAR.source.clone()
     alone[NEAR.source == NEAR.target] = 0
     yield "self-loop", partial(replace, NEAR, source=alone)
@@ -159,6 +161,8 @@ def hand_made() -> Iterator[tuple[str, Call]]:
         yield "nodes", partial(sampling.sample_neighbors, NEAR, nodes, 2, 1)
         yield "nodes", partial(sampling.sublists, NEAR, nodes, places)
         yield "nodes", partial(sampling.reach, NEAR, nodes, [2], 9, 1, places)
+    for nodes in (torch.tensor([2, 1]), torch.tensor([1, 1])):
+        yield "nodes", partial(sampling.sublists, NEAR, nodes, places)
     yield "neighbours", partial(sampling.sample_neighbors, NEAR, torch.tensor([1]), 0, 1)
     yield "places", partial(sampling.sublists, NEAR, torch.tensor([1]), places[1:])
     yield "places", partial(sampling.sublists, NEAR, torch.tensor([1]), places.long())

@@ -36,8 +36,7 @@ def assert_same_product(x: SparseMatrix, m: int, transposed: bool, dropout: floa
     dense = torch.randn(x.size(0 if transposed else 1), m, dtype=x.dtype)
     given = arguments(x, dense, transposed, dropout)
     found, expected = matmul.sparse_matmul(*given), matmul.define_sparse_matmul(*given)
-    tolerance = TOLERANCE[x.dtype]
-    torch.testing.assert_close(found, expected, rtol=tolerance / 10, atol=tolerance)
+    torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE[x.dtype])
 
 
 @native_only

@@ -17,9 +17,7 @@ from deepgat.errors import UserError
 
 LONGEST = 512
 """Maximum entries per piece. A constant, because the split affects the rounding of sums."""
-
-
-_LISTS = (
+LISTS = (
     *("ptr", "source", "target", "source_ptr", "by_source", "target_by_source"),
     *("pieces", "hubs", "source_pieces", "source_hubs"),
 )
@@ -114,7 +112,7 @@ class Neighbors:
     """The lists whose numbers are known to be in range; copies with other values keep them."""
 
     def __post_init__(self) -> None:
-        lists = tuple(getattr(self, name) for name in _LISTS)
+        lists = tuple(getattr(self, name) for name in LISTS)
         known = len(self.checked) == len(lists) and all(map(operator.is_, lists, self.checked))
         if not known and not torch.compiler.is_compiling():
             _check_ranges(self)
@@ -131,7 +129,7 @@ class Neighbors:
         target = torch.cat([target[proper], loops])
         key = torch.unique(target * num_nodes + source)  # sorted by target, then by source
         target, source = key // max(num_nodes, 1), key % max(num_nodes, 1)
-        return Neighbors.from_sorted(source, target, num_nodes)
+        return Neighbors.from_sorted(source, target, num_nodes, derived=True)
 
     @staticmethod
     def from_sorted(
@@ -156,20 +154,25 @@ class Neighbors:
         )
 
     @staticmethod
-    def from_lists(*, ptr: Tensor, source_ptr: Tensor, symmetric: bool, **others: Any) -> Neighbors:
-        """From the other attributes of this class; splits long lists for parallel work."""
+    def from_lists(
+        *, ptr: Tensor, source_ptr: Tensor, symmetric: bool, derived: bool = False, **others: Any
+    ) -> Neighbors:
+        """From the other attributes of this class; splits long lists for parallel work.
+
+        Lists ``derived`` from checked ones are not checked again.
+        """
         pieces, hubs = split_lists(ptr)
         source_pieces, source_hubs = (pieces, hubs) if symmetric else split_lists(source_ptr)
-        return Neighbors(
-            ptr=ptr,
-            source_ptr=source_ptr,
-            symmetric=symmetric,
-            pieces=pieces,
-            hubs=hubs,
-            source_pieces=source_pieces,
-            source_hubs=source_hubs,
-            **others,
-        )
+        lists = others | {
+            "ptr": ptr,
+            "source_ptr": source_ptr,
+            "pieces": pieces,
+            "hubs": hubs,
+            "source_pieces": source_pieces,
+            "source_hubs": source_hubs,
+        }
+        checked = tuple(lists[name] for name in LISTS) if derived else ()
+        return Neighbors(**lists, symmetric=symmetric, checked=checked)
 
     @staticmethod
     def side_by_side(lists: Sequence[Neighbors]) -> Neighbors:
@@ -208,6 +211,7 @@ class Neighbors:
             by_source=joined("by_source", edges),
             target_by_source=joined("target_by_source", nodes),
             symmetric=all(item.symmetric for item in lists),
+            derived=True,
             log_weight=values("log_weight"),
             features=values("features"),
         )
@@ -333,6 +337,7 @@ class Neighbors:
             by_source=place[self.by_source[by_source]],
             target_by_source=self.target_by_source[by_source],
             symmetric=symmetric,
+            derived=True,
             log_weight=None if self.log_weight is None else self.log_weight[keep],
             features=None if self.features is None else self.features[keep],
         ).audible()
@@ -346,7 +351,8 @@ class Neighbors:
         }
         if self.symmetric:  # share one copy
             tensors |= {"source_pieces": tensors["pieces"], "source_hubs": tensors["hubs"]}
-        return Neighbors(**tensors, symmetric=self.symmetric)
+        checked = tuple(tensors[name] for name in LISTS)
+        return Neighbors(**tensors, symmetric=self.symmetric, checked=checked)
 
 
 def as_neighbors(edge_index: Tensor | Neighbors, num_nodes: int) -> Neighbors:

@@ -96,6 +96,8 @@ def sublists(neighbors: Neighbors, nodes: Tensor, places: Tensor) -> Neighbors:
         places: the buffer of that graph (:func:`no_places`).
     """
     _check(neighbors, nodes, places)
+    if not bool((nodes.diff() > 0).all()):
+        raise UserError("nodes are not ascending: sort them, each once")
     run = cpu_sampling.sublists if _fast() else define_sublists
     places[nodes] = torch.arange(nodes.numel(), dtype=torch.int32)
     try:
@@ -138,6 +140,7 @@ def stretch(neighbors: Neighbors, begin: int, end: int) -> tuple[Neighbors, Tens
         torch.cat([target[order], loops]),
         size,
         symmetric=False,
+        derived=True,
         log_weight=listed(neighbors.log_weight),
         features=listed(neighbors.features),
     )
@@ -166,7 +169,8 @@ def define_sublists(
     source = places[neighbors.source[edge].long()]
     inside = source >= 0
     edges = source[inside], target[inside]
-    return Neighbors.from_sorted(*edges, nodes.numel(), neighbors.symmetric), edge[inside]
+    lists = Neighbors.from_sorted(*edges, nodes.numel(), neighbors.symmetric, derived=True)
+    return lists, edge[inside]
 
 
 def _check(neighbors: Neighbors, nodes: Tensor, places: Tensor | None = None) -> None:
