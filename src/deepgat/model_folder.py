@@ -118,11 +118,16 @@ def saved_record(folder: Path, card: ModelCard) -> dict[str, Any] | None:
 
 def read_search(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """What ``auto`` tried before it made the model in the folder; empty if it was named."""
-    found = read_json(Path(folder) / DESCRIPTION).get("auto", {})
+    whole = parse_json(read_whole(Path(folder) / DESCRIPTION), DESCRIPTION)
+    found = whole.get("auto", {}) if isinstance(whole, dict) else None
     rows = found.get("leaderboard", []) if isinstance(found, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    if (
+        found is None
+        or not isinstance(rows, list)
+        or not all(isinstance(row, dict) for row in rows)
+    ):
         raise _damaged(Path(folder), f"{DESCRIPTION} has no readable leaderboard")
-    return found
+    return dict(found)
 
 
 def saved_auto_record(
@@ -132,10 +137,12 @@ def saved_auto_record(
     try:
         _, found = load_run(folder)
         asked = read_search(folder).get("request")
-    except (OSError, ValueError, RecursionError):
+    except (OSError, UserError):
         return None
     plan = Recipe(found.system, found.settings, found.training)
-    same = asked == json.loads(to_json(request.to_dict())) and found.training.seed == seed
+    same = (
+        asked == parse_json(to_json(request.to_dict()), "request") and found.training.seed == seed
+    )
     return saved_record(folder, ModelCard.of(data, plan)) if same else None
 
 

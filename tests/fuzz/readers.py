@@ -37,7 +37,7 @@ from deepgat.lab.experiments.spec import read_specs, signature_of
 from deepgat.lab.experiments.store import MARKER
 from deepgat.lab.experiments.store_entry import RECORD, sealed, spec_values
 from deepgat.lab.report.records import read_any_records, with_short_names
-from deepgat.model_folder import load_run, save_run, saved_record
+from deepgat.model_folder import load_run, read_search, save_run, saved_record
 from deepgat.training.recipes import recipe
 from deepgat.training.resume import Epoch, Progress
 from deepgat.training.run import train_once
@@ -389,7 +389,8 @@ def model_folder(description: Any, weights: bytes) -> Files:
 def described_files() -> st.SearchStrategy[Files]:
     files: Files = {f"m/{name}": content for name, content in model_bytes().items()}
     text, weights = model_bytes()["model.json"], model_bytes()["model.safetensors"]
-    values = altered(json.loads(text)).map(lambda value: model_folder(value, weights))
+    searched = {"auto": {"leaderboard": [{"model": "gcn", "val": 0.5}], "request": {}}}
+    values = altered(json.loads(text) | searched).map(lambda value: model_folder(value, weights))
     texts = spoiled([text]).map(lambda content: {**files, "m/model.json": content})
     return values | values | texts | misplaced(files)
 
@@ -403,6 +404,7 @@ def weights_files() -> st.SearchStrategy[Files]:
 
 def read_model(folder: Path) -> None:
     model, card = load_run(folder / "m")
+    read_search(folder / "m")
     assert all(tensor.device.type == "cpu" for tensor in model.state_dict().values())
     saved_record(folder / "m", card)
     graph = tiny_dataset().graph
