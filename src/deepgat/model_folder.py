@@ -127,7 +127,7 @@ def read_search(folder: str | os.PathLike[str]) -> dict[str, Any]:
         or not all(isinstance(row, dict) for row in rows)
     ):
         raise _damaged(Path(folder), f"{DESCRIPTION} has no readable leaderboard")
-    return dict(found)
+    return dict(found or {})
 
 
 def saved_auto_record(
