@@ -72,6 +72,9 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         random_state: a whole number seeds weights, dropout and the validation nodes, like
             ``--seeds`` of the command line.
         device: auto, cpu or cuda.
+        max_memory: the most that the process may take, as "4G" or in bytes; None: what the
+            machine has. Where it is too small, layers are recomputed or the graph is trained in
+            clusters, and a warning says so.
 
     Attributes:
         classes_: the classes, ascending; 0 … C−1 for an indicator matrix.
@@ -111,6 +114,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         validation_fraction: float = 0.2,
         random_state: Any = None,
         device: str = "auto",
+        max_memory: str | float | None = None,
     ) -> None:
         self.model = model
         self.preset = preset
@@ -138,6 +142,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         self.validation_fraction = validation_fraction
         self.random_state = random_state
         self.device = device
+        self.max_memory = max_memory
 
     def fit(
         self,
@@ -187,7 +192,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
             dataset.graph[WEIGHT] = torch.zeros(graph.num_nodes)
             dataset.graph[WEIGHT][rows] = weight.float()
         plan = drop_unsuited_self_training(self._recipe(), dataset, self._given(TRAINING))
-        run = train_once(dataset, plan, seed)
+        run = train_once(dataset, plan, seed, max_memory=self.max_memory)
         self.classes_ = labels.classes
         self.n_features_in_ = graph.num_features
         self.run_, self._fitted_on = run, dataset

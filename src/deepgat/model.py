@@ -40,6 +40,7 @@ def fit(
     seed: int = 0,
     training: Mapping[str, Any] | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
+    max_memory: str | float | None = None,
     **settings: Any,
 ) -> Model:
     """Train a model on a graph; the same numbers as ``deepgat train`` with the same settings.
@@ -50,10 +51,14 @@ def fit(
         model, preset, training, settings: as in :func:`deepgat.recipe`.
         seed: of the weights and dropout.
         on_epoch: called after every epoch.
+        max_memory: the most that the process may take, as "4G" or in bytes; left out: what the
+            machine has. Where it is too small for the whole graph, layers are recomputed or the
+            graph is trained in clusters, and a warning says so.
     """
     data = as_dataset(graph)
     plan = recipe(model, preset=preset, dataset=data.name, training=training, **settings)
-    run = train_once(data, drop_unsuited_self_training(plan, data, training or ()), seed, on_epoch)
+    plan = drop_unsuited_self_training(plan, data, training or ())
+    run = train_once(data, plan, seed, on_epoch, max_memory=max_memory)
     return Model(run.model, run.card, run=run, dataset=data)
 
 

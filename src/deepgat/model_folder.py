@@ -13,7 +13,7 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -110,8 +110,17 @@ def saved_record(folder: Path, card: ModelCard) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):  # UserError among them, and what is no JSON
         return None
     whole = isinstance(record, dict) and record.keys() >= RECORD_KEYS
-    same = whole and found == card and record["stopped"] != "interrupted"
+    same = whole and _as_asked(found, record) == card and record["stopped"] != "interrupted"
     return record if same else None
+
+
+def _as_asked(card: ModelCard, record: dict[str, Any]) -> ModelCard:
+    """The card with the training settings that scarce memory has replaced."""
+    try:
+        asked = card.training.with_changes(record.get("memory", {})["asked"])
+    except (KeyError, TypeError, UserError):  # there are none, or it is no record of ours
+        return card
+    return replace(card, training=asked)
 
 
 def is_model_folder(folder: Path) -> bool:

@@ -37,6 +37,7 @@ from deepgat.models import LabelPropagation
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.training.config_file import read_config
 from deepgat.training.device import choose_device
+from deepgat.training.memory import read_memory
 from deepgat.training.recipes import Recipe, drop_unsuited_self_training, recipe
 from deepgat.training.resume import Epoch, Progress
 from deepgat.training.run import ModelCard, Run, train_once
@@ -116,6 +117,7 @@ def train(
         ),
     ] = None,
     processes: opt.Processes = None,
+    max_memory: opt.MaxMemory = None,
     json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -133,6 +135,7 @@ def train(
     if processes is not None and not Team.launched():
         sys.exit(launch.launch(processes, sys.argv[1:]))
     all_seeds = parse_numbers(seeds, "--seeds")
+    bound = read_memory(max_memory)
     choices: dict[str, Any] = {}
     changes: dict[str, Any] = {}
     if config is not None:
@@ -195,7 +198,7 @@ def train(
                 record = saved_record(target, ModelCard.of(data, run_plan))
             if record is None:
                 progress = _progress(target, save_every, resume, team is not None)
-                record = _run(data, run_plan, target, progress, quiet or not first, team)
+                record = _run(data, run_plan, target, progress, quiet or not first, team, bound)
             if first:
                 records.append(record)
             if first and json:
@@ -250,6 +253,7 @@ def _run(
     progress: Progress | None,
     quiet: bool,
     team: Team | None,
+    max_memory: float | None,
 ) -> dict[str, Any]:
     """Train with one seed, save, and return the record."""
     training = plan.training
@@ -265,7 +269,7 @@ def _run(
             )
             show(f"seed {training.seed}", epoch.number / end, remark)
 
-        run = train_once(data, plan, training.seed, on_epoch, team, progress)
+        run = train_once(data, plan, training.seed, on_epoch, team, progress, max_memory)
     if folder is not None:
         whole: NodeDataset | None
         if isinstance(data, PartDataset):

@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -57,6 +57,8 @@ class Progress:
     """Fingerprint of the run: the file of another run is refused."""
     resume: bool = False
     """Resume from the file if it exists."""
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    """Training settings that were chosen because memory is scarce: a resumed run keeps them."""
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -71,11 +73,22 @@ class Progress:
             "key": self.key,
             "history": json.dumps([astuple(epoch) for epoch in history]),
             "seconds": str(seconds),
+            "chosen": json.dumps(dict(self.chosen)),
         }
         try:
             write_whole(self.path, save(whole, description))
         except CannotWrite as error:  # the run itself is not lost for that
             warnings.warn(f"{error}; training goes on without it", stacklevel=2)
+
+    def begun_with(self) -> dict[str, Any] | None:
+        """``chosen`` of the run to resume; None if there is nothing to resume from."""
+        if not (self.resume and self.path.exists()):
+            return None
+        try:
+            with safe_open(str(self.path), "pt") as file:
+                return dict(json.loads((file.metadata() or {}).get("chosen", "{}")))
+        except (SafetensorError, OSError, ValueError, TypeError) as error:
+            raise self._damaged() from error
 
     def read(self) -> Saved | None:
         """What was saved; None if there is nothing to resume from."""
@@ -88,10 +101,13 @@ class Progress:
             history = [Epoch(*row) for row in json.loads(description["history"])]
             seconds, written_for = float(description["seconds"]), description["key"]
         except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-            raise UserError(f"{self.path} is damaged: remove it to train from the start") from error
+            raise self._damaged() from error
         if description.get("format") != FORMAT or written_for != self.key:
             raise UserError(
                 f"{self.path} belongs to another training run, with other data or settings: remove "
                 "it, or save this run elsewhere"
             )
         return Saved(tensors, history, seconds)
+
+    def _damaged(self) -> UserError:
+        return UserError(f"{self.path} is damaged: remove it to train from the start")

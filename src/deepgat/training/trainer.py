@@ -149,7 +149,8 @@ class Trainer:
             self.averaged.reset()
         self.model.eval()
         with torch.no_grad():
-            logits = [full(self.inputs.validation[0].run(self.model).logits)]
+            graph = self.inputs.validation[0]
+            logits = [full(graph.run(self.model, segment=self.segment).logits)]
         losses, _ = self._losses_and_f1(logits)
         self.second_stage.begin(len(self.history), logits[0], self._temperature(losses))
         return True
@@ -261,7 +262,10 @@ class Trainer:
     def _validate(self) -> Tensor:
         """[2]: loss and micro-F1 of the output on the validation nodes."""
         with self._validated_weights():
-            logits = [full(graph.run(self.model).logits) for graph in self.inputs.validation]
+            logits = [
+                full(graph.run(self.model, segment=self.segment).logits)
+                for graph in self.inputs.validation
+            ]
         losses, f1 = self._losses_and_f1(logits)
         if self.second_stage is not None:
             self.second_stage.learn(logits[0], self._temperature(losses))
