@@ -38,7 +38,7 @@ LEAST_NODES = 500
 """Of a batch; with fewer a step says little of the graph."""
 LIST, BUILDING, CHUNKED = 20, 110, 90
 """Bytes per edge of neighbour lists, while they are built, and of those of chunks."""
-LIBRARIES = 2**24
+LIBRARIES = 2**23
 """Bytes of code that is loaded on the way."""
 UNITS = {unit: 1024**power for power, unit in enumerate(("", "K", "M", "G", "T"))}
 WAYS = {
@@ -94,7 +94,7 @@ def choose(
         begun: what replaced some of them when the run was begun, where it goes on: the same now.
     """
     device = choose_device(asked.device)
-    free = free_memory(device)
+    free = min(free_memory(device), 2.0**60)
     need = _Need(model, dataset, asked, device)
     whole = need.training(need.step_nodes(asked), "none", asked)
     training = asked.with_changes(begun or {}, "training setting")
@@ -209,7 +209,8 @@ class _Need:
         kept, inputs = self.model.layer_bytes(1)
         whole = settings.batches == "none"
         held = self.weights + LIBRARIES
-        step = nodes * (kept + 2 * self.row)  # gradients of a layer, dropped features
+        step = nodes * (kept / 2 + 2 * self.row)  # gradients of a layer, dropped features
+        step += nodes * (4 * inputs if self.model.has_encoder else 0)
         step += self.step(nodes, checkpoint)
         lists = LIST * self.edges + self.labels
         if self.on_gpu:  # where batches leave the graph on the CPU
