@@ -12,7 +12,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -112,8 +112,8 @@ def saved_record(folder: Path, card: ModelCard) -> dict[str, Any] | None:
     except (OSError, UserError):
         return None
     whole = isinstance(record, dict) and record.keys() >= RECORD_KEYS
-    same = whole and found == card and record["stopped"] != "interrupted"
-    return record if same else None
+    same = whole and card in (found, _as_asked(found, record))
+    return record if same and record["stopped"] != "interrupted" else None
 
 
 def read_search(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -144,6 +144,15 @@ def saved_auto_record(
         asked == parse_json(to_json(request.to_dict()), "request") and found.training.seed == seed
     )
     return saved_record(folder, ModelCard.of(data, plan)) if same else None
+
+
+def _as_asked(card: ModelCard, record: dict[str, Any]) -> ModelCard:
+    """The card with the training settings that scarce memory has replaced."""
+    try:
+        asked = card.training.with_changes(record.get("memory", {})["asked"])
+    except (KeyError, TypeError, UserError):  # there are none, or it is no record of ours
+        return card
+    return replace(card, training=asked)
 
 
 def is_model_folder(folder: Path) -> bool:

@@ -103,6 +103,7 @@ ENTRY = f"ab/{'ab' * 8}/run.json"
 CASES: dict[str, tuple[str, Callable[[], Files]]] = {
     "npz of falling unsigned pointers": (
         "npz", lambda: npz(adj_indptr=np.array([0, 3, 2, 3, 4], np.uint64))),
+    "npz of an endless matrix": ("npz", lambda: npz(adj_shape=np.array([4, np.inf]))),
     "npz of complex features": ("npz", lambda: npz(attr_data=np.array([1, 1, 1, 1j]))),
     "npz of few class names": ("npz", lambda: npz(class_names=np.array(["a"]))),
     "npz that is a bomb": ("npz", lambda: {"g.npz": zip_bomb()}),

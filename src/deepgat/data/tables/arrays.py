@@ -90,7 +90,7 @@ def sparse_matrix(arrays: Arrays, part: str, name: str) -> sp.csr_matrix:
     try:
         matrix = sp.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
         matrix.check_format(full_check=True)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise UserError(f"{name}: the arrays of {part} do not fit together ({error})") from None
     for begin in range(0, len(data), CHECKED):
         check_finite(data[begin : begin + CHECKED], f"{name}: {part}_data")

@@ -84,7 +84,7 @@ def read_whole(path: Path) -> bytes:
 
 
 def check_unpacked(
-    path: Path, held: int, total: int, always: int = MOST_UNPACKED, remedy: str = ""
+    path: Path, held: int, total: int, always: float = MOST_UNPACKED, remedy: str = ""
 ) -> None:
     """Refuse what unpacks to far more than it holds."""
     if total > max(always, MOST_RATIO * held):
