@@ -193,7 +193,7 @@ def test_a_search_keeps_the_bound_too(data, leave, tmp_path):
     save_run(tmp_path / "model", cut, data)
     assert saved_auto_record(tmp_path / "model", data, request, 0) is not None
     leave(0.01)
-    with pytest.raises(UserError, match=r"but 10 KiB of memory may be used: choose fewer"):
+    with pytest.raises(UserError, match=r"but 10 KiB more memory may be used: choose fewer"):
         train_auto(data, request)
 
 
@@ -248,7 +248,7 @@ def test_what_cannot_be_cut_says_so(data, leave, asked, why):
 def test_what_fits_in_no_way_is_refused_with_figures(data):
     told = (
         r"training takes about .* MiB even if layers are recomputed, and about .* MiB in the "
-        r"smallest batches, but 0 KiB of memory may be used: choose fewer or narrower layers .*"
+        r"smallest batches, but 0 KiB more memory may be used: choose fewer or narrower layers .*"
     )
     with pytest.raises(UserError, match=told):
         deepgat.fit(data, "gcn", num_layers=16, max_memory="1M")
@@ -280,7 +280,9 @@ train_once(tiny_dataset(), warm)
 recipe = plan(layers=16, epochs=2)
 recipe = recipe._replace(settings=recipe.settings.with_changes({"hidden_channels": 256}))
 status, room = Path("/proc/self/status").read_text(), int(sys.argv[1]) * 2**20
-held, size = (1024 * int(re.search(name + r":\\s+(\\d+)", status)[1]) for name in ("VmRSS", "VmSize"))
+held, size = (
+    1024 * int(re.search(name + r":\\s+(\\d+)", status)[1]) for name in ("VmRSS", "VmSize")
+)
 resource.setrlimit(resource.RLIMIT_AS, (size + room,) * 2)
 if sys.argv[2] == "kept":
     recipe = recipe._replace(training=recipe.training.with_changes({"checkpoint": "none"}))

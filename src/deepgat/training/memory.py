@@ -167,7 +167,7 @@ def _refusal(need: _Need, nodes: int, asked: TrainSettings, free: float, obstacl
     else:
         told += f", and about {_size(need.smallest(asked))} in the smallest batches"
     return (
-        f"{told}, but {_size(free)} of memory may be used: choose fewer or narrower layers "
+        f"{told}, but {_size(free)} more memory may be used: choose fewer or narrower layers "
         "(num_layers, hidden_channels, heads), or allow more memory (max_memory)"
     )
 
