@@ -139,6 +139,7 @@ CASES: dict[str, tuple[str, Callable[[], Files]]] = {
     "records that are a pipe": ("records", lambda: {"r.jsonl": "a pipe"}),
     "tar that leaves its folder": ("tar", tar),
     "tar with a link": ("tar", lambda: tar(ENTRY, tarfile.SYMTYPE, "/etc/passwd")),
+    "tar whose mark is a long link": ("tar", lambda: tar("store.json", tarfile.SYMTYPE, "x" * 300)),
     "tar with a hard link": ("tar", lambda: tar(ENTRY, tarfile.LNKTYPE, "/etc/passwd")),
     "tar with a device": ("tar", lambda: tar(ENTRY, tarfile.CHRTYPE)),
     "tar with a pipe": ("tar", lambda: tar(ENTRY, tarfile.FIFOTYPE)),

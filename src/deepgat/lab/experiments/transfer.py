@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deepgat.data.tables.opening import check_unpacked, opened, read_whole
-from deepgat.errors import UserError
+from deepgat.errors import UserError, printable
 from deepgat.files import beside, to_json, write_whole
 from deepgat.lab.experiments.schema import FAILURE, DamagedEntry, check, load_object
 from deepgat.lab.experiments.spec import SECTIONS
@@ -87,6 +87,8 @@ def import_runs(store: Store, source: Path) -> Imported:
             with opened(source) as file, tarfile.open(fileobj=file) as tar:
                 held, total = os.fstat(file.fileno()).st_size, 0
                 for member in tar:
+                    if not (member.isfile() or member.isdir()):
+                        raise UserError(f"{printable(member.name)} is neither a file nor a folder")
                     total += member.size
                     check_unpacked(source, held, total, remedy="export it as .tar")
                 tar.extractall(work, filter="data")  # refuses what would leave the folder
