@@ -32,8 +32,8 @@ def inspect_graph(graph: OwnGraph, path: str = "my-graph/") -> dict[str, Any]:
     ``edges`` counts undirected pairs u ≠ v, ``feature_columns`` the columns per kind (numbers,
     categories, words, structure), ``hubs`` are the nodes with the highest degrees, and
     ``largest_component`` is a share of the nodes. ``problems`` and ``notes`` are sentences;
-    ``advice`` has the layers, model, command and why, and in ``uneven`` what to do about uneven
-    classes ("" where they are not).
+    ``advice`` has a command and why, and in ``uneven`` what to do about uneven classes ("" where
+    they are not).
     """
     index, n = graph.edges.index, len(graph.ids)
     matrix = undirected_matrix(index, n)
@@ -67,7 +67,7 @@ def inspect_graph(graph: OwnGraph, path: str = "my-graph/") -> dict[str, Any]:
         "self_loops": graph.edges.self_loops,
         "one_way_edges": graph.edges.one_way,
         "problems": list(_problems(graph, degree)),
-        "advice": _advice(graph, adjusted, float(degree.mean()), path),
+        "advice": _advice(graph, adjusted, path),
         "notes": list(graph.notes),
     }
 
@@ -265,36 +265,22 @@ def _determines(values: np.ndarray, y: np.ndarray, ordered: bool) -> bool:
     return ordered and changes < 2 * len(np.unique(labels))
 
 
-def _advice(graph: OwnGraph, adjusted: float, degree: float, path: str) -> dict[str, Any]:
-    """A rule of thumb; validation scores decide."""
-    hops = max(2, round(math.log(max(len(graph.ids), 2)) / math.log(max(degree, 2))))
+def _advice(graph: OwnGraph, adjusted: float, path: str) -> dict[str, str]:
+    """How to begin, and what the training will have to cope with."""
     if not graph.edges.index.size:
-        model, layers, why = "mlp", 1, "without edges there is nothing to attend to"
+        why = "without edges every node is seen by itself"
     elif graph.multi_label or math.isnan(adjusted):
-        model, layers = "deepgat", min(hops, 4)
-        why = "with several labels per node a few layers of DeepGAT are the usual start"
+        why = "it tries several recipes and keeps the best on validation nodes"
     elif adjusted < 0.1:
-        model, layers = "g2", 2
         why = (
-            "neighbours hardly share classes, so averaging over them blurs the features: G² can "
-            "stop averaging; compare it with the model mlp, which ignores the graph"
+            "neighbours hardly share classes: it also tries networks that keep a node apart from "
+            "its neighbours, and one that ignores them"
         )
     elif _labels_per_class(graph) < 50:
-        model, layers = "deep", 16 if adjusted >= 0.3 else 8
-        why = (
-            f"labels are few and neighbours share classes, so distant labels help: about {hops} "
-            "hops reach most of the graph, and this model does not degrade with depth"
-        )
+        why = "labels are few and neighbours share classes: it begins with a deep network"
     else:
-        model, layers = "deepgat", min(hops, 4)
-        why = (
-            f"neighbours share classes and labels are many, so they are close by: {layers} layers "
-            "reach enough of them; compare it with the model deep and 16 layers"
-        )
-    depth = "" if model == "mlp" else f" --layers {layers}"
-    command = f"deepgat train {path} --model {model}{depth}"
-    uneven = _uneven(graph)
-    return {"layers": layers, "model": model, "command": command, "why": why, "uneven": uneven}
+        why = "labels are many and neighbours share classes: it begins with a wide network"
+    return {"command": f"deepgat train {path}", "why": why, "uneven": _uneven(graph)}
 
 
 def _uneven(graph: OwnGraph) -> str:

@@ -43,9 +43,9 @@ def check(
             OUT.print(title)
             for sentence in sentences:
                 OUT.print(f"  • {printable(sentence)}", soft_wrap=True)
-    OUT.print("A start, by rule of thumb; validation scores decide:")
+    OUT.print("To train:")
     OUT.print(f"  {report['advice']['command']}", soft_wrap=True)
-    OUT.print(f"  because {report['advice']['why']}.", soft_wrap=True)
+    OUT.print(f"  ({report['advice']['why']})", soft_wrap=True)
     if report["advice"]["uneven"]:
         OUT.print(printable(report["advice"]["uneven"]), soft_wrap=True)
 

@@ -35,17 +35,17 @@ from deepgat.training.looks import look_at
 from deepgat.training.loop import FitResult, train
 from deepgat.training.memory import Choice, NoRoom, choose
 from deepgat.training.minibatch import in_chunks
-from deepgat.training.portfolio import MLP, PORTFOLIO, ranked
+from deepgat.training.portfolio import CHEAP, PORTFOLIO, ranked
 from deepgat.training.recipes import Recipe, drop_unsuited_self_training
 from deepgat.training.resume import Epoch, Held
 from deepgat.training.run import ModelCard, Run
 from deepgat.training.search import Request, Search, Step
 
-SCREENED = 30
-"""Epochs after which the members that go on are chosen."""
+SCREENED, LONGER = 30, 60
+"""Epochs after which the members that go on are chosen; cheap ones have more."""
 TRIED = {"fast": 1, "good": 5, "best": 100}
-"""How many of the ranked members are tried; the MLP is tried in any case but "fast"."""
-FINALISTS = {"fast": 0, "good": 2, "best": 4}
+"""How many of the ranked members are tried; the cheap ones come on top, but with "fast"."""
+FINALISTS = {"fast": 0, "good": 3, "best": 5}
 """How many members beside the favourite are trained to their end."""
 BEYOND_CHANCE = 1.5
 """Standard errors by which a member must beat the favourite where labels are few."""
@@ -127,8 +127,8 @@ class _Auto:
         self.looks = look_at(data)
         names = ranked(self.looks)
         tried = names[: TRIED[request.quality]]
-        if request.quality != "fast" and MLP not in tried:
-            tried.append(MLP)
+        if request.quality != "fast":
+            tried += CHEAP
         self.trials = [self._trial(name, seed) for name in tried]
         self.labels = self._labels()
         self.start = time.perf_counter()
@@ -147,7 +147,7 @@ class _Auto:
             if self._over():
                 trial.outcome = "not tried: stopped"
             else:
-                self._train(trial, SCREENED)
+                self._train(trial, LONGER if trial.name in CHEAP else SCREENED)
         paused = [t for t in waiting if t.fitted is not None and t.fitted.stopped == "paused"]
         for place, trial in enumerate(sorted(paused, key=lambda t: -t.val)):
             behind = trial.val < favourite.val - 2 * self._margin(trial, favourite) - SLOW_START

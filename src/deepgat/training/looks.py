@@ -12,6 +12,7 @@ from deepgat.data import NodeDataset
 
 FEW_LABELS = 50
 """Up to so many training nodes per class on average are few."""
+MANY_NEIGHBOURS = 20
 FEW_COLUMNS = 32
 """Up to so many features tell little of a node by itself."""
 
@@ -46,6 +47,11 @@ class Looks:
     @property
     def poor_features(self) -> bool:
         return self.features <= FEW_COLUMNS
+
+    @property
+    def many_neighbours(self) -> bool:
+        """Whether a layer or two already see much of the graph."""
+        return self.edges > MANY_NEIGHBOURS * self.nodes
 
     @property
     def unlike_neighbours(self) -> bool:

@@ -34,9 +34,18 @@ class Member:
 
 
 DROPPED = {"drop_edge": 0.2}
+NORMED = {"hidden_channels": 256, "norm": "layer", "residual": "linear"}
+BY_ERRORS = {"monitor": "loss-and-errors"}
 MEMBERS = (
     Member("deep", "deep", "few labels, neighbours that agree"),
     Member("wide", "prenorm", "many labels"),
+    Member(
+        "wide-light",
+        "prenorm",
+        "few labels, many neighbours",
+        {},
+        {"weight_decay": 5e-4, "patience": 100},
+    ),
     Member(
         "wide-attention",
         "prenorm",
@@ -66,27 +75,40 @@ MEMBERS = (
     Member(
         "gcn",
         "gcn",
-        "a plain graph, in little time",
-        {"num_layers": 3, "hidden_channels": 128, "norm": "layer", "residual": "linear"},
-        {"lr": 0.003, "monitor": "loss-and-errors", "patience": 50},
+        "many labels, neighbours that agree; in little time",
+        {**NORMED, "num_layers": 2, "dropout": 0.3},
+        {"lr": 0.001, "patience": 100, **BY_ERRORS},
+    ),
+    Member(
+        "gcn-deep",
+        "gcn",
+        "neighbours that disagree",
+        {**NORMED, "num_layers": 6, "dropout": 0.7},
+        {"lr": 0.003, **BY_ERRORS},
     ),
     Member("g2", "g2", "neighbours that disagree", {}, {"patience": 60}),
     Member("mlp", "mlp", "edges that tell nothing", {}, {"patience": 50}),
+    Member("plain", "gcn", "as published, in little time"),
+    Member("jk", "jk", "as published, in little time"),
+    Member("appnp", "appnp", "as published, in little time"),
 )
 PORTFOLIO: Mapping[str, Member] = {member.name: member for member in MEMBERS}
 
 
-MLP = "mlp"
+CHEAP = ("mlp", "plain", "jk", "appnp")
+"""Members that cost little and are tried on every graph."""
 
 
 def ranked(looks: Looks) -> list[str]:
-    """Names of the members, the one that the looks speak for first."""
+    """Names of the members beside the cheap ones; the one that the looks speak for is the first."""
     if looks.unlike_neighbours and looks.nodes < 500:
-        return ["wide-shallow", "wide", "g2", "mlp", "wide-gat", "gcn", "deep"]
+        return ["wide-shallow", "wide", "g2", "wide-gat", "gcn", "deep"]
     if looks.poor_features and not looks.few_labels:
-        return ["wide-deep", "wide", "wide-gat", "gcn", "wide-shallow", "mlp", "deep"]
+        return ["wide-deep", "wide", "wide-gat", "gcn", "wide-shallow", "deep"]
+    if looks.few_labels and looks.many_neighbours:
+        return ["wide-light", "deep", "wide-shallow", "gcn", "wide-attention", "g2"]
     if looks.few_labels:
-        return ["deep", "wide", "wide-shallow", "wide-attention", "gcn", "mlp", "g2"]
+        return ["deep", "wide-light", "wide-shallow", "wide-attention", "gcn", "g2"]
     if looks.unlike_neighbours:
-        return ["wide", "gcn", "wide-deep", "deep", "wide-shallow", "g2", "wide-gat", "mlp"]
-    return ["wide-gat", "wide-attention", "wide", "gcn", "wide-shallow", "deep", "wide-deep", "mlp"]
+        return ["gcn-deep", "wide", "gcn", "wide-deep", "deep", "wide-shallow", "wide-gat", "g2"]
+    return ["wide-gat", "gcn", "wide-attention", "wide", "wide-shallow", "deep", "wide-deep"]
