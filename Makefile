@@ -2,16 +2,19 @@
 #
 #   make test ARGS="-k gat"            pass options on (also to demo and bench)
 #   make test WORKERS=8                use more than two test processes
+#   make fuzz FUZZ_SECONDS=60          a shorter search for files that break a reader
 #   make setup PYTHON=python3.13       choose the interpreter when .venv is first created
 
 PYTHON ?= python3
 ARGS ?=
+ROUNDS ?= 200
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 # Two test processes on two cores or more, each with torch on one thread.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+FUZZ_SECONDS ?= 600
 WORKERS ?= $(if $(filter 1,$(CORES)),0,2)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 IN_PARALLEL = -n $(WORKERS) --dist worksteal
@@ -20,7 +23,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c c
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test test-all test-slow test-distributed test-browser docs bench check format clean help
+.PHONY: setup demo test test-all test-slow test-distributed test-browser sanitize soak fuzz docs bench check format clean help
 
 setup: $(READY)  ## create .venv and install deepgat with its development tools
 	@$(BIN)/python -c 'import importlib.metadata as m, platform as p; print("Ready: $(VENV), Python", p.python_version(), "with torch", m.version("torch"))'
@@ -60,6 +63,15 @@ test-distributed: $(READY)  ## run the tests that start many processes and kill 
 test-browser: $(READY)  ## open the report page in a headless Chromium; screenshots in build/screenshots
 	@browser="$$(.ci/find-browser)" && echo "browser: $$browser" && \
 	DEEPGAT_BROWSER="$$browser" $(PYTEST) -m browser tests/browser $(ARGS)
+
+sanitize: $(READY)  ## run the tests of the C++ kernels under AddressSanitizer and UBSan
+	$(BIN)/python tests/sanitize.py $(ARGS)
+
+soak: $(READY)  ## kill and resume training at random instants, ROUNDS=200 times
+	OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py $(ROUNDS)
+
+fuzz: $(READY)  ## spoil files for FUZZ_SECONDS (600) in search of one that breaks a reader
+	DEEPGAT_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) $(IN_PARALLEL) -m fuzz tests/fuzz $(ARGS)
 
 docs: $(READY)  ## build the documentation into site/ and check its links and names
 	@$(PIP_INSTALL) -e '.[docs]'

@@ -72,6 +72,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         missing["slow"] = "slow: make test-all"
     if not os.environ.get("DEEPGAT_DISTRIBUTED"):
         missing["distributed"] = "starts many processes: make test-distributed"
+    if not os.environ.get("DEEPGAT_FUZZ_SECONDS"):
+        missing["fuzz"] = "looks for new bugs: make fuzz"
     for item in items:
         for mark, reason in missing.items():
             if item.get_closest_marker(mark):

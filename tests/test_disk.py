@@ -61,6 +61,15 @@ def test_a_full_disk_leaves_the_old_model(tmp_path, run, monkeypatch):
     assert list(tmp_path.iterdir()) == [folder]
 
 
+def test_an_exchange_leaves_no_instant_without_a_model(tmp_path, run, monkeypatch):
+    """A process killed between two renames would have left none under its name."""
+    folder = save_run(tmp_path / "model", run, tiny_dataset())
+    if files._exchange(folder, save_run(tmp_path / "other", run, tiny_dataset())):
+        monkeypatch.setattr(Path, "rename", lambda *_: pytest.fail("two steps"))
+    save_run(folder, run, tiny_dataset())
+    assert load_run(folder)[1] == run.card
+
+
 def test_errors_of_files_that_are_read_keep_their_names(tmp_path):
     with pytest.raises(FileNotFoundError), new_folder(tmp_path / "a" / "b", MODEL_FOLDER):
         (tmp_path / "input.csv").read_text()

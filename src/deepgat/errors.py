@@ -8,9 +8,18 @@ code 2. Any other exception is a bug and keeps its traceback.
 import difflib
 from collections.abc import Iterable
 
+MOST_SAID = 1500
+"""Characters of a sentence."""
+
 
 class UserError(ValueError):
-    """A mistake in the input; one sentence says what is wrong and what to do."""
+    """A mistake in the input; one sentence says what is wrong and what to do.
+
+    What it quotes may be as long as a file; the middle of a very long sentence is left out.
+    """
+
+    def __str__(self) -> str:
+        return cut_middle(super().__str__(), MOST_SAID)
 
 
 class Diverged(UserError):  # noqa: N818 - what training did

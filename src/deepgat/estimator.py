@@ -30,9 +30,11 @@ from deepgat.estimator_inputs import (
     read_weighted_edges,
     validation_rows,
 )
+from deepgat.machine import memory_bound
 from deepgat.model import Model
 from deepgat.training.auto import train_auto
 from deepgat.training.inputs import WEIGHT
+from deepgat.training.memory import read_memory
 from deepgat.training.recipes import drop_unsuited_self_training, recipe
 from deepgat.training.run import Run, train_once
 from deepgat.training.search import Request, is_auto
@@ -81,6 +83,9 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         random_state: a whole number seeds weights, dropout and the validation nodes, like
             ``--seeds`` of the command line.
         device: auto, cpu or cuda.
+        max_memory: the most that the process may take, as "4G" or in bytes; None: what the
+            machine has. Where it is too small, layers are recomputed or the graph is trained in
+            clusters, and a warning says so.
 
     Attributes:
         classes_: the classes, ascending; 0 … C−1 for an indicator matrix.
@@ -124,6 +129,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         validation_fraction: float = 0.2,
         random_state: Any = None,
         device: str = "auto",
+        max_memory: str | float | None = None,
     ) -> None:
         self.model = model
         self.preset = preset
@@ -155,6 +161,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         self.validation_fraction = validation_fraction
         self.random_state = random_state
         self.device = device
+        self.max_memory = max_memory
 
     def fit(
         self,
@@ -203,7 +210,8 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         if weight is not None:
             dataset.graph[WEIGHT] = torch.zeros(graph.num_nodes)
             dataset.graph[WEIGHT][rows] = weight.float()
-        run = self._trained(dataset, labels.classes, seed)
+        with memory_bound(read_memory(self.max_memory)):
+            run = self._trained(dataset, labels.classes, seed)
         self.classes_ = labels.classes
         self.n_features_in_ = graph.num_features
         self.run_, self._fitted_on = run, dataset

@@ -18,12 +18,14 @@ from deepgat.analysis.early_exit import ExitPolicy, choose_exits
 from deepgat.data import NodeDataset, load_graph
 from deepgat.data.transforms import SPLITS
 from deepgat.errors import UserError
+from deepgat.machine import memory_bound
 from deepgat.model_folder import load_run, read_search, save_run
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
 from deepgat.training.auto import train_auto
 from deepgat.training.device import choose_device
 from deepgat.training.inputs import prepare
+from deepgat.training.memory import read_memory
 from deepgat.training.minibatch import in_chunks
 from deepgat.training.recipes import drop_unsuited_self_training, recipe
 from deepgat.training.resume import Epoch
@@ -44,6 +46,7 @@ def fit(
     quality: str | None = None,
     time_limit: float | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
+    max_memory: str | float | None = None,
     **settings: Any,
 ) -> Model:
     """Train a model on a graph; the same numbers as ``deepgat train`` with the same settings.
@@ -59,17 +62,24 @@ def fit(
         quality, time_limit: of auto, as in :class:`~deepgat.training.search.Request`; left out,
             "good" and none.
         on_epoch: called after every epoch.
+        max_memory: the most that the process may take, as "4G" or in bytes; left out: what the
+            machine has. Where it is too small for the whole graph, layers are recomputed or the
+            graph is trained in clusters, and a warning says so.
     """
+    bound = read_memory(max_memory)
     data = as_dataset(graph)
     if is_auto(model, preset, settings, training or {}):
         request = Request(quality or "good", time_limit, training or {})
         watch = None if on_epoch is None else lambda step: on_epoch(step.epoch)
-        run = train_auto(data, request, seed, watch)
+        with memory_bound(bound):
+            run = train_auto(data, request, seed, watch)
         return Model(run.model, run.card, run=run, dataset=data)
     if quality is not None or time_limit is not None:
         raise UserError("quality and time_limit are of auto: leave them out, or the model's name")
     plan = recipe(model, preset=preset, dataset=data.name, training=training, **settings)
-    run = train_once(data, drop_unsuited_self_training(plan, data, training or ()), seed, on_epoch)
+    plan = drop_unsuited_self_training(plan, data, training or ())
+    with memory_bound(bound):
+        run = train_once(data, plan, seed, on_epoch)
     return Model(run.model, run.card, run=run, dataset=data)
 
 

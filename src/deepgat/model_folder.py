@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -24,7 +23,7 @@ from torch_geometric.data import Data
 
 from deepgat.analysis import predicted_labels
 from deepgat.data import FeaturePlan, NodeDataset
-from deepgat.data.tables.opening import opened
+from deepgat.data.tables.opening import opened, parse_json, read_whole
 from deepgat.errors import UserError
 from deepgat.files import (
     FolderKind,
@@ -45,7 +44,6 @@ DESCRIPTION = "model.json"
 METRICS = "metrics.json"
 PREDICTIONS = "predictions.csv"
 MODEL_FOLDER = FolderKind("model", DESCRIPTION, (WEIGHTS, DESCRIPTION, METRICS, PREDICTIONS))
-MOST_JSON = 2**30
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""
 
@@ -110,21 +108,26 @@ def saved_record(folder: Path, card: ModelCard) -> dict[str, Any] | None:
     """The record of a finished run of this very card in the folder, if there is one."""
     try:
         _, found = load_run(folder)
-        record = read_json(folder / METRICS)
-    except (OSError, ValueError, RecursionError):  # UserError among them, and what is no JSON
+        record = parse_json(read_whole(folder / METRICS), METRICS)
+    except (OSError, UserError):
         return None
     whole = isinstance(record, dict) and record.keys() >= RECORD_KEYS
-    same = whole and found == card and record["stopped"] != "interrupted"
-    return record if same else None
+    same = whole and card in (found, _as_asked(found, record))
+    return record if same and record["stopped"] != "interrupted" else None
 
 
 def read_search(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """What ``auto`` tried before it made the model in the folder; empty if it was named."""
-    found = read_json(Path(folder) / DESCRIPTION).get("auto", {})
+    whole = parse_json(read_whole(Path(folder) / DESCRIPTION), DESCRIPTION)
+    found = whole.get("auto", {}) if isinstance(whole, dict) else None
     rows = found.get("leaderboard", []) if isinstance(found, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    if (
+        found is None
+        or not isinstance(rows, list)
+        or not all(isinstance(row, dict) for row in rows)
+    ):
         raise _damaged(Path(folder), f"{DESCRIPTION} has no readable leaderboard")
-    return found
+    return dict(found or {})
 
 
 def saved_auto_record(
@@ -134,11 +137,22 @@ def saved_auto_record(
     try:
         _, found = load_run(folder)
         asked = read_search(folder).get("request")
-    except (OSError, ValueError, RecursionError):
+    except (OSError, UserError):
         return None
     plan = Recipe(found.system, found.settings, found.training)
-    same = asked == json.loads(to_json(request.to_dict())) and found.training.seed == seed
+    same = (
+        asked == parse_json(to_json(request.to_dict()), "request") and found.training.seed == seed
+    )
     return saved_record(folder, ModelCard.of(data, plan)) if same else None
+
+
+def _as_asked(card: ModelCard, record: dict[str, Any]) -> ModelCard:
+    """The card with the training settings that scarce memory has replaced."""
+    try:
+        asked = card.training.with_changes(record.get("memory", {})["asked"])
+    except (KeyError, TypeError, UserError):  # there are none, or it is no record of ours
+        return card
+    return replace(card, training=asked)
 
 
 def is_model_folder(folder: Path) -> bool:
@@ -196,19 +210,21 @@ def harmless(text: str) -> str:
 
 def _read_description(folder: Path) -> tuple[ModelCard, str]:
     try:
-        found = read_json(folder / DESCRIPTION)
-        number = found["format"]
+        text = read_whole(folder / DESCRIPTION).decode()
     except (UserError, UnicodeDecodeError) as error:
         raise UserError(
             f"{folder} is not a model folder: it has no readable {DESCRIPTION}; "
             "save one with Model.save or deepgat train"
         ) from error
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
+    try:
+        found = parse_json(text, DESCRIPTION)
+        number = found["format"]
+    except (UserError, KeyError, TypeError) as error:
         raise _damaged(folder, f"{DESCRIPTION} is not the JSON that was saved") from error
     if number != FORMAT:
         remedy = "train the model again with this version" if number == 1 else "upgrade deepgat"
         raise UserError(
-            f"{folder} has model format {number} but this deepgat reads format {FORMAT}: {remedy}"
+            f"{folder} has model format {number!r} but this deepgat reads format {FORMAT}: {remedy}"
         )
     try:
         plain = {field.name: found[field.name] for field in fields(ModelCard)}
@@ -227,14 +243,6 @@ def _read_description(folder: Path) -> tuple[ModelCard, str]:
         return ModelCard(**plain), found["weights_sha256"]
     except (KeyError, TypeError, UserError) as error:
         raise _damaged(folder, f"{DESCRIPTION} lacks or misnames a setting ({error})") from error
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file: a regular one of at most 1 GiB."""
-    with opened(path) as file:
-        if os.fstat(file.fileno()).st_size > MOST_JSON:
-            raise UserError(f"{path} has more than {MOST_JSON:,} bytes: this is refused")
-        return json.loads(file.read())
 
 
 def _damaged(folder: Path, what: str) -> UserError:

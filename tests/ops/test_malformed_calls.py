@@ -23,6 +23,7 @@ from deepgat.ops import (
     SparseMatrix,
     Uniform,
     attention,
+    sampling,
 )
 from deepgat.ops.cpu import kernels
 
@@ -138,6 +139,35 @@ def malformed() -> Iterator[tuple[str, Call]]:
             yield "edge_weight", partial(ops.weighted_neighbors, near, N, item)
 
 
+def hand_made() -> Iterator[tuple[str, Call]]:
+    """Lists and samples that name nodes, edges or places which do not exist."""
+    for name in ("source", "target", "target_by_source", "by_source", "pieces", "source_pieces"):
+        for bad in (-2, 10**6):
+            item = getattr(NEAR, name).clone()
+            item.view(-1)[3] = bad
+            yield name, partial(replace, NEAR, **{name: item})
+    for name in ("ptr", "source_ptr"):
+        for place, bad in ((0, 1), (5, -1), (5, 10**6), (-1, 10**6)):
+            item = getattr(NEAR, name).clone()
+            item[place] = bad
+            yield name, partial(replace, NEAR, **{name: item})
+    far = NEAR.source.long() + 10**6
+    yield "source", partial(Neighbors.from_sorted, far, NEAR.target.long(), N)
+    alone = NEAR.source.clone()
+    alone[NEAR.source == NEAR.target] = 0
+    yield "self-loop", partial(replace, NEAR, source=alone)
+    places = sampling.no_places(N)
+    for nodes in (torch.tensor([-1]), torch.tensor([N]), torch.tensor([1], dtype=torch.int32)):
+        yield "nodes", partial(sampling.sample_neighbors, NEAR, nodes, 2, 1)
+        yield "nodes", partial(sampling.sublists, NEAR, nodes, places)
+        yield "nodes", partial(sampling.reach, NEAR, nodes, [2], 9, 1, places)
+    for nodes in (torch.tensor([2, 1]), torch.tensor([1, 1])):
+        yield "nodes", partial(sampling.sublists, NEAR, nodes, places)
+    yield "neighbours", partial(sampling.sample_neighbors, NEAR, torch.tensor([1]), 0, 1)
+    yield "places", partial(sampling.sublists, NEAR, torch.tensor([1]), places[1:])
+    yield "places", partial(sampling.sublists, NEAR, torch.tensor([1]), places.long())
+
+
 def sentence(call: Call, backend: str) -> str:
     with ops.use_backend(backend):
         try:
@@ -151,7 +181,7 @@ BACKENDS = ["reference", *(["native"] if kernels.available() else [])]
 
 
 def test_every_backend_refuses_them_with_the_same_sentence():
-    calls = list(malformed())
+    calls = [*malformed(), *hand_made()]
     assert len(calls) > 400
     for what, call in calls:
         found = {sentence(call, backend) for backend in BACKENDS}
@@ -223,7 +253,7 @@ def test_no_malformed_call_ends_the_process():
 import sys
 sys.path[:0] = [{str(here.parent)!r}, {str(here.parents[1])!r}]
 import test_malformed_calls as cases
-for _, call in cases.malformed():
+for _, call in [*cases.malformed(), *cases.hand_made()]:
     for backend in cases.BACKENDS:
         cases.sentence(call, backend)
 print("alive")

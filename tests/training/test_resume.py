@@ -133,3 +133,14 @@ def test_a_run_knows_its_own_file(tmp_path):
     assert first.fitted.history == again.fitted.history
     with pytest.raises(UserError, match="belongs to another training run"):
         train_once(data, plan, 1, progress=progress)
+
+
+def test_the_state_of_a_finished_run_is_removed_and_no_other(tmp_path):
+    """As after a kill between saving the model and removing its state."""
+    path = tmp_path / "kept"
+    Progress(path, 1, key="mine").write({}, [], 0.0)
+    Progress(path, 1).remove("other")
+    assert path.exists()
+    Progress(path, 1).remove("mine")
+    assert not path.exists()
+    Progress(path, 1).remove("mine")

@@ -63,6 +63,14 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Processes = Annotated[
     int | None, typer.Option(help="Train by so many processes: same result, less memory in each.")
 ]
+MaxMemory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="The most memory to take, e.g. 4G; left out: what the machine has. Where that is too "
+        "small, layers are recomputed or the graph is trained in clusters, which is told.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar and no summary.")]
 

@@ -30,11 +30,13 @@ from deepgat.distributed import PartDataset, Team, launch, whole_labels
 from deepgat.distributed.partition_folder import is_partition, read_description, read_part
 from deepgat.errors import UserError
 from deepgat.files import check_can_write
+from deepgat.machine import memory_bound
 from deepgat.model_folder import MODEL_FOLDER, is_model_folder, saved_record
 from deepgat.models import LabelPropagation
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.training.config_file import read_config
 from deepgat.training.device import choose_device
+from deepgat.training.memory import read_memory
 from deepgat.training.recipes import Recipe, drop_unsuited_self_training, recipe
 from deepgat.training.resume import Epoch, Progress
 from deepgat.training.run import ModelCard, train_once
@@ -46,6 +48,7 @@ TEAM_SAVES = 100
 
 
 def train(
+    context: typer.Context,
     dataset: Annotated[
         str | None,
         typer.Argument(
@@ -133,6 +136,7 @@ def train(
         ),
     ] = None,
     processes: opt.Processes = None,
+    max_memory: opt.MaxMemory = None,
     json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -153,6 +157,7 @@ def train(
     if processes is not None and not Team.launched():
         sys.exit(launch.launch(processes, sys.argv[1:]))
     all_seeds = parse_numbers(seeds, "--seeds")
+    context.with_resource(memory_bound(read_memory(max_memory)))
     choices: dict[str, Any] = {}
     changes: dict[str, Any] = {}
     if config is not None:
@@ -236,10 +241,13 @@ def train(
         for seed, target in zip(all_seeds, folders, strict=True):
             run_plan = plan._replace(training=replace(plan.training, seed=seed))
             record = None
+            progress = _progress(target, save_every, resume, team is not None)
             if resume and target is not None:
-                record = saved_record(target, ModelCard.of(data, run_plan))
+                card = ModelCard.of(data, run_plan)
+                record = saved_record(target, card)
+                if record is not None and progress is not None and first:
+                    progress.remove(card.digest())  # it ended between saving and removing it
             if record is None:
-                progress = _progress(target, save_every, resume, team is not None)
                 record = _run(data, run_plan, target, progress, quiet or not first, team)
             if first:
                 records.append(record)

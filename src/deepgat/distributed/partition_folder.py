@@ -7,10 +7,10 @@ reads it. The folder appears once it is complete.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from deepgat.data import NodeDataset
+from deepgat.data.tables.opening import opened, parse_json, read_whole
 from deepgat.distributed.part_dataset import PartDataset, cut_dataset
 from deepgat.distributed.partition import owners
 from deepgat.errors import UserError
@@ -29,11 +30,12 @@ FORMAT = 1
 DESCRIPTION = "partition.json"
 NODES = "nodes.json"
 PARTITION_FOLDER = FolderKind("partition", DESCRIPTION, (DESCRIPTION, NODES, "parts"))
-DESCRIBED = (
-    "name", "title", "num_features", "num_classes", "multi_label", "split",
-    "class_names", "feature_names", "reading", "feature_plan",
-)  # fmt: skip
-"""Fields of the dataset in ``partition.json``."""
+DESCRIBED = {
+    "parts": int, "graphs": int, "name": str, "title": str, "num_features": int, "num_classes": int,
+    "multi_label": bool, "split": str, "class_names": list, "feature_names": list,
+    "reading": dict, "feature_plan": list,
+}  # fmt: skip
+"""Fields of ``partition.json`` and their types; after the first two, they are the dataset's."""
 ARRAYS = {
     **{name: name for name in ("ids", "halo_counts", "edge_index", "y")},
     **{name: f"{name}_mask" for name in ("train", "val", "test")},
@@ -80,7 +82,7 @@ def write_description(folder: Path, dataset: NodeDataset, sizes: list[PartSize])
         "format": FORMAT,
         "parts": len(sizes),
         "graphs": len(dataset.graphs),
-        **{name: getattr(dataset, name) for name in DESCRIBED},
+        **{name: getattr(dataset, name) for name in list(DESCRIBED)[2:]},
         "sizes": [vars(size) for size in sizes],
     }
     (folder / DESCRIPTION).write_text(to_json(description, indent=1))
@@ -100,20 +102,29 @@ def is_partition(folder: str | os.PathLike[str]) -> bool:
 
 
 def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """The content of ``partition.json``."""
+    """The content of ``partition.json``, checked."""
     try:
-        found = json.loads((Path(folder) / DESCRIPTION).read_text())
-        if found["format"] != FORMAT:
-            raise UserError(
-                f"{folder} has partition format {found['format']} but this deepgat reads format "
-                f"{FORMAT}: partition the graph again"
-            )
-        found |= {name: tuple(found[name]) for name in ("class_names", "feature_names")}
-        return {name: found[name] for name in ("parts", "graphs", *DESCRIBED)}
-    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        found = parse_json(read_whole(Path(folder) / DESCRIPTION), DESCRIPTION)
+        if found["format"] == FORMAT:
+            found = {name: _typed(found[name], kind) for name, kind in DESCRIBED.items()}
+            names = {name: tuple(found[name]) for name in ("class_names", "feature_names")}
+            "".join(chain(*names.values()))  # texts, all of them
+            return found | names
+        number = found["format"]
+    except (UserError, KeyError, TypeError) as error:
         raise UserError(
             f"{folder} is not a partitioned graph: make one with deepgat partition"
         ) from error
+    raise UserError(
+        f"{folder} has partition format {number!r} but this deepgat reads format {FORMAT}: "
+        "partition the graph again"
+    )
+
+
+def _typed(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is not of {kind}")
+    return value
 
 
 def read_part(folder: str | os.PathLike[str], number: int, of: int) -> PartDataset:
@@ -127,14 +138,56 @@ def read_part(folder: str | os.PathLike[str], number: int, of: int) -> PartDatas
         )
     inner, names = Path(folder) / "parts" / str(number), Path(folder) / NODES
     try:
-        described["graphs"] = tuple(_read(inner / str(index)) for index in range(graphs))
+        shapes = described["num_features"], described["num_classes"], described["multi_label"]
+        found = tuple(_read(inner / str(index)) for index in range(graphs))
+        sound = all(_fits(part, of, *shapes) for part in found)
         if number == 0 and names.exists():
-            described["node_ids"] = tuple(json.loads(names.read_text()))
-    except (OSError, ValueError) as error:
+            described["node_ids"] = tuple(_typed(parse_json(read_whole(names), NODES), list))
+            "".join(described["node_ids"])
+            sound = sound and len(described["node_ids"]) == found[0].num_nodes
+        if not sound:
+            raise ValueError("its arrays do not fit together")
+    except Exception as error:  # numpy and torch raise many kinds of errors
         raise UserError(
             f"part {number} of {folder} is damaged: partition the graph again"
         ) from error
-    return PartDataset(**described, number=number, of=of)
+    return PartDataset(**described, graphs=found, number=number, of=of)
+
+
+def _fits(part: Data, parts: int, features: int, classes: int, multi_label: bool) -> bool:
+    """Whether the arrays of a part fit together; kernels and exchanges trust them."""
+    own, near, e = part.own, len(part.ids), part.edge_index.size(-1)
+    whole: dict[str, tuple[int, ...]] = {
+        "ids": (near,),
+        "halo_counts": (parts,),
+        "edge_index": (2, e),
+    }
+    if not multi_label:
+        whole["y"] = (own,)
+    masks = {f"{name}_mask": (own,) for name in ("train", "val", "test")}
+    real: dict[str, tuple[int, ...]] = {"x": (own, features)}
+    real |= {"y": (own, classes)} if multi_label else {}
+    real |= {"edge_weight": (e,)} if "edge_weight" in part else {}
+    shaped = all(
+        part[name].shape == shape and part[name].dtype == kind
+        for kind, arrays in ((torch.int64, whole), (torch.bool, masks), (torch.float32, real))
+        for name, shape in arrays.items()
+    )
+    shaped = shaped and all(
+        len(part[name]) == count and part[name].dtype == torch.float32
+        for name, count in (("edge_attr", e), ("label_features", own))
+        if name in part
+    )
+    return shaped and all(
+        not numbers.numel() or 0 <= int(numbers.min()) <= int(numbers.max()) < most
+        for numbers, most in (
+            (part.ids, part.num_nodes),
+            (part.edge_index[0], near),
+            (part.edge_index[1], own),
+            (part.halo_counts, near + 1),
+            (part.halo_counts.sum() + own - near, 1),
+        )
+    )
 
 
 def _write(folder: Path, part: Data) -> None:
@@ -156,14 +209,15 @@ def _write(folder: Path, part: Data) -> None:
 def _read(folder: Path) -> Data:
     def kept(name: str) -> Tensor:
         # copy on write: torch warns about read-only arrays
-        return torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c"))
+        with opened(folder / f"{name}.npy") as file:
+            return torch.from_numpy(np.load(file.name, mmap_mode="c"))
 
     own, num_nodes, features = kept("sizes").tolist()
     if (folder / "x.npy").exists():
         x = kept("x")
     else:
         numbers = kept("x_ptr"), kept("x_column"), kept("x_value")
-        x = torch.sparse_csr_tensor(*numbers, (own, features), check_invariants=False)
+        x = torch.sparse_csr_tensor(*numbers, (own, features), check_invariants=True)
     there = {
         attribute: kept(name)
         for name, attribute in ARRAYS.items()

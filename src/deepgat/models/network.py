@@ -270,7 +270,8 @@ class Network(nn.Module):
         copy, what normalisation and activation keep, and the class logits of every head.
         """
         heads = getattr(self.config, "heads", 1)
-        numbers = 6 * self.width + 3 * heads * self.out_channels
+        wide = 5 + (getattr(self.config, "norm", "none") != "none") + (self.step < 1)
+        numbers = wide * self.width + 3 * heads * self.out_channels
         return 4.0 * num_nodes * numbers, 4.0 * num_nodes * self.width
 
     def labels_of(self, number: int, h: Features, context: Context) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from deepgat.errors import UserError, unknown_name
+from deepgat.machine import free_memory
 from deepgat.models.appnp import APPNP
 from deepgat.models.config import Config
 from deepgat.models.dagnn import DAGNN
@@ -30,7 +31,6 @@ from deepgat.models.network import Network
 from deepgat.models.oracle import Oracle
 from deepgat.models.prenorm import PreNorm
 from deepgat.models.sage import SAGE
-from deepgat.nn.checkpoint import free_memory
 
 DEFAULT = "deep"
 """The system that is trained when none is named."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,12 +36,19 @@ def choose_checkpoint(
     """
     if choice != "auto":
         return choice
-    room = _ROOM * free_bytes
-    if layers * kept_bytes <= room:
-        return "none"
-    if layers * kept_bytes / 2 + kept_bytes <= room:
-        return "projections"
-    return "layer" if layers * input_bytes + kept_bytes <= room else "sqrt"
+    takes = {way: step_bytes(way, layers, kept_bytes, input_bytes) for way in CHECKPOINTS[1:]}
+    fitting = (way for way, size in takes.items() if size <= _ROOM * free_bytes)
+    return next(fitting, "sqrt" if takes["sqrt"] < takes["layer"] else "layer")
+
+
+def step_bytes(choice: str, layers: int, kept_bytes: float, input_bytes: float) -> float:
+    """What the activations of a step take at most; arguments as in :func:`choose_checkpoint`."""
+    if choice == "none":
+        return layers * kept_bytes
+    if choice == "projections":
+        return layers * kept_bytes / 2 + kept_bytes
+    length = segment_length(choice, layers)
+    return layers / length * input_bytes + length * kept_bytes
 
 
 def segment_length(choice: str, layers: int) -> int:
@@ -85,17 +91,6 @@ def recomputed(segment: Callable[..., Any], module: nn.Module, *inputs: Any) -> 
         use_reentrant=False,
         context_fn=lambda: (nullcontext(), _without_statistics(module)),
     )
-
-
-def free_memory(device: torch.device) -> float:
-    """In bytes; infinity if the system does not report it."""
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    info = Path("/proc/meminfo")
-    if not info.exists():
-        return math.inf
-    line = next(row for row in info.read_text().splitlines() if row.startswith("MemAvailable:"))
-    return 1024.0 * int(line.split()[1])
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -16,6 +17,10 @@ from deepgat.errors import UserError
 
 LONGEST = 512
 """Maximum entries per piece. A constant, because the split affects the rounding of sums."""
+LISTS = (
+    *("ptr", "source", "target", "source_ptr", "by_source", "target_by_source"),
+    *("pieces", "hubs", "source_pieces", "source_hubs"),
+)
 
 
 class Lists(NamedTuple):
@@ -103,6 +108,15 @@ class Neighbors:
     symmetric: bool
     log_weight: Tensor | None = None
     features: Tensor | None = None
+    checked: tuple[Tensor, ...] = field(default=(), repr=False)
+    """The lists whose numbers are known to be in range; copies with other values keep them."""
+
+    def __post_init__(self) -> None:
+        lists = tuple(getattr(self, name) for name in LISTS)
+        known = len(self.checked) == len(lists) and all(map(operator.is_, lists, self.checked))
+        if not known and not torch.compiler.is_compiling():
+            _check_ranges(self)
+            object.__setattr__(self, "checked", lists)
 
     @staticmethod
     def from_edge_index(edge_index: Tensor, num_nodes: int) -> Neighbors:
@@ -115,7 +129,7 @@ class Neighbors:
         target = torch.cat([target[proper], loops])
         key = torch.unique(target * num_nodes + source)  # sorted by target, then by source
         target, source = key // max(num_nodes, 1), key % max(num_nodes, 1)
-        return Neighbors.from_sorted(source, target, num_nodes)
+        return Neighbors.from_sorted(source, target, num_nodes, derived=True)
 
     @staticmethod
     def from_sorted(
@@ -140,20 +154,25 @@ class Neighbors:
         )
 
     @staticmethod
-    def from_lists(*, ptr: Tensor, source_ptr: Tensor, symmetric: bool, **others: Any) -> Neighbors:
-        """From the other attributes of this class; splits long lists for parallel work."""
+    def from_lists(
+        *, ptr: Tensor, source_ptr: Tensor, symmetric: bool, derived: bool = False, **others: Any
+    ) -> Neighbors:
+        """From the other attributes of this class; splits long lists for parallel work.
+
+        Lists ``derived`` from checked ones are not checked again.
+        """
         pieces, hubs = split_lists(ptr)
         source_pieces, source_hubs = (pieces, hubs) if symmetric else split_lists(source_ptr)
-        return Neighbors(
-            ptr=ptr,
-            source_ptr=source_ptr,
-            symmetric=symmetric,
-            pieces=pieces,
-            hubs=hubs,
-            source_pieces=source_pieces,
-            source_hubs=source_hubs,
-            **others,
-        )
+        lists = others | {
+            "ptr": ptr,
+            "source_ptr": source_ptr,
+            "pieces": pieces,
+            "hubs": hubs,
+            "source_pieces": source_pieces,
+            "source_hubs": source_hubs,
+        }
+        checked = tuple(lists[name] for name in LISTS) if derived else ()
+        return Neighbors(**lists, symmetric=symmetric, checked=checked)
 
     @staticmethod
     def side_by_side(lists: Sequence[Neighbors]) -> Neighbors:
@@ -192,6 +211,7 @@ class Neighbors:
             by_source=joined("by_source", edges),
             target_by_source=joined("target_by_source", nodes),
             symmetric=all(item.symmetric for item in lists),
+            derived=True,
             log_weight=values("log_weight"),
             features=values("features"),
         )
@@ -317,20 +337,22 @@ class Neighbors:
             by_source=place[self.by_source[by_source]],
             target_by_source=self.target_by_source[by_source],
             symmetric=symmetric,
+            derived=True,
             log_weight=None if self.log_weight is None else self.log_weight[keep],
             features=None if self.features is None else self.features[keep],
         ).audible()
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
         """The same lists on another device."""
-        tensors = {
+        tensors: dict[str, Any] = {
             name: item.to(device, non_blocking=non_blocking)
             for name, item in vars(self).items()
             if isinstance(item, Tensor)
         }
         if self.symmetric:  # share one copy
             tensors |= {"source_pieces": tensors["pieces"], "source_hubs": tensors["hubs"]}
-        return Neighbors(**tensors, symmetric=self.symmetric)
+        checked = tuple(tensors[name] for name in LISTS)
+        return Neighbors(**tensors, symmetric=self.symmetric, checked=checked)
 
 
 def as_neighbors(edge_index: Tensor | Neighbors, num_nodes: int) -> Neighbors:
@@ -410,6 +432,60 @@ def _check_values(weight: Any, features: Any, edges: int, order: str) -> None:
         if not (low >= least and low.isfinite() and high.isfinite()):
             wanted = "finite numbers of at least 0" if name == "edge_weight" else "finite numbers"
             raise UserError(f"{name} runs from {low:g} to {high:g}: expected {wanted}")
+
+
+def _check_ranges(lists: Neighbors) -> None:
+    """Refuse lists on the CPU that name nodes, edges or places which do not exist.
+
+    Kernels take these numbers as they are. On a GPU, looking at them would stop the stream.
+    """
+    if lists.ptr.device.type != "cpu" or type(lists.ptr) is not Tensor:
+        return
+    last = max(lists.source_ptr.numel() - 1, lists.num_nodes) - 1
+    limits: dict[str, tuple[int, int]] = {
+        "source": (0, last), "target": (0, lists.num_nodes - 1), "target_by_source": (0, last),
+        "by_source": (0, lists.by_source.numel() - 1),
+    }  # fmt: skip
+    for name, (low, high) in limits.items():
+        _check_range(name, getattr(lists, name), low, high)
+    for name, ptr, entries in (
+        ("ptr", lists.ptr, lists.source),
+        ("source_ptr", lists.source_ptr, lists.target_by_source),
+    ):
+        rises = bool((ptr.diff() >= 0).all()) and int(ptr[0]) == 0
+        if not rises or int(ptr[-1]) != entries.numel():
+            raise UserError(
+                f"{name} does not rise from 0 to the number of edges, {entries.numel()}: build "
+                "the lists by Neighbors.from_edge_index"
+            )
+    own = (lists.source == lists.target).nonzero().squeeze(1)
+    nodes = torch.arange(lists.num_nodes)
+    there = own.shape == nodes.shape and torch.equal(lists.source[own].long(), nodes)
+    if not there or bool(((own < lists.ptr[:-1]) | (own >= lists.ptr[1:])).any()):
+        raise UserError(
+            "source and target lack the self-loop of some node, or repeat it: build the lists by "
+            "Neighbors.from_edge_index"
+        )
+    edges = lists.by_source.numel()
+    for prefix in ("", "source_"):
+        pieces, hubs = getattr(lists, f"{prefix}pieces"), getattr(lists, f"{prefix}hubs")
+        slots = int(hubs[-1, 2]) if len(hubs) else 0
+        _check_range(f"{prefix}pieces", pieces[:, 0], 0, last)
+        _check_range(f"{prefix}pieces", pieces[:, 1:3], 0, edges)
+        _check_range(f"{prefix}pieces", pieces[:, 3], -1, slots - 1)
+        _check_range(f"{prefix}hubs", hubs[:, 0], 0, last)
+        _check_range(f"{prefix}hubs", hubs[:, 1:], 0, slots)
+
+
+def _check_range(name: str, x: Tensor, least: int, most: int) -> None:
+    if not x.numel():
+        return
+    low, high = (int(end) for end in x.aminmax())
+    if low < least or high > most:
+        raise UserError(
+            f"{name} of the neighbour lists runs from {low} to {high}: expected {least} to {most}; "
+            "build the lists by Neighbors.from_edge_index"
+        )
 
 
 def check_edge_index(edge_index: Any, num_nodes: int) -> None:

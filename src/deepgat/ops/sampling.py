@@ -13,7 +13,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from deepgat.ops import backends, dropout_masks
+from deepgat.errors import UserError
+from deepgat.ops import backends, checks, dropout_masks
 from deepgat.ops.cpu import kernels
 from deepgat.ops.cpu import sampling as cpu_sampling
 from deepgat.ops.neighbors import Neighbors
@@ -52,6 +53,7 @@ def reach(
     Returns:
         The nodes in ascending order, each once.
     """
+    _check(neighbors, seeds, places)
     found = frontier = torch.unique(seeds)
     try:
         for fan_out in fan_outs:
@@ -78,6 +80,9 @@ def sample_neighbors(neighbors: Neighbors, nodes: Tensor, most: int, seed: int) 
     Neighbours of one node are contiguous and in the order of its list. They are the u with the
     smallest hash of (seed, v, u), which is a draw without replacement.
     """
+    _check(neighbors, nodes)
+    if most < 1:
+        raise UserError(f"at most {most} neighbours are wanted: expected 1 or more")
     run = cpu_sampling.sample_neighbors if _fast() else define_sample_neighbors
     return run(neighbors, nodes, most, seed)
 
@@ -90,6 +95,9 @@ def sublists(neighbors: Neighbors, nodes: Tensor, places: Tensor) -> Neighbors:
         nodes: S, [m] int64, ascending.
         places: the buffer of that graph (:func:`no_places`).
     """
+    _check(neighbors, nodes, places)
+    if not bool((nodes.diff() > 0).all()):
+        raise UserError("nodes are not ascending: sort them, each once")
     run = cpu_sampling.sublists if _fast() else define_sublists
     places[nodes] = torch.arange(nodes.numel(), dtype=torch.int32)
     try:
@@ -132,6 +140,7 @@ def stretch(neighbors: Neighbors, begin: int, end: int) -> tuple[Neighbors, Tens
         torch.cat([target[order], loops]),
         size,
         symmetric=False,
+        derived=True,
         log_weight=listed(neighbors.log_weight),
         features=listed(neighbors.features),
     )
@@ -160,7 +169,21 @@ def define_sublists(
     source = places[neighbors.source[edge].long()]
     inside = source >= 0
     edges = source[inside], target[inside]
-    return Neighbors.from_sorted(*edges, nodes.numel(), neighbors.symmetric), edge[inside]
+    lists = Neighbors.from_sorted(*edges, nodes.numel(), neighbors.symmetric, derived=True)
+    return lists, edge[inside]
+
+
+def _check(neighbors: Neighbors, nodes: Tensor, places: Tensor | None = None) -> None:
+    """Refuse what the kernels would read beyond its end."""
+    checks.raw("nodes", nodes, torch.int64, "nodes")
+    if nodes.numel():
+        low, high = (int(end) for end in nodes.aminmax())
+        if low < 0 or high >= neighbors.num_nodes:
+            raise UserError(
+                f"nodes run from {low} to {high}: expected 0 to {neighbors.num_nodes - 1}"
+            )
+    if places is not None:
+        checks.raw("places", places, torch.int32, neighbors.num_nodes)
 
 
 def _fast() -> bool:

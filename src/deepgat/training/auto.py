@@ -34,6 +34,7 @@ from deepgat.training.evaluate import evaluate, nodes_of
 from deepgat.training.inputs import prepare
 from deepgat.training.looks import look_at
 from deepgat.training.loop import FitResult, train
+from deepgat.training.memory import Choice, NoRoom, choose
 from deepgat.training.minibatch import in_chunks
 from deepgat.training.portfolio import CHEAP, PORTFOLIO, ranked
 from deepgat.training.recipes import Recipe, drop_unsuited_self_training
@@ -68,6 +69,8 @@ class _Trial:
     seed: int
     held: Held
     card: ModelCard | None = None
+    choice: Choice | None = None
+    """What memory leads to, decided once."""
     model: Network | None = None
     fitted: FitResult | None = None
     logits: Tensor | None = None
@@ -144,6 +147,7 @@ class _Auto:
         self.start = time.perf_counter()
         self.stopped = ""
         """ "time" or "interrupted", once the search has to end."""
+        self.refused: NoRoom | None = None
         self.done = 0
 
     def run(self) -> Run:
@@ -206,15 +210,22 @@ class _Auto:
         """Train a member to its end, or for so many epochs; errors of its own end it alone."""
         card = ModelCard.of(self.data, trial.plan)
         model = card.build()
+        training = trial.plan.training
         trial.held = replace(trial.held, pause=pause, key=card.digest())
         if self.folder is not None:  # what was screened is judged as it was then, also if resumed
             path = self.folder / f"{trial.name}-{trial.seed}.{'screened' if pause else 'progress'}"
             further = self.resume and path.exists()
             trial.held = replace(trial.held, path=path, held=[] if further else trial.held.held)
         try:
-            fitted = train(
-                model, self.data, trial.plan.training, self._watch(trial), progress=trial.held
-            )
+            if trial.choice is None:
+                trial.choice = choose(model, self.data, training, trial.held.begun_with())
+            trial.held = replace(trial.held, chosen=trial.choice.changes)
+            card = replace(card, training=trial.choice.training)
+            settings = trial.choice.settings
+            fitted = train(model, self.data, settings, self._watch(trial), progress=trial.held)
+        except NoRoom as error:
+            self.refused, trial.outcome = error, "not tried: too little memory"
+            return trial
         except Diverged:
             trial.outcome = "diverged"
             return trial
@@ -226,7 +237,7 @@ class _Auto:
         if fitted.stopped == "interrupted":
             self.stopped = self.stopped or "interrupted"
         trial.card, trial.model, trial.fitted = card, model, fitted
-        trial.logits, collapsed = self._look_at_outputs(model, trial.plan)
+        trial.logits, collapsed = self._look_at_outputs(model, card.training.chunk)
         trial.val = score(self.metric, trial.logits, self.labels, self.data.multi_label)
         if collapsed and fitted.stopped != "paused":
             trial.outcome = f"collapsed: {collapsed}"
@@ -263,10 +274,9 @@ class _Auto:
         return torch.cat([graph.y[graph.val_mask] for graph in self.data.graphs])
 
     @torch.no_grad()
-    def _look_at_outputs(self, model: Network, plan: Recipe) -> tuple[Tensor, str]:
+    def _look_at_outputs(self, model: Network, chunk: int) -> tuple[Tensor, str]:
         """The logits of the validation nodes, and in what way the network has collapsed, if so."""
         model.to(self.device).eval()
-        chunk = plan.training.chunk
         graphs = prepare(model, self.data, torch.device("cpu") if chunk else self.device)
         if chunk:
             graphs = [in_chunks(graph, chunk, self.device) for graph in graphs]
@@ -290,6 +300,8 @@ class _Auto:
 
     def _choose(self, favourite: _Trial) -> tuple[_Trial, str]:
         finished = [trial for trial in self.trials if trial.finished]
+        if not finished and self.refused is not None:
+            raise self.refused
         if not finished:
             raise UserError(
                 "no recipe could be trained on this graph: "
@@ -312,14 +324,15 @@ class _Auto:
 
     def _finish(self, chosen: _Trial, reason: str) -> Run:
         assert chosen.card is not None
+        assert chosen.choice is not None
         assert chosen.model is not None
         assert chosen.fitted is not None
         card, model = chosen.card, chosen.model
-        if self.request.quality == "best" and chosen.plan.training.batches == "none":
+        if self.request.quality == "best" and card.training.batches == "none":
             card, model = self._ensemble(chosen)
         rows = self._rows(chosen)
         if card.system == ENSEMBLE:
-            logits, _ = self._look_at_outputs(model, chosen.plan)
+            logits, _ = self._look_at_outputs(model, card.training.chunk)
             val = score(self.metric, logits, self.labels, self.data.multi_label)
             rows.insert(0, _row(ENSEMBLE, ENSEMBLE, val, "chosen", card.settings))
         scores = evaluate(model, self.data, card.training.device, chunk=card.training.chunk)
@@ -334,7 +347,7 @@ class _Auto:
             stopped = self.stopped
         fitted = replace(chosen.fitted, seconds=self._seconds(), stopped=stopped)
         self._clean_up()
-        return Run(card, model, fitted, scores, search)
+        return Run(card, model, fitted, scores, search, chosen.choice.record)
 
     def _rows(self, chosen: _Trial) -> list[dict[str, Any]]:
         rows = []

@@ -24,13 +24,13 @@ dotted names, ``training.seed = [0, 1, 2]``, for one run per combination. ``[pub
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from deepgat.data.tables.opening import parse_toml, read_whole
 from deepgat.errors import UserError, unknown_name
 from deepgat.models.registry import DEFAULT, SYSTEMS, find_system
 from deepgat.training.recipes import Recipe, recipe
@@ -108,8 +108,8 @@ def read_config(source: str | Path) -> ConfigFile:
             raise unknown_name("shipped setting", str(source), files)
         path = files[str(source)]
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_whole(path).decode()
+    except (UserError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path} cannot be read: expected a TOML file with settings of a run"
         ) from error
@@ -121,10 +121,7 @@ def read_config(source: str | Path) -> ConfigFile:
 
 def parse_config(text: str) -> ConfigFile:
     """The settings in a TOML text."""
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"not a TOML text ({error}): expected sections such as [data]") from error
+    tables = parse_toml(text)
     for name, value in tables.items():
         if name not in (*NAMES, *SECTIONS):
             raise unknown_name("section", name, (*NAMES, *SECTIONS))

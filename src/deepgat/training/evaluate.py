@@ -43,13 +43,15 @@ def evaluate(
     device: str = "auto",
     team: Team | None = None,
     chunk: int = 0,
+    segment: int = 0,
 ) -> Evaluation:
     """Score the model on the training, validation and test nodes of the data.
 
     In a team the first process gets the logits of all nodes, the others none. Where the data has
     several graphs, every process runs its share of them whole. With ``chunk`` logits are computed
     layer by layer, so many nodes at a time: the same logits, and memory that does not grow with
-    the depth (:mod:`deepgat.models.chunked`).
+    the depth (:mod:`deepgat.models.chunked`). With ``segment`` only the states of every so many
+    layers are held: the same bits.
     """
     where = choose_device(device) if team is None else team.device
     model.to(where).eval()
@@ -64,7 +66,7 @@ def evaluate(
     count = len(graphs)
     if several and team is not None:
         graphs = shared(graphs, team)
-    logits = [full(graph.run(model).logits) for graph in graphs]
+    logits = [full(graph.run(model, segment=segment).logits) for graph in graphs]
     gathered: Sequence[Tensor | None]
     if several and team is not None:
         gathered = [*chain.from_iterable(map(team.gather_to_first, logits))][:count]

@@ -11,14 +11,16 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from deepgat.data.tables.opening import opened, parse_json
 from deepgat.errors import UserError
 from deepgat.files import CannotWrite, write_whole
 
@@ -64,6 +66,8 @@ class Progress:
     """Stop after so many epochs, to be resumed; 0: go on to the end."""
     to_the_end: bool = False
     """Save the state when training ends or pauses too."""
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    """Training settings that were chosen because memory is scarce: a resumed run keeps them."""
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -78,30 +82,50 @@ class Progress:
             "key": self.key,
             "history": json.dumps([astuple(epoch) for epoch in history]),
             "seconds": str(seconds),
+            "chosen": json.dumps(dict(self.chosen)),
         }
         try:
             write_whole(self.path, save(whole, description))
         except CannotWrite as error:  # the run itself is not lost for that
             warnings.warn(f"{error}; training goes on without it", stacklevel=2)
 
+    def remove(self, key: str) -> None:
+        """Remove the file, unless it is that of another run."""
+        with suppress(UserError):
+            if replace(self, key=key, resume=True).read() is not None:
+                self.path.unlink(missing_ok=True)
+
+    def begun_with(self) -> dict[str, Any] | None:
+        """``chosen`` of the run to resume; None if there is nothing to resume from."""
+        if not (self.resume and self.path.exists()):
+            return None
+        try:
+            with opened(self.path), safe_open(str(self.path), "pt") as file:
+                return dict(parse_json((file.metadata() or {}).get("chosen", "{}"), "chosen"))
+        except (SafetensorError, ValueError, TypeError) as error:
+            raise self._damaged() from error
+
     def read(self) -> Saved | None:
         """What was saved; None if there is nothing to resume from."""
         if not (self.resume and self.path.exists()):
             return None
         try:
-            with safe_open(str(self.path), "pt") as file:
+            with opened(self.path), safe_open(str(self.path), "pt") as file:
                 description = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            history = [Epoch(*row) for row in json.loads(description["history"])]
+            history = [Epoch(*row) for row in parse_json(description["history"], "history")]
             seconds, written_for = float(description["seconds"]), description["key"]
-        except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-            raise UserError(f"{self.path} is damaged: remove it to train from the start") from error
+        except (SafetensorError, KeyError, ValueError, TypeError) as error:
+            raise self._damaged() from error
         if description.get("format") != FORMAT or written_for != self.key:
             raise UserError(
                 f"{self.path} belongs to another training run, with other data or settings: remove "
                 "it, or save this run elsewhere"
             )
         return Saved(tensors, history, seconds)
+
+    def _damaged(self) -> UserError:
+        return UserError(f"{self.path} is damaged: remove it to train from the start")
 
 
 @dataclass(frozen=True)
@@ -119,6 +143,9 @@ class Held(Progress):
         self.held[:] = [Saved(whole, list(history), seconds)]
         if self.on_disk:
             super().write(tensors, history, seconds)
+
+    def begun_with(self) -> dict[str, Any] | None:
+        return super().begun_with() if self.on_disk else None
 
     def read(self) -> Saved | None:
         if not self.held and self.on_disk and (found := super().read()) is not None:

@@ -15,12 +15,14 @@ from typing import Any
 import torch
 
 from deepgat.data import FeaturePlan, NodeDataset, load_graph
-from deepgat.distributed import Team
+from deepgat.distributed import PartDataset, Team
 from deepgat.errors import UserError
 from deepgat.files import to_json
 from deepgat.models import Network, build_network
 from deepgat.models.config import Config
 from deepgat.models.registry import check_size
+from deepgat.nn.checkpoint import segment_length
+from deepgat.training import memory
 from deepgat.training.device import own_random_numbers
 from deepgat.training.evaluate import Evaluation, evaluate
 from deepgat.training.loop import FitResult, train
@@ -132,6 +134,8 @@ class Run:
     evaluation: Evaluation
     search: Search | None = None
     """What ``auto`` tried, where it made the model."""
+    memory: dict[str, Any] = field(default_factory=dict)
+    """What was chosen because memory is scarce, and why; empty where everything fitted."""
 
     def record(self, with_curve: bool = False) -> dict[str, Any]:
         """The run as plain values: what was run, what came out, and on what."""
@@ -154,6 +158,8 @@ class Run:
         }
         if self.search is not None:
             record["auto"] = self.search.to_dict()
+        if self.memory:
+            record["memory"] = self.memory
         if with_curve:
             record["curve"] = {
                 name: [getattr(epoch, name) for epoch in self.fitted.history]
@@ -169,20 +175,29 @@ def train_once(
     on_epoch: Callable[[Epoch], None] | None = None,
     team: Team | None = None,
     progress: Progress | None = None,
+    as_asked: bool = False,
 ) -> Run:
     """Draw the weights from the seed, train, and score once; test labels are read here only.
 
     ``team`` and ``progress`` are as in :func:`deepgat.training.loop.train`; the key of
-    ``progress`` is set here.
+    ``progress`` is set here. Where memory is too small, layers are recomputed or the graph is cut
+    into clusters (:mod:`deepgat.training.memory`); ``as_asked`` never cuts it, nor refuses: the
+    run is then the same everywhere.
     """
     training = replace(recipe.training, seed=seed)
     card = ModelCard.of(dataset, recipe._replace(training=training))
     model = card.build()
+    choice = memory.Choice(training, training.checkpoint)
+    if team is None and not as_asked and not isinstance(dataset, PartDataset):
+        begun = None if progress is None else progress.begun_with()
+        choice = memory.choose(model, dataset, training, begun)
     if progress is not None:
-        progress = replace(progress, key=card.digest())
-    fitted = train(model, dataset, training, on_epoch, team=team, progress=progress)
-    scores = evaluate(model, dataset, training.device, team, training.chunk)
-    return Run(card, model, fitted, scores)
+        progress = replace(progress, key=card.digest(), chosen=choice.changes)
+    card = replace(card, training=choice.training)
+    fitted = train(model, dataset, choice.settings, on_epoch, team=team, progress=progress)
+    segment = segment_length(choice.checkpoint, model.num_layers)
+    scores = evaluate(model, dataset, training.device, team, choice.training.chunk, segment)
+    return Run(card, model, fitted, scores, memory=choice.record)
 
 
 def _some(names: Sequence[str]) -> str:

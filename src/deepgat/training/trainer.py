@@ -14,8 +14,9 @@ from torch import Tensor
 from deepgat.analysis.metrics import ERRORS, METRICS, metric
 from deepgat.distributed import Team
 from deepgat.errors import Diverged, UserError
+from deepgat.machine import free_memory
 from deepgat.models import LayerOutputs
-from deepgat.nn.checkpoint import CHECKPOINTS, choose_checkpoint, free_memory, segment_length
+from deepgat.nn.checkpoint import CHECKPOINTS, choose_checkpoint, segment_length
 from deepgat.nn.drop_edge import recordable
 from deepgat.ops import use_part
 from deepgat.training.class_weights import of_nodes
@@ -159,7 +160,8 @@ class Trainer:
             self.averaged.reset()
         self.model.eval()
         with torch.no_grad():
-            logits = [full(self.inputs.validation[0].run(self.model).logits)]
+            graph = self.inputs.validation[0]
+            logits = [full(graph.run(self.model, segment=self.segment).logits)]
         losses = self._losses_and_scores(logits)[0]
         self.second_stage.begin(len(self.history), logits[0], self._temperature(losses))
         return True
@@ -281,7 +283,10 @@ class Trainer:
     def _validate(self) -> Tensor:
         """[2] or [3]: loss, micro-F1 and score of the output on the validation nodes."""
         with self._validated_weights():
-            logits = [full(graph.run(self.model).logits) for graph in self.inputs.validation]
+            logits = [
+                full(graph.run(self.model, segment=self.segment).logits)
+                for graph in self.inputs.validation
+            ]
         losses, *scores = self._losses_and_scores(logits)
         if self.second_stage is not None:
             self.second_stage.learn(logits[0], self._temperature(losses))

@@ -291,7 +291,7 @@ def npz_with_pickled_objects(path: Path) -> Made:
     return npz(path / "g.npz", labels=np.array([print, 1, 2, 3], dtype=object))
 
 
-@case("claims to unpack to")
+@case("and unpacks to")
 def npz_bomb(path: Path) -> Made:
     with zipfile.ZipFile(path / "g.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("adj_data.npy", b"x" * 1000)

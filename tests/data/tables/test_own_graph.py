@@ -12,9 +12,10 @@ from torch_geometric.data import Data
 
 import deepgat
 from deepgat.data import ReadOptions, load_graph, read_graph
-from deepgat.data.tables import delimited
+from deepgat.data.tables import delimited, formats
 from deepgat.data.tables.structure_features import STRUCTURES, undirected_matrix
 from deepgat.errors import UserError
+from deepgat.machine import memory_bound
 
 NODES = """id,label,split,age,town
 ann,red,train,20,Ashford
@@ -356,6 +357,20 @@ def test_parquet_reads_as_csv_does(club, tmp_path):
     assert read.node_ids == files.node_ids
     for key in ("x", "y", "edge_index", "edge_weight", "edge_attr", "train_mask"):
         torch.testing.assert_close(read.graph[key], files.graph[key])
+
+
+def test_parquet_of_few_values_is_bounded_by_the_memory_alone(tmp_path, monkeypatch):
+    """A column of one value takes no room in the file, however many rows it has."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    monkeypatch.setattr(formats, "MOST_UNPACKED", 2**10)
+    path = tmp_path / "zeros.parquet"
+    parquet.write_table(pa.table({"x": np.zeros(2**20, np.int8)}), path)
+    assert 100 * path.stat().st_size < 2**20
+    assert formats.ParquetTable(path).header == ["x"]
+    with memory_bound(1), pytest.raises(UserError, match=r"unpacks to 8,388,608 or more.*as CSV"):
+        formats.ParquetTable(path)
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "utc", "date", "time", "duration"])

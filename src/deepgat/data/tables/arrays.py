@@ -11,13 +11,9 @@ from typing import TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from deepgat.data.tables.opening import opened, shown
+from deepgat.data.tables.opening import check_unpacked, opened, shown
 from deepgat.errors import UserError
 
-MOST_UNPACKED = 2**30
-"""An archive may always unpack to this many bytes."""
-MOST_RATIO = 100
-"""A larger archive may unpack to at most this many times its own size."""
 Arrays: TypeAlias = Mapping[str, Callable[[], np.ndarray]]
 """The arrays of a file by name; calling one reads it."""
 CHECKED = 2**20
@@ -43,12 +39,9 @@ def open_npz(path: Path, scratch: Path | None = None) -> Arrays:
             infos = zipfile.ZipFile(file).infolist()
         except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
             raise UserError(f"{name} is a damaged archive ({error}): save it again") from error
-    total, held = sum(item.file_size for item in infos), path.stat().st_size
-    if total > max(MOST_UNPACKED, MOST_RATIO * held):
-        raise UserError(
-            f"{name} has {held:,} bytes and claims to unpack to {total:,}: this is refused; if "
-            "that is correct, save it uncompressed with numpy.savez"
-        )
+    total = sum(item.file_size for item in infos)
+    remedy = "save it uncompressed with numpy.savez"
+    check_unpacked(path, path.stat().st_size, total, remedy=remedy)
 
     def reader(item: zipfile.ZipInfo) -> Callable[[], np.ndarray]:
         def read() -> np.ndarray:
@@ -86,6 +79,8 @@ def sparse_matrix(arrays: Arrays, part: str, name: str) -> sp.csr_matrix:
         raise UserError(f"{name}: {part}_data, _indices and _indptr must have one dimension")
     if data.dtype.kind not in "biuf" or any(a.dtype.kind not in "iu" for a in (indices, indptr)):
         raise UserError(f"{name}: {part}_data must be numbers, _indices and _indptr integers")
+    if data.dtype == np.float16:  # which scipy does not know
+        data = data.astype(np.float32)
     # Unsigned pointers that fall look right to scipy, and it drops entries after the last pointer.
     if (indptr[1:] < indptr[:-1]).any() or len(indptr) < 1 or indptr[-1] != len(indices):
         raise UserError(
@@ -95,7 +90,7 @@ def sparse_matrix(arrays: Arrays, part: str, name: str) -> sp.csr_matrix:
     try:
         matrix = sp.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
         matrix.check_format(full_check=True)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise UserError(f"{name}: the arrays of {part} do not fit together ({error})") from None
     for begin in range(0, len(data), CHECKED):
         check_finite(data[begin : begin + CHECKED], f"{name}: {part}_data")

@@ -29,6 +29,7 @@ NEWLINE, QUOTE = ord("\n"), ord('"')
 BOM = b"\xef\xbb\xbf"
 WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 SIGNATURES = {b"PK\x03\x04": "a zip archive", b"PAR1": "a Parquet file", b"\x1f\x8b": "gzip"}
+BLANK_LINE = re.compile(rb"(?:^|\n)[ \t]+(?:\r?\n|$)")
 MOST_COLUMNS = 200_000
 GAPS = sorted(
     {"".join(c) for w in MISSING for c in itertools.product(*zip(w, w.upper(), strict=True))}
@@ -174,6 +175,8 @@ class TextTable:
         text = block.text
         marked = self.comments and (b"#" in text or b"%" in text)
         if not block.plain or (marked and b'"' in text):
+            return None
+        if self.delimiter == "\t" and BLANK_LINE.search(text):  # no row, but to Arrow it is one
             return None
         if marked:
             text = re.sub(rb"(?m)^[ \t]*[#%].*\n?", b"", text)

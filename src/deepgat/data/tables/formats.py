@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from deepgat.data.tables.arrays import read_npy
 from deepgat.data.tables.columns import Rows, Tell, check_names
 from deepgat.data.tables.convert import MemoryTable, typed
-from deepgat.data.tables.opening import opened, shown
+from deepgat.data.tables.opening import MOST_UNPACKED, check_unpacked, opened, shown
 from deepgat.errors import UserError
+from deepgat.machine import free_memory
 
 CELLS = 2**22
 """Cells of a Parquet file to read at a time."""
@@ -29,6 +31,9 @@ class ParquetTable:
         with opened(path):
             self._file = self._guarded(lambda: parquet.ParquetFile(path))
         self.header = self._file.schema_arrow.names
+        cells = self._file.metadata.num_rows * len(self.header)  # one value may stand for a billion
+        room = max(MOST_UNPACKED, free_memory(torch.device("cpu")))
+        check_unpacked(path, path.stat().st_size, 8 * cells, room, "save it as CSV")
         check_names(self.name, self.header)
 
     def rows(

@@ -170,6 +170,8 @@ def _masks(arrays: Arrays, file: str, n: int) -> torch.Tensor | None:
                 or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < n)
             ):
                 raise UserError(f"{file}: {key} must hold node numbers from 0 to {n - 1}")
+            if chosen.dtype != bool:  # to torch, numbers of 8 bits without sign are a mask
+                chosen = chosen.astype(np.int64)
             if bool(masks.any(0)[torch.tensor(chosen)].any()):
                 raise UserError(f"{file}: {key} holds a node that is in another part too")
             mask[torch.tensor(chosen)] = True

@@ -1,15 +1,32 @@
-"""Opens files that a user names: regular files only, never a pipe or a device."""
+"""Opens and parses files of anyone: regular files only, and not more than they plainly hold.
+
+Whatever reads foreign files asks here: no pipe or device is opened, nothing unpacks without end,
+and no parser's own exception gets out.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import stat
+import tomllib
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from deepgat.errors import UserError, printable
+
+MOST_TEXT = 2**30
+"""Bytes of a file that is parsed as a whole."""
+MOST_UNPACKED = 2**30
+"""An archive may always unpack to this many bytes."""
+MOST_LINES = 2**26
+"""Compressed text may always unpack to this many bytes."""
+MOST_RATIO = 100
+"""A larger archive may unpack to at most this many times its own size."""
 
 
 def shown(path: os.PathLike[str] | str) -> str:
@@ -46,3 +63,49 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise UserError(
             f"{shown(path)} cannot be read ({error.strerror or error}): check its permissions"
         ) from error
+
+
+def read_whole(path: Path) -> bytes:
+    """The content of a file to parse; that of a .gz file is unpacked."""
+    with opened(path) as file:
+        held = os.fstat(file.fileno()).st_size
+        if held > MOST_TEXT:
+            raise UserError(f"{shown(path)} has more than {MOST_TEXT:,} bytes: this is refused")
+        if path.suffix != ".gz":
+            return file.read()
+        most = max(MOST_LINES, MOST_RATIO * held)
+        try:
+            content = gzip.GzipFile(fileobj=file).read(most + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            why = f"{shown(path)} is damaged, or not compressed by gzip: save it again"
+            raise UserError(why) from error
+        check_unpacked(path, held, len(content), MOST_LINES, "save it uncompressed")
+        return content
+
+
+def check_unpacked(
+    path: Path, held: int, total: int, always: float = MOST_UNPACKED, remedy: str = ""
+) -> None:
+    """Refuse what unpacks to far more than it holds."""
+    if total > max(always, MOST_RATIO * held):
+        raise UserError(
+            f"{shown(path)} has {held:,} bytes and unpacks to {total:,} or more: this is refused; "
+            f"if that is correct, {remedy}"
+        )
+
+
+def parse_json(text: str | bytes, what: str) -> Any:
+    """The value of a JSON text; the error says that ``what`` is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
+        raise UserError(f"{what} is not JSON: write it again") from error
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        why = "too many lists inside each other" if isinstance(error, RecursionError) else error
+        raise UserError(f"not a TOML text ({why}): expected sections such as [data]") from error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ class ColumnPlan:
             return ColumnPlan(name, kind)
         mean = float(numbers[~gaps].mean())
         numbers = np.where(gaps, mean, numbers) if fill else numbers
-        if scale == "none" or np.isin(numbers, (0, 1)).all():
+        if scale == "none" or ((numbers == 0) | (numbers == 1)).all():
             return ColumnPlan(name, kind, mean=mean)
         numbers = numbers[~np.isnan(numbers)]
         largest = float(np.abs(numbers).max()) or 1.0
@@ -83,11 +83,11 @@ class FeaturePlan:
 
     def plain(self) -> list[dict[str, Any]]:
         """Plain values for JSON, without defaults."""
-        usual = asdict(ColumnPlan("", ""))
+        usual = vars(ColumnPlan("", ""))
         return [
             {
                 key: list(value) if isinstance(value, tuple) else value
-                for key, value in asdict(item).items()
+                for key, value in vars(item).items()
                 if value != usual[key]
             }
             for item in self.columns

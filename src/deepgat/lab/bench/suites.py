@@ -19,8 +19,9 @@ from deepgat.lab.bench import random_graphs
 from deepgat.lab.bench.attention_layers import PlainClassAttention, fused_layer
 from deepgat.lab.bench.csv_reading import reading_rows
 from deepgat.lab.bench.measure import Measurement, Step, copy_bandwidth, measure, replayed
+from deepgat.machine import free_memory
 from deepgat.models import DeepGAT
-from deepgat.nn.checkpoint import choose_checkpoint, free_memory, recomputed, segment_length
+from deepgat.nn.checkpoint import choose_checkpoint, recomputed, segment_length
 from deepgat.ops import Neighbors, SparseMatrix, dropout, linear, use_backend
 from deepgat.training.loop import train
 from deepgat.training.recipes import Recipe, recipe

@@ -6,10 +6,10 @@ a store that was made elsewhere. What passes :func:`check` can be listed, shown 
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
+from deepgat.data.tables.opening import parse_json
 from deepgat.errors import UserError, cut_middle
 from deepgat.training.values import TOML_INTEGERS, typed
 
@@ -58,8 +58,8 @@ class DamagedEntry(Exception):  # noqa: N818 - a state of the files
 def load_object(text: str | bytes) -> dict[str, Any]:
     """The JSON object in a text: finite numbers of at most 64 bits, and not too deep."""
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(text, "it")
+    except UserError as error:
         raise DamagedEntry("it is not JSON") from error
     if not isinstance(value, dict):
         raise DamagedEntry("it is not a JSON object")

@@ -9,17 +9,17 @@ it. Tables can then tell a diverged run from a missing one, and no one repeats i
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import tarfile
 import tempfile
 import warnings
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from deepgat.data.tables.opening import opened
-from deepgat.errors import UserError
+from deepgat.data.tables.opening import check_unpacked, opened, read_whole
+from deepgat.errors import UserError, printable
 from deepgat.files import beside, to_json, write_whole
 from deepgat.lab.experiments.schema import FAILURE, DamagedEntry, check, load_object
 from deepgat.lab.experiments.spec import SECTIONS
@@ -84,12 +84,18 @@ def import_runs(store: Store, source: Path) -> Imported:
         return _copy(Store(source, create=False), store)
     with tempfile.TemporaryDirectory(dir=store.folder / WORK) as work:
         try:
-            with tarfile.open(source) as tar:
+            with opened(source) as file, tarfile.open(fileobj=file) as tar:
+                held, total = os.fstat(file.fileno()).st_size, 0
+                for member in tar:
+                    if not (member.isfile() or member.isdir()):
+                        raise UserError(f"{printable(member.name)} is neither a file nor a folder")
+                    total += member.size
+                    check_unpacked(source, held, total, remedy="export it as .tar")
                 tar.extractall(work, filter="data")  # refuses what would leave the folder
-        except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
+        except Exception as error:  # tarfile raises many kinds of errors
             raise UserError(
                 f"{source} cannot be read: expected a store, or a tar file written by deepgat "
-                f"store export ({error})"
+                f"store export ({' '.join(str(error).split())})"
             ) from error
         if not (Path(work) / MARKER).exists():
             raise UserError(f"{source} is not a store of runs: it has no {MARKER}")
@@ -176,12 +182,12 @@ def read_lines(
     a file without any raises an error in either case.
     """
     try:
-        with opened(path) as file:
-            content = file.read()
-        lines = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    except (UserError, OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        lines = read_whole(path).decode()
+    except (UserError, UnicodeDecodeError) as error:
+        why = error if isinstance(error, UserError) else "it is not UTF-8"
         raise UserError(
-            f"{path} cannot be read: expected a store, or a .jsonl or .jsonl.gz file of records"
+            f"{path} cannot be read: expected a store, or a .jsonl or .jsonl.gz file of records "
+            f"({why})"
         ) from error
     found = []
     wrong: list[UserError] = []

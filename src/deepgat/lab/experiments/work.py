@@ -85,7 +85,7 @@ def perform(spec: RunSpec, device: str) -> Made:
     start = time.perf_counter()
     recipe = spec.recipe
     recipe = recipe._replace(training=recipe.training.with_changes({"device": device}))
-    run = train_once(dataset, recipe, spec.seed)
+    run = train_once(dataset, recipe, spec.seed, as_asked=True)
     if run.fitted.stopped == "interrupted":
         raise KeyboardInterrupt
     arrays = {

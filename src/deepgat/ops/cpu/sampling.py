@@ -54,4 +54,4 @@ def sublists(neighbors: Neighbors, nodes: Tensor, place: Tensor) -> tuple[Neighb
     edge = nodes.new_empty(edges)
     problem.set(**{f"out_{name}": item for name, item in lists.items()}, out_edge=edge)
     problem.run("sublists_fill")
-    return Neighbors.from_lists(**lists, symmetric=neighbors.symmetric), edge
+    return Neighbors.from_lists(**lists, symmetric=neighbors.symmetric, derived=True), edge

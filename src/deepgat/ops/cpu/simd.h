@@ -86,13 +86,15 @@ inline void store_register(T* p, Register<T> x) {
   *reinterpret_cast<Register<T>*>(p) = x;
 }
 // work(x), or work(x, y), register by register: GCC splits selections of wider vectors into scalars.
+// Vectors are given by their address: a template that takes them by reference forgets that they are
+// aligned like one number.
 template <class T, class F, class... X>
-inline Vec<T> by_registers(F work, const X&... x) {
+inline Vec<T> by_registers(F work, const X*... x) {
   constexpr int N = PER_REGISTER<T>;
   Vec<T> found;
   for (int r = 0; r < REGISTERS<T>; ++r)
     store_register(reinterpret_cast<T*>(&found) + r * N,
-                   work(load_register(reinterpret_cast<const T*>(&x) + r * N)...));
+                   work(load_register(reinterpret_cast<const T*>(x) + r * N)...));
   return found;
 }
 // The sum of a register's numbers, by pairwise halving.
@@ -111,7 +113,7 @@ inline Vec<T> all(T x) {
 template <class T>
 inline Vec<T> vmax(Vec<T> a, Vec<T> b) {
   typedef Register<T> R;
-  return by_registers<T>([](R x, R y) -> R { return x > y ? x : y; }, a, b);
+  return by_registers<T>([](R x, R y) -> R { return x > y ? x : y; }, &a, &b);
 }
 template <class T>
 inline T highest(Vec<T> x) {
@@ -167,7 +169,7 @@ inline Register<float> exp_register(Register<float> x) {
   std::memcpy(&scale, &power, sizeof scale);
   return tiny ? V{} : exp_series(r) * scale;
 }
-inline Vec<float> vexp(Vec<float> x) { return by_registers<float>(exp_register, x); }
+inline Vec<float> vexp(Vec<float> x) { return by_registers<float>(exp_register, &x); }
 inline Vec<double> vexp(Vec<double> x) {
   for (int i = 0; i < W; ++i) x[i] = std::exp(x[i]);
   return x;
@@ -188,7 +190,7 @@ inline Register<float> log_register(Register<float> x) {
   p = x > 0.0f ? p : V{} - std::numeric_limits<float>::infinity();
   return x < std::numeric_limits<float>::infinity() ? p : x;  // keeps nan
 }
-inline Vec<float> vlog(Vec<float> x) { return by_registers<float>(log_register, x); }
+inline Vec<float> vlog(Vec<float> x) { return by_registers<float>(log_register, &x); }
 inline Vec<double> vlog(Vec<double> x) {
   for (int i = 0; i < W; ++i) x[i] = std::log(x[i]);
   return x;

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from deepgat.ops.neighbors import Neighbors
+from deepgat.ops.neighbors import LISTS, Neighbors
 from deepgat.ops.partitioned.part import Part
 
 
@@ -32,6 +32,7 @@ class PartNeighbors(Neighbors):
         for name in ("source", "target", "log_weight", "features"):
             if lists[name] is not None:
                 lists[name] = lists[name][:edges]
+        lists["checked"] = tuple(lists[name] for name in LISTS)  # as those of ``square`` were
         return PartNeighbors(**lists, inner=square, part=part)
 
     @property
