@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from deepgat.machine import free_memory
 from deepgat.models import SYSTEMS, DeepGAT
 from deepgat.models.registry import LABEL_PROPAGATION
-from deepgat.nn.checkpoint import CHECKPOINTS, choose_checkpoint, free_memory, segment_length
+from deepgat.nn.checkpoint import CHECKPOINTS, choose_checkpoint, segment_length
 from deepgat.ops import Neighbors
 from deepgat.training.recipes import recipe
 from deepgat.training.run import train_once

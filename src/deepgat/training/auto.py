@@ -172,7 +172,7 @@ class _Auto:
             ends = behind or place >= FINALISTS[self.request.quality] or self._over()
             if not ends:
                 left -= LONGER * trial.cost
-            if ends or left < 0:
+            if ends or (left < 0 and trial.val <= favourite.val):  # what leads goes on in any case
                 trial.outcome = f"left after {trial.epochs} epochs"
             else:
                 self._train(trial)
