@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -271,6 +272,17 @@ def test_labels_that_mean_nothing_are_told():
     assert "nothing that was trained beats the largest class" in run.search.warning
     assert "labels may be mixed up" in run.search.warning
     assert searched(made(agree=0.5)).search.warning == ""
+
+
+@pytest.mark.parametrize(
+    ("metric", "perfect", "less"), [("micro_f1", 1.0, 0.9), ("brier", 0.0, -0.1)]
+)
+def test_what_cannot_be_beaten_is_no_reason_to_warn(metric, perfect, less):
+    search = SimpleNamespace(metric=metric)
+    assert AUTO._Auto._warning(search, perfect, {"label propagation": perfect}) == ""
+    assert "beats label propagation" in AUTO._Auto._warning(
+        search, less, {"label propagation": less}
+    )
 
 
 # --------------------------------------------------------------------------- members that fail

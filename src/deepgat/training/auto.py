@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deepgat.analysis.metrics import score
+from deepgat.analysis.metrics import ERRORS, score
 from deepgat.data import NodeDataset
 from deepgat.errors import Diverged, UserError
 from deepgat.models import LabelPropagation, Network
@@ -148,7 +148,6 @@ class _Auto:
         self.stopped = ""
         """ "time" or "interrupted", once the search has to end."""
         self.refused: NoRoom | None = None
-        self.done = 0
 
     def run(self) -> Run:
         favourite, *others = self.trials
@@ -406,8 +405,9 @@ class _Auto:
         return {name: score(self.metric, each, self.labels, False) for name, each in found.items()}
 
     def _warning(self, val: float, baselines: Mapping[str, float]) -> str:
+        room = -val if self.metric in ERRORS else 1 - val
         better = [(value, name) for name, value in baselines.items() if value >= val]
-        if not better:
+        if not better or room <= 0:
             return ""
         value, name = max(better)
         return (
