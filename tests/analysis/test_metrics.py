@@ -26,6 +26,7 @@ from deepgat.analysis import (
     reliability,
     score,
 )
+from deepgat.analysis.metrics import error_of_difference
 from deepgat.errors import UserError
 
 
@@ -158,3 +159,16 @@ def test_metrics_of_nothing_and_of_no_numbers(name):
 def test_unknown_metric():
     with pytest.raises(UserError, match="metric 'auc'"):
         score("auc", torch.zeros(1, 2), torch.zeros(1, dtype=torch.long), False)
+
+
+def test_the_error_of_a_difference_is_that_of_a_paired_comparison():
+    draw = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(400, 3, generator=draw) for _ in range(2))
+    y = torch.randint(3, (400,), generator=draw)
+    each = (a.argmax(1) == y).double() - (b.argmax(1) == y).double()
+    found = error_of_difference("accuracy", a, b, y, False)
+    assert found == pytest.approx(float(each.std()) / 20)
+    drawn = error_of_difference("balanced_accuracy", a, b, y, False)
+    assert drawn == pytest.approx(found, rel=0.5)
+    assert error_of_difference("accuracy", a, a, y, False) == 0
+    assert error_of_difference("accuracy", a[:1], b[:1], y[:1], False) == 1

@@ -190,6 +190,30 @@ def _calibration_error(sure: Tensor, right: Tensor) -> Tensor:
     return gaps.abs().sum() / len(sure)
 
 
+def error_of_difference(name: str, a: Tensor, b: Tensor, y: Tensor, multi_label: bool) -> float:
+    """The standard error of the difference of two models' scores on the same nodes.
+
+    For accuracy from each node's difference, else by drawing nodes anew 30 times. ``a``, ``b``:
+    logits [n, C].
+    """
+    generator = torch.Generator().manual_seed(0)
+    n = len(y)
+    if name in ("micro_f1", "accuracy") and not multi_label:
+        difference = (a.argmax(1) == y).double() - (b.argmax(1) == y).double()
+        return float(difference.std()) / n**0.5 if n > 1 else 1.0
+    found = []
+    for _ in range(30):
+        rows = torch.randint(n, (n,), generator=generator)
+        try:
+            found.append(
+                score(name, a[rows], y[rows], multi_label)
+                - score(name, b[rows], y[rows], multi_label)
+            )
+        except UserError:  # a class without a node in the sample
+            continue
+    return float(torch.tensor(found).double().std()) if len(found) > 1 else 1.0
+
+
 class Interval(NamedTuple):
     """A mean and the half-width of its 95% confidence interval."""
 

@@ -21,13 +21,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deepgat.analysis.metrics import ERRORS, score
+from deepgat.analysis.metrics import ERRORS, error_of_difference, score
 from deepgat.data import NodeDataset
 from deepgat.errors import Diverged, UserError
-from deepgat.models import LabelPropagation, Network
+from deepgat.models import Network
 from deepgat.models.config import Config
 from deepgat.models.registry import ENSEMBLE
 from deepgat.ops.neighbors import check_edge_index
+from deepgat.training.baselines import baseline_scores
 from deepgat.training.device import choose_device
 from deepgat.training.ensembling import Candidate, Member, best_temperature, joined, select
 from deepgat.training.evaluate import evaluate, nodes_of
@@ -293,9 +294,8 @@ class _Auto:
         """The standard error of the difference of two members' scores."""
         if trial.logits is None or favourite.logits is None:
             return 0.0
-        return _standard_error(
-            self.metric, trial.logits, favourite.logits, self.labels, self.data.multi_label
-        )
+        both = trial.logits, favourite.logits
+        return error_of_difference(self.metric, *both, self.labels, self.data.multi_label)
 
     def _choose(self, favourite: _Trial) -> tuple[_Trial, str]:
         finished = [trial for trial in self.trials if trial.finished]
@@ -335,7 +335,7 @@ class _Auto:
             val = score(self.metric, logits, self.labels, self.data.multi_label)
             rows.insert(0, _row(ENSEMBLE, ENSEMBLE, val, "chosen", card.settings))
         scores = evaluate(model, self.data, card.training.device, chunk=card.training.chunk)
-        baselines = self._baselines()
+        baselines = baseline_scores(self.data, self.metric)
         rows += [_row(name, "baseline", val, "baseline") for name, val in baselines.items()]
         warning = self._warning(rows[0]["val"], baselines)
         for row in rows:  # errors were negated to be maximised
@@ -386,24 +386,6 @@ class _Auto:
             trial.share = weight
         return joined(chosen.card, members)
 
-    def _baselines(self) -> dict[str, float]:
-        """Validation scores without training: the largest class, and label propagation."""
-        data = self.data
-        if data.multi_label:
-            return {}
-        counts = torch.zeros(data.num_classes)
-        for graph in data.graphs:
-            counts += torch.bincount(graph.y[graph.train_mask], minlength=data.num_classes)
-        logits = (counts / counts.sum()).clamp(min=1e-9).log().expand(len(self.labels), -1)
-        found = {"the largest class": logits}
-        if len(data.graphs) == 1:
-            graph = data.graph
-            spread = LabelPropagation(2, data.num_classes)(
-                graph.edge_index, graph.y, graph.train_mask
-            )
-            found["label propagation"] = spread[graph.val_mask].clamp(min=1e-9).log().float()
-        return {name: score(self.metric, each, self.labels, False) for name, each in found.items()}
-
     def _warning(self, val: float, baselines: Mapping[str, float]) -> str:
         room = -val if self.metric in ERRORS else 1 - val
         better = [(value, name) for name, value in baselines.items() if value >= val]
@@ -437,23 +419,3 @@ def _row(
         "seconds": 0.0,
         "outcome": outcome,
     }
-
-
-def _standard_error(metric: str, a: Tensor, b: Tensor, y: Tensor, multi_label: bool) -> float:
-    """Of the difference of two models' scores on the same nodes, by resampling these."""
-    generator = torch.Generator().manual_seed(0)
-    n = len(y)
-    if metric in ("micro_f1", "accuracy") and not multi_label:
-        difference = (a.argmax(1) == y).double() - (b.argmax(1) == y).double()
-        return float(difference.std()) / n**0.5 if n > 1 else 1.0
-    found = []
-    for _ in range(30):
-        rows = torch.randint(n, (n,), generator=generator)
-        try:
-            found.append(
-                score(metric, a[rows], y[rows], multi_label)
-                - score(metric, b[rows], y[rows], multi_label)
-            )
-        except UserError:  # a class without a node in the sample
-            continue
-    return float(torch.tensor(found).double().std()) if len(found) > 1 else 1.0
