@@ -106,6 +106,8 @@ CASES: dict[str, tuple[str, Callable[[], Files]]] = {
     "npz of an endless matrix": ("npz", lambda: npz(adj_shape=np.array([4, np.inf]))),
     "npz of complex features": ("npz", lambda: npz(attr_data=np.array([1, 1, 1, 1j]))),
     "npz of few class names": ("npz", lambda: npz(class_names=np.array(["a"]))),
+    "features without a column": (
+        "edge-list", lambda: {"g.txt": LIST, "nodes.npy": npy_bytes(np.zeros((4, 0)))}),
     "npz that is a bomb": ("npz", lambda: {"g.npz": zip_bomb()}),
     "Parquet timestamps": ("parquet", timestamps),
     "gzip as CSV": (
@@ -168,6 +170,10 @@ SOUND: dict[str, tuple[str, Callable[[], Files]]] = {
     "npz of half precision": ("npz", lambda: npz(adj_data=np.ones(4, np.float16))),
     "npz of bytes as numbers of nodes": ("npz", lambda: npz(idx_train=np.array([0, 1], np.uint8))),
     "graphml": ("graphml", lambda: dict(_networkx_seeds()[:1])),
+    "a column whose name begins with a break": (
+        "graphml",
+        lambda: {"g.graphml": _networkx_seeds()[0][1].replace(b'"flag"', '"\u2028flag"'.encode())},
+    ),
     "gml": ("gml", lambda: dict(_networkx_seeds()[1:])),
     "model": ("model.json", model),
     "progress": ("progress", lambda: {"p": progress_bytes()}),

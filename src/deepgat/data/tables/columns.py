@@ -136,7 +136,7 @@ class Table:
 
         if self._titles is None:
             self._titles = {title.lower(): title for title in self.columns()}
-        title = self._titles.get(name.strip().lower())
+        title = self._titles.get(name.lower(), self._titles.get(name.strip().lower()))
         if title is None:
             return None
         values = self._data().column(title)

@@ -83,6 +83,8 @@ def feature_array(path: Path, id_name: str) -> MemoryTable:
             f"{shown(path)} holds an array of {array.dtype} with {array.ndim} dimensions: expected "
             "numbers, one row per node"
         )
+    if not array.shape[1]:
+        raise UserError(f"{shown(path)} has no columns: expected one for every feature")
     columns = {f"x{i}": pa.array(array[:, i].astype(np.float64)) for i in range(array.shape[1])}
     return MemoryTable(shown(path), {id_name: pa.array(np.arange(len(array))), **columns})
 
