@@ -159,22 +159,22 @@ class _Auto:
         waiting = [trial for trial in others if not trial.epochs and not trial.outcome]
         for trial in sorted(waiting, key=lambda t: t.name not in CHEAP):
             epochs = LONGER if trial.name in CHEAP else SCREENED
-            left -= epochs * trial.cost
             if self._over():
                 trial.outcome = "not tried: stopped"
-            elif left < 0:
+            elif epochs * trial.cost > left:
                 trial.outcome = "not tried: too costly on a CPU but for quality=best"
             else:
+                left -= epochs * trial.cost
                 self._train(trial, epochs)
         paused = [t for t in waiting if t.fitted is not None and t.fitted.stopped == "paused"]
         for place, trial in enumerate(sorted(paused, key=lambda t: -t.val)):
             behind = trial.val < favourite.val - 2 * self._margin(trial, favourite) - SLOW_START
             ends = behind or place >= FINALISTS[self.request.quality] or self._over()
-            if not ends:
-                left -= LONGER * trial.cost
-            if ends or (left < 0 and trial.val <= favourite.val):  # what leads goes on in any case
+            costly = LONGER * trial.cost > left and trial.val <= favourite.val  # what leads goes on
+            if ends or costly:
                 trial.outcome = f"left after {trial.epochs} epochs"
             else:
+                left -= LONGER * trial.cost
                 self._train(trial)
         chosen, reason = self._choose(favourite)
         if self.request.quality == "best":
