@@ -241,7 +241,7 @@ def odd_arrays(draw: st.DrawFn) -> dict[str, np.ndarray]:
             try:
                 array = array.reshape(draw(st.sampled_from(shapes)))
             except ValueError:
-                array = array[:0]
+                array = array.reshape(-1)[:0]
         elif how in ("short", "long") and array.ndim == 1:
             array = array[:-1] if how == "short" else np.concatenate([array, array])
         elif how == "gone":

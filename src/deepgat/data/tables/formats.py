@@ -49,10 +49,13 @@ class ParquetTable:
         batches = self._file.iter_batches(size, columns=wanted)
         begin, end = 0, max(1, self._file.metadata.num_rows)
         while (batch := self._guarded(lambda: next(batches, None))) is not None:
-            columns = {
-                name: typed(self.name, name, values, name.lower() in texts)
-                for name, values in zip(wanted, batch.columns, strict=True)
-            }
+            pairs = list(zip(wanted, batch.columns, strict=True))
+            columns = self._guarded(  # texts may be no UTF-8
+                lambda pairs=pairs: {
+                    name: typed(self.name, name, values, name.lower() in texts)
+                    for name, values in pairs
+                }
+            )
             yield Rows(self.name, len(batch), columns, partial(_row, begin))
             begin += len(batch)
             if tell is not None:
