@@ -64,6 +64,8 @@ class ParquetTable:
     def _guarded(self, read: Any) -> Any:
         try:
             return read()
+        except UserError:
+            raise
         except Exception as error:  # Arrow's errors have no common parent
             why = " ".join(str(error).split())[:120]
             raise UserError(
