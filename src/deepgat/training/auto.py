@@ -27,7 +27,7 @@ from deepgat.errors import Diverged, UserError
 from deepgat.models import Network
 from deepgat.models.config import Config
 from deepgat.models.registry import ENSEMBLE
-from deepgat.ops.neighbors import check_edge_index
+from deepgat.ops.list_checks import check_edge_index
 from deepgat.training.baselines import baseline_scores
 from deepgat.training.device import choose_device
 from deepgat.training.ensembling import Candidate, Member, best_temperature, joined, select

@@ -21,11 +21,11 @@ from deepgat.models import EnsembleConfig, Network
 from deepgat.models.registry import ENSEMBLE
 from deepgat.nn import classification_loss
 from deepgat.training.run import ModelCard
+from deepgat.training.trainer import TEMPERATURES
 
 ROUNDS = 20
 FEW_NODES = 200
 """With fewer validation nodes, all models count alike."""
-TEMPERATURES = [2.0 ** (k / 4) for k in range(-8, 17)]
 
 
 class Candidate(NamedTuple):

@@ -1,0 +1,113 @@
+"""What edges and neighbour lists have to be, before a kernel takes their numbers as they are."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from deepgat.errors import UserError
+
+if TYPE_CHECKING:
+    from deepgat.ops.neighbors import Neighbors
+
+
+def check_edge_values(weight: Any, features: Any, edges: int, order: str) -> None:
+    """Weights [edges] ≥ 0 and features [edges, k] of edges, finite; each may be None."""
+    for name, values, shape in (
+        ("edge_weight", weight, f"[{edges}]"),
+        ("edge_attr", features, f"[{edges}, features]"),
+    ):
+        if values is None:
+            continue
+        if not isinstance(values, Tensor) or values.is_complex():
+            raise UserError(f"{name} is {type(values).__name__}: expected real numbers {shape}")
+        if values.dim() != shape.count(",") + 1 or values.size(0) != edges:
+            raise UserError(
+                f"{name} has shape {list(values.shape)}: expected {shape}, one row per edge, "
+                f"{order}"
+            )
+        if torch.compiler.is_compiling() or not values.numel():  # a graph cannot branch on values
+            continue
+        low, high = values.detach().aminmax()  # NaN if any value is
+        least = 0 if name == "edge_weight" else -math.inf
+        if not (low >= least and low.isfinite() and high.isfinite()):
+            wanted = "finite numbers of at least 0" if name == "edge_weight" else "finite numbers"
+            raise UserError(f"{name} runs from {low:g} to {high:g}: expected {wanted}")
+
+
+def check_lists(lists: Neighbors) -> None:
+    """Refuse lists on the CPU that name nodes, edges or places which do not exist.
+
+    Kernels take these numbers as they are. On a GPU, looking at them would stop the stream.
+    """
+    if lists.ptr.device.type != "cpu" or type(lists.ptr) is not Tensor:
+        return
+    last = max(lists.source_ptr.numel() - 1, lists.num_nodes) - 1
+    limits: dict[str, tuple[int, int]] = {
+        "source": (0, last), "target": (0, lists.num_nodes - 1), "target_by_source": (0, last),
+        "by_source": (0, lists.by_source.numel() - 1),
+    }  # fmt: skip
+    for name, (low, high) in limits.items():
+        _check_range(name, getattr(lists, name), low, high)
+    for name, ptr, entries in (
+        ("ptr", lists.ptr, lists.source),
+        ("source_ptr", lists.source_ptr, lists.target_by_source),
+    ):
+        rises = bool((ptr.diff() >= 0).all()) and int(ptr[0]) == 0
+        if not rises or int(ptr[-1]) != entries.numel():
+            raise UserError(
+                f"{name} does not rise from 0 to the number of edges, {entries.numel()}: build "
+                "the lists by Neighbors.from_edge_index"
+            )
+    own = (lists.source == lists.target).nonzero().squeeze(1)
+    nodes = torch.arange(lists.num_nodes)
+    there = own.shape == nodes.shape and torch.equal(lists.source[own].long(), nodes)
+    if not there or bool(((own < lists.ptr[:-1]) | (own >= lists.ptr[1:])).any()):
+        raise UserError(
+            "source and target lack the self-loop of some node, or repeat it: build the lists by "
+            "Neighbors.from_edge_index"
+        )
+    edges = lists.by_source.numel()
+    for prefix in ("", "source_"):
+        pieces, hubs = getattr(lists, f"{prefix}pieces"), getattr(lists, f"{prefix}hubs")
+        slots = int(hubs[-1, 2]) if len(hubs) else 0
+        _check_range(f"{prefix}pieces", pieces[:, 0], 0, last)
+        _check_range(f"{prefix}pieces", pieces[:, 1:3], 0, edges)
+        _check_range(f"{prefix}pieces", pieces[:, 3], -1, slots - 1)
+        _check_range(f"{prefix}hubs", hubs[:, 0], 0, last)
+        _check_range(f"{prefix}hubs", hubs[:, 1:], 0, slots)
+
+
+def _check_range(name: str, x: Tensor, least: int, most: int) -> None:
+    if not x.numel():
+        return
+    low, high = (int(end) for end in x.aminmax())
+    if low < least or high > most:
+        raise UserError(
+            f"{name} of the neighbour lists runs from {low} to {high}: expected {least} to {most}; "
+            "build the lists by Neighbors.from_edge_index"
+        )
+
+
+def check_edge_index(edge_index: Any, num_nodes: int) -> None:
+    """Refuse what is no edges between so many nodes."""
+    if not isinstance(edge_index, Tensor):
+        raise UserError(
+            f"edge_index is a {type(edge_index).__name__}: expected a tensor [2, number of edges] "
+            "or Neighbors"
+        )
+    if edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise UserError(
+            f"edge_index has shape {list(edge_index.shape)}: expected [2, number of edges], "
+            "sources in row 0 and targets in row 1"
+        )
+    if edge_index.is_floating_point() or edge_index.dtype == torch.bool:
+        raise UserError(f"edge_index holds {edge_index.dtype} values: expected integers")
+    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
+        raise UserError(
+            f"edge_index names node {int(edge_index.min())} to {int(edge_index.max())} but there "
+            f"are {num_nodes} nodes: node numbers run from 0 to {num_nodes - 1}"
+        )
