@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -258,5 +259,12 @@ def _chosen(classes: Sequence[str], chosen: Sequence[bool]) -> list[str]:
 
 
 def _field(message: str) -> str | None:
-    """The table that an error of reading new nodes is about."""
-    return next((name for name in ("nodes", "edges") if message.startswith(f"{name}")), None)
+    """The part of a request that an error of reading new nodes is about.
+
+    "nodes, row 2, column 'age': …" → "nodes[1].age".
+    """
+    found = re.match(r"(nodes|edges)\b(?:, row (\d+), column '([^']{1,60})')?", message)
+    if found is None:
+        return "edges" if "edges have" in message or "weights of the edges" in message else None
+    table, row, column = found.groups()
+    return table if row is None else f"{table}[{int(row) - 1}].{column}"
