@@ -18,7 +18,6 @@ from torch import Tensor
 from deepgat import __version__
 from deepgat.data import FeaturePlan, NodeDataset
 from deepgat.data.grown_graph import GrownGraph
-from deepgat.data.kept_graph import KeptGraph
 from deepgat.data.names import Names
 from deepgat.errors import UserError
 from deepgat.model import Model, Predictions
@@ -47,8 +46,9 @@ class Served:
     """
 
     def __init__(self, model: Model, on_pass: Callable[[str], None] = lambda route: None) -> None:
-        self.model, self.card, self.on_pass = model, model.card, on_pass
-        self.base = _graph(model)
+        self.model, self.card, self.on_pass = _with_graph(model), model.card, on_pass
+        assert self.model.kept is not None
+        self.base = self.model.kept
         names = Names(classes=self.card.class_names)
         self.classes = [names.label(number) for number in range(self.card.num_classes)]
         self._explained: LayerOutputs | None = None
@@ -135,9 +135,7 @@ class Served:
     @cached_property
     def data(self) -> NodeDataset:
         """The whole graph in memory."""
-        if self.model.kept is None:
-            return self.model.training_data
-        return kept_dataset(self.model.kept, self.card)
+        return kept_dataset(self.base, self.card)
 
     @property
     def _columns(self) -> Iterable[Any]:
@@ -244,14 +242,22 @@ class Served:
             return outputs
 
 
-def _graph(model: Model) -> KeptGraph:
-    """The graph that the model was trained on."""
-    if model.kept is None and len(model.training_data.graphs) != 1:
+def _with_graph(model: Model) -> Model:
+    """The model with its training graph at hand: that in its folder, or where it was."""
+    if model.kept is not None:
+        return model
+    try:
+        data = model.training_data
+    except UserError as error:
         raise UserError(
-            f"{model.training_data.title} has {len(model.training_data.graphs)} graphs: serve a "
-            "model that was trained on one graph"
+            f"the training graph is not in the model folder and cannot be read again ({error}): "
+            "train the model with --keep-graph, which keeps it in the folder"
+        ) from error
+    if len(data.graphs) != 1:
+        raise UserError(
+            f"{data.title} has {len(data.graphs)} graphs: serve a model that was trained on one"
         )
-    return model.base_graph
+    return model.with_graph(data)
 
 
 def _chosen(classes: Sequence[str], chosen: Sequence[bool]) -> list[str]:
