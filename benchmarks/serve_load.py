@@ -43,12 +43,15 @@ class Outcome:
     seconds: list[float] = field(default_factory=list)
     refused: int = 0
     elapsed: float = 0.0
+    cpu: float = 0.0
+    """Seconds that the service computed."""
 
     def row(self) -> str:
         ms = 1000 * np.array(self.seconds)
         p50, p99 = np.percentile(ms, [50, 99])
         rate = len(ms) / self.elapsed
-        return f"{rate:,.0f} | {p50:.1f} | {p99:.1f} | {len(ms):,} | {self.refused}"
+        cpu = 1000 * self.cpu / len(ms)
+        return f"{rate:,.0f} | {p50:.1f} | {p99:.1f} | {cpu:.2f} | {len(ms):,} | {self.refused}"
 
 
 def requests_of(folder: Path, seed: int = 0) -> dict[str, Callable[[], Request]]:
@@ -150,15 +153,23 @@ def resident(process: int) -> float:
     return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
+def cpu_seconds(process: int) -> float:
+    """Seconds that a process has computed, in all of its threads."""
+    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def table(folder: Path, seconds: float, options: list[str]) -> None:
     kinds = requests_of(folder)
-    print("| request | clients | requests/s | p50 ms | p99 ms | answered | refused |")
-    print("|---|---|---|---|---|---|---|")
-    with service(folder, *options) as (port, _):
+    print("| request | clients | requests/s | p50 ms | p99 ms | CPU ms | answered | refused |")
+    print("|---|---|---|---|---|---|---|---|")
+    with service(folder, *options) as (port, process):
         for name, make in kinds.items():
             asyncio.run(load(port, make, 2, 1.0))  # the first request of a kind is slower
             for clients in CLIENTS:
+                before = cpu_seconds(process)
                 outcome = asyncio.run(load(port, make, clients, seconds))
+                outcome.cpu = cpu_seconds(process) - before
                 print(f"| {name} | {clients} | {outcome.row()} |", flush=True)
     cores, busy = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     print(f"{cores} cores; load average at the end {busy:.1f}")

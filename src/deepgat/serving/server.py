@@ -60,7 +60,7 @@ class Server(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket at this address; port 0 is any free one."""
+    """A socket that listens at this address; port 0 is any free one."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -75,6 +75,7 @@ def bind(host: str, port: int) -> socket.socket:
         if os.name == "posix":
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(address)
+        found.listen(CONNECTIONS)  # from now on clients wait, rather than be refused
     except OSError as error:
         found.close()
         raise UserError(
