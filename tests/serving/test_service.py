@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import re
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import deepgat.view
 import pytest
@@ -253,6 +255,15 @@ def test_the_models_own_page(calls):
     page = calls("GET", "/").text
     assert page.startswith("<!doctype html>")
     assert "member-007" in page
+
+
+def test_the_calls_in_the_documentation(calls):
+    text = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+    found = re.findall(r"localhost:8000(/v1/\S+).*?-d '(.*?)'", text, re.DOTALL)
+    assert [path for path, _ in found] == ["/v1/predict", "/v1/predict-new", "/v1/explain"]
+    for path, body in found:
+        answer = calls.post(path, json.loads(body))
+        assert answer.status_code == 200, answer.text
 
 
 def test_logs_have_request_ids_and_nothing_that_was_asked(calls, capsys):
