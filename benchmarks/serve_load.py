@@ -128,8 +128,10 @@ class Connection:
         return int(lines[0].split()[1]), await self.reader.readexactly(length)
 
 
-async def load(port: int, make: Callable[[], Request], clients: int, seconds: float) -> Outcome:
-    """So many clients for so many seconds."""
+async def load(
+    port: int, make: Callable[[], Request], clients: int, seconds: float, pause: float = 0.0
+) -> Outcome:
+    """So many clients for so many seconds, each with a pause after every answer."""
     outcome, begin = Outcome(), time.perf_counter()
     end = begin + seconds
 
@@ -140,6 +142,7 @@ async def load(port: int, make: Callable[[], Request], clients: int, seconds: fl
             status, _ = await connection.send(*request)
             outcome.seconds.append(time.perf_counter() - start)
             outcome.refused += status != 200
+            await asyncio.sleep(pause)
         connection.writer.close()
 
     await asyncio.gather(*(client() for _ in range(clients)))
@@ -176,15 +179,19 @@ def table(folder: Path, seconds: float, options: list[str]) -> None:
 
 
 def soak(folder: Path, seconds: float, options: list[str]) -> None:
-    """A mixture of all requests by 8 clients, with the service's memory once a tenth."""
+    """A mixture of all requests by 8 clients that pause; the service's memory after each tenth."""
     kinds = list(requests_of(folder).values())
     draw = random.Random(1)
+
+    def some(port: int, seconds: float) -> Outcome:
+        return asyncio.run(load(port, lambda: draw.choice(kinds)(), 8, seconds, pause=0.1))
+
     with service(folder, *options) as (port, process):
-        asyncio.run(load(port, lambda: draw.choice(kinds)(), 8, min(20.0, seconds / 10)))
+        some(port, min(20.0, seconds / 10))
         first, answered, refused = resident(process), 0, 0
         print(f"after the warm-up: {first:.0f} MiB", flush=True)
         for part in range(1, 11):
-            outcome = asyncio.run(load(port, lambda: draw.choice(kinds)(), 8, seconds / 10))
+            outcome = some(port, seconds / 10)
             answered += len(outcome.seconds)
             refused += outcome.refused
             print(

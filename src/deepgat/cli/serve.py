@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -36,9 +35,8 @@ def serve(
     ] = 1000,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For one answer.")] = 30.0,
     threads: Annotated[
-        int | None,
-        typer.Option(help="Requests that are computed at a time; left out: one per core, up to 4."),
-    ] = None,
+        int, typer.Option(help="Runs of the network at a time; each has its share of the cores.")
+    ] = 1,
     json_log: Annotated[bool, typer.Option("--json-log", help="Log lines as JSON.")] = False,
 ) -> None:
     """Serve a model over HTTP: predictions, new nodes, explanations, and its page.
@@ -62,7 +60,7 @@ def serve(
         max_body=_size(max_body),
         max_nodes=max_nodes,
         timeout=timeout,
-        threads=min(os.cpu_count() or 1, 4) if threads is None else threads,
+        threads=threads,
     )
     token = read_token(token_file, host)
 
