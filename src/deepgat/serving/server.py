@@ -128,4 +128,5 @@ def serve(
     log({"event": "stopped"})
     if server.force_exit or service.busy():
         sys.stderr.flush()
-        os._exit(0)  # a run of the network that nobody waits for cannot be interrupted
+        # a run of the network cannot be interrupted, and Python would wait for its end
+        os._exit(1 if server.force_exit else 0)
