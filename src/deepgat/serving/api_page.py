@@ -58,12 +58,15 @@ def _route(path: str, method: str, route: dict[str, Any], schemas: dict[str, Any
 def _fields(schema: dict[str, Any], schemas: dict[str, Any]) -> str:
     needed = schema.get("required", [])
     rows = []
-    for name, inner in schema.get("properties", {}).items():
-        default = "" if name in needed else f"; left out: {json.dumps(inner.get('default', []))}"
+    fields = schema.get("properties", {}).items()
+    for name, inner in sorted(fields, key=lambda field: field[0] not in needed):
+        default = inner.get("default")
+        left_out = "none" if default is None else json.dumps(default)
+        left_out = "" if name in needed else f"; left out: {left_out}"
         kind = json.dumps(_outline(inner, schemas), ensure_ascii=False)
         rows.append(
             f"<tr><td><code>{escape(name)}</code><td><code>{escape(kind)}</code>"
-            f"<td>{escape(inner.get('description', '').rstrip('.') + default)}"
+            f"<td>{escape(inner.get('description', '').rstrip('.') + left_out)}"
         )
     return f"<table>{''.join(rows)}</table>"
 

@@ -41,7 +41,7 @@ ERRORS = {
     503: "Busy, loading or stopping; see Retry-After.",
     504: "The answer took too long.",
 }
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def create_app(

@@ -85,13 +85,13 @@ class Options(Body):
 
 
 class PredictRequest(Options):
-    """Nodes of the training graph."""
+    """They were predicted when the service started."""
 
     nodes: list[NodeId] = Field(min_length=1, description="Their ids.")
 
 
 class PredictNewRequest(Options):
-    """Nodes that the graph does not have yet. They do not change it."""
+    """They do not change the graph, and no other request sees them."""
 
     nodes: list[Row] = Field(
         min_length=1,
@@ -108,7 +108,7 @@ class PredictNewRequest(Options):
 
 
 class ExplainRequest(Body):
-    """One node of the training graph."""
+    """The node is one of the training graph."""
 
     node: NodeId = Field(description="Its id.")
     top: StrictInt = Field(10, ge=1, le=1000, description="Neighbours to give, the most heard.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from torch_geometric.data import Data
@@ -31,7 +33,7 @@ def kept_dataset(graph: KeptGraph, card: ModelCard) -> NodeDataset:
     ids = graph.ids
     return NodeDataset(
         card.dataset,
-        graph.where,
+        Path(card.dataset).name,  # the page shows it to people, whom no path concerns
         (data,),
         card.num_features,
         card.num_classes,

@@ -121,7 +121,8 @@ class Service:
                 return await asyncio.shield(self._page)
         except TimeoutError:
             message = "the page is being made: load it again in a few seconds"
-            raise Problem(503, "not_ready", message, headers={"Retry-After": "5"}) from None
+            again = {"Retry-After": "5", "Refresh": "5"}  # browsers do so by themselves
+            raise Problem(503, "not_ready", message, headers=again) from None
         except UserError as error:
             raise Problem(409, "not_supported", str(error)) from error
 
