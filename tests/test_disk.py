@@ -150,7 +150,7 @@ def test_in_a_terminal_another_place_is_asked_for(tmp_path, run, monkeypatch, ca
     ("error", "sentence"),
     [
         (PermissionError(13, "Permission denied", "x/y"), "x/y cannot be used (Permission denied)"),
-        (FULL, "a file cannot be written (No space left on device): make room, also in "),
+        (FULL, "the output cannot be written (No space left on device): make room where it "),
         (CannotWrite("x cannot be written (so)"), "x cannot be written (so)"),
     ],
 )
