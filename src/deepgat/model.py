@@ -72,7 +72,7 @@ def fit(
     bound = read_memory(max_memory)
     data = as_dataset(graph)
     if is_auto(model, preset, settings, training or {}):
-        request = Request(quality or "good", time_limit, training or {})
+        request = Request("good" if quality is None else quality, time_limit, training or {})
         watch = None if on_epoch is None else lambda step: on_epoch(step.epoch)
         with memory_bound(bound):
             run = train_auto(data, request, seed, watch)

@@ -149,7 +149,10 @@ def _explain_disk(error: OSError) -> NoReturn:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
         raise error
     # Writers name their files (deepgat.files), so it is standard output, or a temporary file.
-    _drop_output()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
     _refuse(
         f"the output cannot be written ({why}): make room where it goes and in "
         f"{tempfile.gettempdir()}, or send it elsewhere"
