@@ -139,12 +139,13 @@ def _tell(model: Model, data: NodeDataset, found: list[Predictions], out: str) -
     mask, shares, y = _held_out(data, found)
     nodes = sum(len(each.labels) for each in found)
     parts = [f"{nodes:,} nodes of {data.title}"]
-    if len(y) and y.dim() == 1 and int(y.max()) < model.card.num_classes:
+    known = _of_the_task(model, y)
+    if known:
         parts.append(f"{percent(float(micro_f1(shares, y)))}% of the test nodes right")
     answered = torch.cat([each.labels for each in found if each.labels.dim() == 1] or [y])
     silent = 0 if model.card.multi_label else int((answered < 0).sum())
     if silent:
-        kept = answered[mask] >= 0
+        kept = answered[mask] >= 0 if known else torch.zeros(0)
         told = f"{silent:,} nodes get no label"
         if bool(kept.any()):
             share = float((answered[mask] == y)[kept].double().mean())
@@ -152,7 +153,12 @@ def _tell(model: Model, data: NodeDataset, found: list[Predictions], out: str) -
         parts.append(told)
     sets = [each.sets for each in found if each.sets is not None]
     if sets:
-        parts.append(_sets_told(torch.cat(sets), mask, y))
+        every = torch.cat(sets)
+        told = f"sets of {every.sum(1).double().mean():.2f} classes on average"
+        if known:
+            share = percent(set_coverage(every[mask], y).coverage)
+            told += f", which hold the class of {share}% of the test nodes"
+        parts.append(told)
     stopped = [each.layers for each in found if each.layers is not None]
     if stopped:
         layers = torch.cat(stopped)
@@ -169,12 +175,9 @@ def _tell(model: Model, data: NodeDataset, found: list[Predictions], out: str) -
     ERR.print("; ".join(parts) + where, soft_wrap=True, markup=False)
 
 
-def _sets_told(sets: Tensor, mask: Tensor, y: Tensor) -> str:
-    told = f"sets of {sets.sum(1).double().mean():.2f} classes on average"
-    if not len(y) or int(y.max()) >= sets.size(1):
-        return told
-    share = percent(set_coverage(sets[mask], y).coverage)
-    return f"{told}, which hold the class of {share}% of the test nodes"
+def _of_the_task(model: Model, y: Tensor) -> bool:
+    """Whether there are labels, one class per node, of the classes that the model predicts."""
+    return bool(len(y)) and y.dim() == 1 and int(y.max()) < model.card.num_classes
 
 
 def _draw(path: Path, model: Model, data: NodeDataset) -> None:
