@@ -185,12 +185,30 @@ def test_sets_cover_the_test_nodes(model, data):
     assert model.predict(data).sets is None
 
 
-def test_other_nodes_can_calibrate(model, data):
-    """As documented: nodes that chose nothing in training make the guarantee exact."""
-    logits, fresh = model.outputs(data).logits, data.graph.test_mask
-    again = replace(model, calibration=Calibration.fit(logits[fresh], data.graph.y[fresh]))
+def test_other_nodes_can_calibrate(model, data, tmp_path):
+    fresh = data.graph.test_mask.nonzero().squeeze(1)
+    logits = model.run.evaluation.logits[0]
+    again = model.calibrate(data, fresh)
+    expected = Calibration.fit(logits[fresh], data.graph.y[fresh])
+    assert again.calibration.to_dict() == expected.to_dict() != model.calibration.to_dict()
     found = again.predict(data, coverage=0.9)
     assert set_coverage(found.sets[fresh], data.graph.y[fresh]).coverage >= 0.9
+    assert again.calibrate(data, data.graph.val_mask).calibration.to_dict() == (
+        model.calibration.to_dict()
+    )
+    loaded = Model.load(again.save(tmp_path / "m"))
+    assert loaded.calibration.to_dict() == expected.to_dict()
+    record = json.loads((tmp_path / "m" / "metrics.json").read_text())
+    assert record["temperature"] == expected.temperature
+    assert record["calibrated"] != model.run.evaluation.calibrated
+    assert loaded.calibrate(data, data.graph.val_mask).calibration.to_dict() == (
+        model.calibration.to_dict()
+    )
+    unlabelled = data.graph.clone()
+    unlabelled.y = unlabelled.y.index_fill(0, fresh[:1], -1)
+    for graph, nodes in ((unlabelled, fresh), (data, fresh[:0])):
+        with pytest.raises(UserError, match="expected one or more, all of them labelled"):
+            model.calibrate(graph, nodes)
 
 
 def test_abstaining_takes_labels_away_and_nothing_else(model, data):

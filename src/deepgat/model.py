@@ -25,6 +25,7 @@ from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
 from deepgat.training.auto import train_auto
 from deepgat.training.device import choose_device
+from deepgat.training.evaluate import evaluate
 from deepgat.training.inputs import prepare
 from deepgat.training.memory import read_memory
 from deepgat.training.minibatch import in_chunks
@@ -309,6 +310,34 @@ class Model:
         if abstain is None:
             return found
         return replace(found, labels=abstained(found.labels, found.confidence, abstain))
+
+    def calibrate(self, graph: NodeDataset | Data, nodes: Tensor) -> Model:
+        """The same model with temperature and conformal scores from other labelled nodes.
+
+        The validation nodes, which calibrate at first, have also chosen the epoch, so coverage is
+        approximate. Nodes that took no part in training make it exact.
+
+        Args:
+            graph: with labels of those nodes.
+            nodes: their mask [n] or numbers [k].
+        """
+        data = self._fitting(graph)
+        y = data.graph.y[nodes]
+        if not len(y) or (y.dim() == 1 and int(y.min()) < 0):
+            raise UserError("nodes to calibrate on: expected one or more, all of them labelled")
+        found = Calibration.fit(self.outputs(data).logits.float().cpu()[nodes], y)
+        run = self.run
+        if run is not None:
+            training = self.card.training
+            scores = evaluate(
+                self.network,
+                self.training_data,
+                training.device,
+                chunk=training.chunk,
+                calibration=found,
+            )
+            run = replace(run, evaluation=scores)
+        return replace(self, calibration=found, run=run)
 
     def predictions_of(
         self, logits: Tensor, coverage: float | None = None, class_conditional: bool = False

@@ -156,8 +156,8 @@ def _tell(model: Model, data: NodeDataset, found: list[Predictions], out: str) -
         every = torch.cat(sets)
         told = f"sets of {every.sum(1).double().mean():.2f} classes on average"
         if known:
-            share = percent(set_coverage(every[mask], y).coverage)
-            told += f", which hold the class of {share}% of the test nodes"
+            share = set_coverage(every[mask], y).coverage
+            told += f", which hold the class of {percent(share)}% of the test nodes"
         parts.append(told)
     stopped = [each.layers for each in found if each.layers is not None]
     if stopped:
