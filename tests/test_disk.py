@@ -12,8 +12,8 @@ import pytest
 from deepgat import files
 from deepgat.cli import main
 from deepgat.errors import UserError
-from deepgat.files import CannotWrite, check_can_write, new_folder, write_whole, writing
 from deepgat.figures import new_axes, save_figure
+from deepgat.files import CannotWrite, check_can_write, new_folder, write_whole, writing
 from deepgat.model_folder import MODEL_FOLDER, load_run, save_run
 from deepgat.training.recipes import recipe
 from deepgat.training.resume import Progress
@@ -175,7 +175,7 @@ def test_what_was_told_is_not_told_twice(tmp_path):
         raise CannotWrite("once")
 
 
-def test_a_picture_that_does_not_fit_is_told(tmp_path, full):  # noqa: ARG001
+def test_a_picture_that_does_not_fit_is_told(tmp_path, full):
     """matplotlib's own writer of PDF files fails otherwise where the disk is full."""
     figure, _ = new_axes()
     with pytest.raises(CannotWrite, match=r"a\.pdf cannot be written \(No space left"):
