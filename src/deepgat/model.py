@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -36,6 +37,8 @@ from deepgat.training.search import Request, is_auto
 
 DECIDED = frozenset(("text", "drop", "structure", "scale"))
 """Reading options that determine the features; a trained model has fixed them."""
+MOST_CLASSES = 10**7
+"""Of a graph in memory."""
 
 
 def fit(
@@ -71,7 +74,7 @@ def fit(
     bound = read_memory(max_memory)
     data = as_dataset(graph)
     if is_auto(model, preset, settings, training or {}):
-        request = Request(quality or "good", time_limit, training or {})
+        request = Request("good" if quality is None else quality, time_limit, training or {})
         watch = None if on_epoch is None else lambda step: on_epoch(step.epoch)
         with memory_bound(bound):
             run = train_auto(data, request, seed, watch)
@@ -454,7 +457,27 @@ def as_dataset(
             whole[f"{part}_mask"] = torch.zeros(n, dtype=torch.bool)
     multi = whole.y.dim() == 2
     if num_classes is None:
-        num_classes = whole.y.size(1) if multi else int(whole.y.max()) + 1
+        num_classes = whole.y.size(1) if multi else _count_classes(whole.y)
     return NodeDataset(
         "graph", "the graph", (whole,), whole.num_features, num_classes, multi, "public"
     )
+
+
+def _count_classes(y: Tensor) -> int:
+    """The largest class number and one; 0 where y holds none, which the dataset's check tells."""
+    if not y.numel() or y.is_complex() or y.is_floating_point():
+        return 0
+    count = max(0, int(y.max()) + 1)
+    if count > MOST_CLASSES:
+        raise UserError(
+            f"y of the graph holds the class {count - 1}: classes are numbered from 0 to "
+            f"{MOST_CLASSES - 1:,} at most; number yours by torch.unique(y, return_inverse=True)"
+        )
+    if count > y.numel():
+        warnings.warn(
+            f"y of the graph holds the class {count - 1:,}, but there are {y.numel():,} nodes: "
+            "classes without a node cost time and memory; number yours by "
+            "torch.unique(y, return_inverse=True)",
+            stacklevel=4,
+        )
+    return count

@@ -32,7 +32,7 @@ from deepgat.files import (
     to_json,
 )
 from deepgat.models import Network, find_system
-from deepgat.models.registry import check_memory
+from deepgat.models.registry import ENSEMBLE, check_memory
 from deepgat.training.evaluate import Evaluation
 from deepgat.training.recipes import Recipe
 from deepgat.training.run import ModelCard, Run, versions
@@ -50,6 +50,8 @@ MODEL_FOLDER = FolderKind(
 )
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""
+PLAINLY_SHALLOW, SHALLOW = 200, (10, 40)
+"""Layers up to which a network is built at once, and those of two that are built to compare."""
 
 
 def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> Path:
@@ -81,6 +83,8 @@ def load_run(folder: str | os.PathLike[str]) -> tuple[Network, ModelCard]:
     try:
         with opened(folder / WEIGHTS) as file:
             held = _shapes(folder / WEIGHTS)
+            if len(held) < _least_tensors(card):  # before a deep network is built
+                raise misfit
             model = card.outline()
             if held != {name: list(x.shape) for name, x in model.state_dict().items()}:
                 raise misfit
@@ -107,6 +111,26 @@ def _shapes(path: Path) -> dict[str, list[int]]:
     """The names and shapes in the header of a file of weights."""
     with safe_open(str(path), "pt") as file:
         return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+
+
+def _least_tensors(card: ModelCard) -> float:
+    """How many tensors a deep network has at least, as two shallow ones tell; 0 of a shallow one.
+
+    Networks without memory for weights take milliseconds per layer to make.
+    """
+    if card.system == ENSEMBLE:
+        total = 0.0
+        for member in card.settings.to_dict()["members"]:
+            system = find_system(member["system"])
+            settings = system.config.with_changes(member["settings"])
+            total += _least_tensors(replace(card, system=system.name, settings=settings))
+        return total
+    depth = card.settings.to_dict()["num_layers"]
+    if depth <= PLAINLY_SHALLOW:
+        return 0
+    shallow = [card.settings.with_changes({"num_layers": layers}) for layers in SHALLOW]
+    few, more = (len(replace(card, settings=each).outline().state_dict()) for each in shallow)
+    return (more - few) / (SHALLOW[1] - SHALLOW[0]) * (depth - SHALLOW[1]) / 2
 
 
 def saved_record(folder: Path, card: ModelCard) -> dict[str, Any] | None:

@@ -201,6 +201,8 @@ def train(
         _propagate_labels(load_data(dataset, split, read), hops, out, json)
         return
     folders = _folders(out, all_seeds)
+    if save_every is not None and save_every < 1:
+        raise UserError(f"--save-every {save_every}: expected 1 or more epochs")
     for option, wanted in (("--resume", resume), ("--save-every", save_every)):
         if out is None and wanted:
             raise UserError(f"{option} needs --out: it keeps and finds runs there")
@@ -209,7 +211,7 @@ def train(
         if auto and (model == AUTO or quality is not None or time_limit is not None):
             raise UserError("auto trains in one process: name a model, or leave --processes out")
     elif auto:
-        request = Request(quality or "good", time_limit, changes)
+        request = Request("good" if quality is None else quality, time_limit, changes)
         choose_device(str(changes.get("device", "auto")))
         search(
             load_data(dataset, split, read),
