@@ -2,7 +2,8 @@
 
 ``model.safetensors`` holds the weights, ``model.json`` all that is needed to build the model and
 load its data again, ``metrics.json`` the scores and the training curve, ``predictions.csv`` one
-line per node. Nothing is pickled.
+line per node. ``graph/`` holds the training graph, if it was asked for
+(:mod:`deepgat.data.kept_folder`). Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from torch_geometric.data import Data
 
 from deepgat.analysis import predicted_labels
 from deepgat.data import FeaturePlan, NodeDataset
+from deepgat.data.kept_folder import Expected, read_kept, write_kept
+from deepgat.data.kept_graph import KeptGraph
 from deepgat.data.tables.opening import opened, parse_json, read_whole
+from deepgat.distributed import PartDataset
 from deepgat.errors import UserError
 from deepgat.files import (
     FolderKind,
@@ -43,13 +47,21 @@ WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
 METRICS = "metrics.json"
 PREDICTIONS = "predictions.csv"
-MODEL_FOLDER = FolderKind("model", DESCRIPTION, (WEIGHTS, DESCRIPTION, METRICS, PREDICTIONS))
+GRAPH = "graph"
+MODEL_FOLDER = FolderKind("model", DESCRIPTION, (WEIGHTS, DESCRIPTION, METRICS, PREDICTIONS, GRAPH))
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""
 
 
-def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> Path:
-    """Write a trained model, its scores and its predictions as one new folder."""
+def save_run(
+    folder: str | os.PathLike[str], run: Run, dataset: NodeDataset, keep_graph: bool = False
+) -> Path:
+    """Write a trained model, its scores and its predictions as one new folder.
+
+    ``keep_graph`` writes the graph too, so that new nodes can be predicted from the folder alone.
+    """
+    if keep_graph:
+        check_can_keep(dataset)
     weights = save({name: t.detach().cpu() for name, t in run.model.state_dict().items()})
     description = {
         "format": FORMAT,
@@ -60,6 +72,8 @@ def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> 
     if run.search is not None:
         description["auto"] = run.search.to_dict()
     with new_folder(Path(folder), MODEL_FOLDER) as target:
+        if keep_graph:
+            description["graph_sha256"] = write_kept(target / GRAPH, dataset)
         (target / WEIGHTS).write_bytes(weights)
         (target / METRICS).write_text(to_json(run.record(with_curve=True), indent=1))
         (target / DESCRIPTION).write_text(to_json(description, indent=1))
@@ -96,6 +110,27 @@ def load_run(folder: str | os.PathLike[str]) -> tuple[Network, ModelCard]:
     except (SafetensorError, RuntimeError) as error:
         raise misfit from error
     return model.eval(), card
+
+
+def check_can_keep(dataset: NodeDataset) -> None:
+    """Refuse data that a model folder cannot keep."""
+    if isinstance(dataset, PartDataset) or len(dataset.graphs) != 1:
+        raise UserError(
+            f"{dataset.title} cannot be kept with the model: a folder keeps one whole graph; leave "
+            "keep_graph out"
+        )
+
+
+def read_graph(folder: str | os.PathLike[str], card: ModelCard) -> KeptGraph | None:
+    """The training graph in the model folder, mapped from disk; None if it was not kept."""
+    whole = parse_json(read_whole(Path(folder) / DESCRIPTION), DESCRIPTION)
+    digest = whole.get("graph_sha256") if isinstance(whole, dict) else None
+    if digest is None:
+        return None
+    expected = Expected(
+        card.num_features, card.num_classes, card.multi_label, card.edge_weights, card.edge_features
+    )
+    return read_kept(Path(folder) / GRAPH, str(digest), expected)
 
 
 def _shapes(path: Path) -> dict[str, list[int]]:
