@@ -347,6 +347,10 @@ class Model:
         """
         return read_new(self.card, self._base, nodes, edges, **reading)
 
+    def with_graph(self, graph: NodeDataset | Data) -> Model:
+        """The same model, with another graph in place of the training graph to add new nodes to."""
+        return replace(self, kept=KeptGraph.of(self._fitting(graph)))
+
     @cached_property
     def _base(self) -> KeptGraph:
         """The graph that new nodes are added to."""

@@ -12,6 +12,7 @@ import csv
 import hashlib
 import math
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -29,11 +30,7 @@ from deepgat.data.kept_graph import KeptGraph
 from deepgat.data.tables.opening import opened, parse_json, read_whole
 from deepgat.distributed import PartDataset
 from deepgat.errors import UserError
-from deepgat.files import (
-    FolderKind,
-    new_folder,
-    to_json,
-)
+from deepgat.files import FolderKind, new_folder, to_json, write_whole, writing
 from deepgat.models import Network, find_system
 from deepgat.models.registry import check_memory
 from deepgat.training.evaluate import Evaluation
@@ -119,6 +116,18 @@ def check_can_keep(dataset: NodeDataset) -> None:
             f"{dataset.title} cannot be kept with the model: a folder keeps one whole graph; leave "
             "keep_graph out"
         )
+
+
+def keep_graph(folder: Path, dataset: NodeDataset) -> None:
+    """Add the training graph to a model folder that lacks it."""
+    check_can_keep(dataset)
+    description = parse_json(read_whole(folder / DESCRIPTION), DESCRIPTION)
+    if "graph_sha256" in description:
+        return
+    with writing(folder):
+        shutil.rmtree(folder / GRAPH, ignore_errors=True)  # of an earlier try that was cut short
+        description["graph_sha256"] = write_kept(folder / GRAPH, dataset)
+        write_whole(folder / DESCRIPTION, to_json(description, indent=1))
 
 
 def read_graph(folder: str | os.PathLike[str], card: ModelCard) -> KeptGraph | None:
