@@ -63,9 +63,24 @@ def small(name, layers, edge_dim=0, **choices):
     return made.eval()
 
 
-@pytest.mark.parametrize(("name", "choices"), LOCAL, ids=[f"{n} {c or ''}" for n, c in LOCAL])
-@settings(max_examples=12)
-@given(
+def compare(name, choices, shape, layers, weights, edge_dim, sparse, seed):
+    """Field and whole graph, for new nodes and for any others."""
+    torch.manual_seed(seed)
+    edge_dim = 0 if name == "mlp" else edge_dim
+    sparse = sparse and name != "prenorm"
+    graph, new, whole = pieces(*shape, weights=weights, edge_dim=edge_dim, sparse=sparse, seed=seed)
+    n, total = graph.num_nodes, whole.num_nodes
+    made = small(name, layers, edge_dim, **choices)
+    truth = whole_outputs(made, whole)
+    assert_equal_rows(field_of(made, graph, new, range(n, total)), truth, slice(n, total))
+    some = [0, total - 1, n - 1, 0]
+    assert_equal_rows(field_of(made, graph, new, some), truth, some)
+
+
+every_system = pytest.mark.parametrize(
+    ("name", "choices"), LOCAL, ids=[f"{name} {choices or ''}" for name, choices in LOCAL]
+)
+any_graph = given(
     shape=growing(),
     layers=st.integers(1, 4),
     weights=st.booleans(),
@@ -73,21 +88,21 @@ def small(name, layers, edge_dim=0, **choices):
     sparse=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_new_nodes_are_predicted_as_by_the_whole_graph(
-    name, choices, shape, layers, weights, edge_dim, sparse, seed
-):
-    torch.manual_seed(seed)
-    edge_dim = 0 if name == "mlp" else edge_dim
-    sparse = sparse and name != "prenorm"
-    graph, new, whole = pieces(
-        *shape, weights=weights, edge_dim=edge_dim, sparse=sparse, seed=seed
-    )
-    n, total = graph.num_nodes, whole.num_nodes
-    made = small(name, layers, edge_dim, **choices)
-    truth = whole_outputs(made, whole)
-    assert_equal_rows(field_of(made, graph, new, range(n, total)), truth, slice(n, total))
-    some = [0, total - 1, n - 1, 0]
-    assert_equal_rows(field_of(made, graph, new, some), truth, some)
+
+
+@every_system
+@settings(max_examples=5)
+@any_graph
+def test_new_nodes_are_predicted_as_by_the_whole_graph(name, choices, **graph):
+    compare(name, choices, **graph)
+
+
+@pytest.mark.slow
+@every_system
+@settings(max_examples=80)
+@any_graph
+def test_new_nodes_of_many_graphs(name, choices, **graph):
+    compare(name, choices, **graph)
 
 
 @pytest.mark.parametrize("name", ["deep", "g2", "gcn", "deepgat", "dagnn"])
@@ -97,7 +112,9 @@ def test_fields_that_shrink_layer_by_layer(name):
     A hub has a list long enough to be split.
     """
     n = 3000
-    edges = torch.cat([random_edges(n, 2500), torch.stack([torch.arange(600), torch.zeros(600)])], 1)
+    edges = torch.cat(
+        [random_edges(n, 2500), torch.stack([torch.arange(600), torch.zeros(600)])], 1
+    )
     links = torch.tensor([[5, n, n + 1, n], [n, 5, n, n + 1]])
     graph, new, whole = pieces(n, 2, edges.long(), links)
     made = small(name, 3)
