@@ -25,8 +25,9 @@ from deepgat.models import SYSTEMS, Ensemble, build_network, find_system
 from deepgat.models.ensemble import EnsembleConfig
 from deepgat.models.field import radius
 from deepgat.training.fields import field_outputs
-from graphs import random_edges
 from networks import network
+
+from graphs import random_edges
 
 LOCAL = [
     *((name, {}) for name in SYSTEMS if name not in ("oracle", "label-propagation")),
@@ -211,7 +212,7 @@ def test_what_needs_the_whole_graph_says_so():
     with pytest.raises(UserError, match="PairNorm subtracts the mean over all nodes: leave hops"):
         field_outputs(small("pairnorm", 2), grown, np.array([9]), 1)
     for hops in (-1, 1.5, True):
-        with pytest.raises(UserError, match="hops is .*: expected a whole number"):
+        with pytest.raises(UserError, match=r"hops is .*: expected a whole number"):
             field_outputs(small("gcn", 2), grown, np.array([9]), hops)
 
 

@@ -212,7 +212,7 @@ def test_a_graph_of_the_catalogue_has_columns_by_number(model):
     with pytest.raises(UserError, match="the id '99' is not among the nodes"):
         model.predict_new([{"id": "a", **row}], [{"source": "a", "target": 99}])
     with pytest.raises(
-        UserError, match="edge between '[45]' and '[45]', which are both in the graph"
+        UserError, match=r"edge between '[45]' and '[45]', which are both in the graph"
     ):
         model.predict_new([{"id": "a", **row}], [{"source": 4, "target": 5}])
 
