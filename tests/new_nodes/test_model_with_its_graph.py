@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 import deepgat
 from deepgat import Model
 from deepgat.data import FeaturePlan, from_pandas
+from deepgat.data.node_ids import NodeIds
 from deepgat.errors import UserError
 from tiny import tiny_dataset, tiny_labels
 
@@ -165,6 +166,16 @@ def test_another_graph_to_add_nodes_to(model):
     found = model.with_graph(other).predict_new(X[:1], links)
     truth = model.predict(whole(other.graph, X[:1], links))
     torch.testing.assert_close(found.probabilities, truth.probabilities[80:], rtol=0, atol=1e-6)
+
+
+def test_ids_are_found_by_their_bytes():
+    texts = ["", "b", "a,b", "ä", "a", "10", "9", "𝔊", "ab", "\n"]
+    ids = NodeIds.of(texts)
+    assert [ids.find(text) for text in texts] == list(range(len(texts)))
+    assert [ids[number] for number in range(len(texts))] == texts
+    assert [ids.find(text) for text in ("c", "aa", "A", "09", "\ud800")] == [-1] * 5
+    with pytest.raises(UserError, match="id_order names nodes that do not exist"):
+        NodeIds(ids.ptr, ids.text, ids.order + 10).find("a")
 
 
 # -------------------------------------------------------------------------------------- mistakes

@@ -17,7 +17,7 @@ import numpy as np
 from deepgat.data.dataset import NodeDataset
 from deepgat.data.kept_graph import KeptGraph
 from deepgat.data.tables.arrays import read_npy
-from deepgat.data.tables.opening import kind_of, opened, parse_json, read_whole
+from deepgat.data.tables.opening import opened, parse_json, read_whole
 from deepgat.errors import UserError
 from deepgat.files import to_json
 
@@ -98,10 +98,6 @@ def read_kept(folder: Path, digest: str, expected: Expected) -> KeptGraph:
             f"the graph in {folder} is damaged: {why}; train the model again with its graph kept"
         ) from error
     return KeptGraph(arrays, expected.features, described["symmetric"], f"the graph in {folder}")
-
-
-def is_kept(folder: Path) -> bool:
-    return kind_of(folder / DESCRIPTION) == "file"
 
 
 def _digest(path: Path) -> str:
