@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from deepgat.analysis import predicted_labels
+from deepgat.analysis import Calibration, predicted_labels
 from deepgat.analysis.early_exit import ExitPolicy, choose_exits
+from deepgat.analysis.selective import abstained
 from deepgat.data import NodeDataset, load_graph
 from deepgat.data.grown_graph import GrownGraph, NewNodes
 from deepgat.data.kept_graph import KeptGraph
@@ -23,11 +24,12 @@ from deepgat.data.transforms import SPLITS
 from deepgat.errors import UserError
 from deepgat.inductive import DECIDED, fitting, given_new, node_numbers, read_new
 from deepgat.machine import memory_bound
-from deepgat.model_folder import load_run, read_graph, read_search, save_run
+from deepgat.model_folder import load_run, read_calibration, read_graph, read_search, save_run
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
 from deepgat.training.auto import train_auto
 from deepgat.training.device import choose_device
+from deepgat.training.evaluate import evaluate
 from deepgat.training.fields import field_outputs
 from deepgat.training.inputs import prepare
 from deepgat.training.memory import read_memory
@@ -75,14 +77,14 @@ def fit(
         watch = None if on_epoch is None else lambda step: on_epoch(step.epoch)
         with memory_bound(bound):
             run = train_auto(data, request, seed, watch)
-        return Model(run.model, run.card, run=run, dataset=data)
+        return Model.of(run, data)
     if quality is not None or time_limit is not None:
         raise UserError("quality and time_limit are of auto: leave them out, or the model's name")
     plan = recipe(model, preset=preset, dataset=data.name, training=training, **settings)
     plan = drop_unsuited_self_training(plan, data, training or ())
     with memory_bound(bound):
         run = train_once(data, plan, seed, on_epoch)
-    return Model(run.model, run.card, run=run, dataset=data)
+    return Model.of(run, data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,13 +92,15 @@ class Predictions:
     """What a model says of every node of one graph: n nodes, C classes."""
 
     labels: Tensor
-    """[n] classes, or [n, C] bool of independent labels."""
+    """[n] classes, −1 where the model abstains; or [n, C] bool of independent labels."""
     probabilities: Tensor
-    """[n, C]."""
+    """[n, C], calibrated on validation nodes."""
     layers: Tensor | None = None
     """[n]: the layer whose prediction was taken, where prediction may stop early."""
     computed: int | None = None
     """How many layers were computed for that; all where some node was never sure."""
+    sets: Tensor | None = None
+    """[n, C] bool: the classes in each node's prediction set, where a coverage was asked for."""
 
     @property
     def confidence(self) -> Tensor:
@@ -107,6 +111,22 @@ class Predictions:
         return sure.min(1).values
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a prediction is to say besides the class; fields as in :meth:`Model.predict`."""
+
+    early_exit: ExitPolicy | None = None
+    coverage: float | None = None
+    class_conditional: bool = False
+    abstain: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.class_conditional and self.coverage is None:
+            raise UserError("class_conditional is a kind of coverage: give coverage too")
+        if self.coverage is not None and self.early_exit is not None:
+            raise UserError("coverage is of the last layer's predictions: leave early_exit out")
+
+
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """One node: what every layer predicts for it, and whom it listens to in every layer."""
@@ -115,7 +135,8 @@ class Explanation:
     neighbors: Tensor
     """[k] nodes u ∈ N_v, the node itself first."""
     layers: dict[int, Tensor]
-    """{l: [k, C]}: the probabilities after layer l, of the node (row 0) and its neighbours."""
+    """{l: [k, C]}: the probabilities after layer l, of the node (row 0) and its neighbours, all
+    with the model's one temperature."""
     attention: Tensor
     """[L, k]: α_vu of every layer, heads averaged; layer l compares the predictions of l − 1."""
     label: int | None
@@ -141,12 +162,26 @@ class Model:
     """What ``auto`` tried, of a model read from a folder."""
     kept: KeptGraph | None = None
     """The training graph in the model's folder, mapped from disk; None if it was not kept."""
+    calibration: Calibration = field(default_factory=Calibration)
+    """What validation nodes tell of the probabilities: the temperature, and conformal scores."""
+
+    @staticmethod
+    def of(run: Run, data: NodeDataset) -> Model:
+        """The model of a training run."""
+        calibration = run.evaluation.calibration
+        return Model(run.model, run.card, run=run, dataset=data, calibration=calibration)
 
     @staticmethod
     def load(folder: str | os.PathLike[str]) -> Model:
         """The model in a folder that ``save`` or ``deepgat train --out`` wrote."""
         network, card = load_run(folder)
-        return Model(network, card, search=read_search(folder), kept=read_graph(folder, card))
+        return Model(
+            network,
+            card,
+            search=read_search(folder),
+            kept=read_graph(folder, card),
+            calibration=read_calibration(folder, card.num_classes),
+        )
 
     def save(self, folder: str | os.PathLike[str], keep_graph: bool = False) -> Path:
         """Write the model, its scores and its predictions as a new folder.
@@ -272,6 +307,9 @@ class Model:
         *,
         nodes: Any = None,
         hops: int | None = None,
+        coverage: float | None = None,
+        class_conditional: bool = False,
+        abstain: float | None = None,
     ) -> Predictions:
         """The class of every node of this graph or any other with the same features.
 
@@ -284,15 +322,21 @@ class Model:
                 which is fastest for a model with its graph (``save(…, keep_graph=True)``).
             hops: cut the receptive field of ``nodes`` after so many hops: nodes further away are
                 treated as if they did not exist. An approximation, for deep networks.
+            coverage: also give every node a set of classes that holds the true one with this
+                probability, such as 0.9 (:mod:`deepgat.analysis.conformal`).
+            class_conditional: this coverage in each class by itself. A class with too few
+                validation nodes, at 0.9 fewer than 9, is then in every set.
+            abstain: give no label, −1, to nodes whose confidence is below this.
         """
+        told = Told(early_exit, coverage, class_conditional, abstain)
         if nodes is not None:
             base = self._base if graph is None else KeptGraph.of(self._fitting(graph))
-            return self._around(GrownGraph(base), node_numbers(base, nodes), hops, early_exit)
+            return self._around(GrownGraph(base), node_numbers(base, nodes), hops, told)
         if hops is not None:
             raise UserError("hops is for some nodes of a graph: give nodes too, or leave it out")
         data = self.training_data if graph is None else graph
         outputs = self.outputs(data, until=None if early_exit is None else early_exit.until())
-        return self._predictions(outputs, early_exit, len(outputs.hidden))
+        return self._predictions(outputs, told, len(outputs.hidden))
 
     def predict_new(
         self,
@@ -303,6 +347,9 @@ class Model:
         *,
         hops: int | None = None,
         early_exit: ExitPolicy | None = None,
+        coverage: float | None = None,
+        class_conditional: bool = False,
+        abstain: float | None = None,
     ) -> Predictions:
         """The class of new nodes, from the receptive field that they have in the training graph.
 
@@ -319,12 +366,12 @@ class Model:
                 ``edges.csv``, read like the training graph's. Left out: the nodes stand alone.
             edge_weight, edge_attr: [e] and [e, ·] with an ``edge_index``, if the model was trained
                 with them.
-            hops: as in :meth:`predict`.
-            early_exit: as in :meth:`predict`.
+            hops, early_exit, coverage, class_conditional, abstain: as in :meth:`predict`.
 
         Returns:
             A row for every new node, in their order.
         """
+        told = Told(early_exit, coverage, class_conditional, abstain)
         base = self._base
         if isinstance(nodes, NewNodes):
             new = nodes
@@ -338,7 +385,7 @@ class Model:
             new = self.read_new(nodes, edges)
         graph = GrownGraph(base, new)
         targets = np.arange(base.num_nodes, graph.num_nodes)
-        return self._around(graph, targets, hops, early_exit)
+        return self._around(graph, targets, hops, told)
 
     def read_new(self, nodes: Any, edges: Any = None, **reading: Any) -> NewNodes:
         """New nodes from tables, as :meth:`predict_new` takes them; with their ids and notes.
@@ -357,27 +404,66 @@ class Model:
         return self.kept or KeptGraph.of(self._fitting(self.training_data))
 
     def _around(
-        self, graph: GrownGraph, targets: np.ndarray, hops: int | None, exits: ExitPolicy | None
+        self, graph: GrownGraph, targets: np.ndarray, hops: int | None, told: Told
     ) -> Predictions:
         """Predictions for some nodes from their receptive field."""
         if self.network.needs_labels:
             raise UserError("the oracle must be shown every label: it predicts whole graphs only")
         self.network.to(choose_device(self.card.training.device)).eval()
-        chunk = 0 if exits is not None else self.card.training.chunk
+        chunk = 0 if told.early_exit is not None else self.card.training.chunk
         outputs = field_outputs(self.network, graph, targets, hops, chunk)
         _check_finite(outputs.logits)
-        return self._predictions(outputs, exits, self.network.num_layers)
+        return self._predictions(outputs, told, self.network.num_layers)
 
-    def _predictions(
-        self, outputs: LayerOutputs, early_exit: ExitPolicy | None, computed: int
-    ) -> Predictions:
-        if early_exit is not None:
+    def _predictions(self, outputs: LayerOutputs, told: Told, computed: int) -> Predictions:
+        if told.early_exit is not None:
             layers = {layer: each.float().cpu() for layer, each in outputs.layer_logits.items()}
-            shares, stopped = early_exit.apply(layers)
-            return Predictions(shares.argmax(1), shares, stopped, computed)
-        logits = outputs.logits.float().cpu()
-        found = predicted_labels(logits, self.card.multi_label)
-        return Predictions(found, self._probabilities(logits))
+            shares, stopped = told.early_exit.apply(layers)
+            found = Predictions(shares.argmax(1), shares, stopped, computed)
+        else:
+            found = self.predictions_of(outputs.logits, told.coverage, told.class_conditional)
+        if told.abstain is None:
+            return found
+        return replace(found, labels=abstained(found.labels, found.confidence, told.abstain))
+
+    def calibrate(self, graph: NodeDataset | Data, nodes: Tensor) -> Model:
+        """The same model with temperature and conformal scores from other labelled nodes.
+
+        The validation nodes, which calibrate at first, have also chosen the epoch, so coverage is
+        approximate. Nodes that took no part in training make it exact.
+
+        Args:
+            graph: with labels of those nodes.
+            nodes: their mask [n] or numbers [k].
+        """
+        data = self._fitting(graph)
+        y = data.graph.y[nodes]
+        if not len(y) or (y.dim() == 1 and int(y.min()) < 0):
+            raise UserError("nodes to calibrate on: expected one or more, all of them labelled")
+        found = Calibration.fit(self.outputs(data).logits.float().cpu()[nodes], y)
+        run = self.run
+        if run is not None:
+            training = self.card.training
+            scores = evaluate(
+                self.network,
+                self.training_data,
+                training.device,
+                chunk=training.chunk,
+                calibration=found,
+            )
+            run = replace(run, evaluation=scores)
+        return replace(self, calibration=found, run=run)
+
+    def predictions_of(
+        self, logits: Tensor, coverage: float | None = None, class_conditional: bool = False
+    ) -> Predictions:
+        """Labels, calibrated probabilities and, with ``coverage``, sets from logits [n, C]."""
+        logits, multi = logits.float().cpu(), self.card.multi_label
+        sets = None
+        if coverage is not None:
+            sets = self.calibration.sets(logits, coverage, class_conditional)
+        shares = self.calibration.probabilities(logits, multi)
+        return Predictions(predicted_labels(logits, multi), shares, sets=sets)
 
     def exit_policy(self, tolerance: float = 0.0) -> ExitPolicy:
         """When prediction may stop, chosen on the validation nodes of the training data."""
@@ -410,15 +496,14 @@ class Model:
             node,
             neighbors,
             {
-                layer: self._probabilities(logits.float().cpu()[neighbors])
+                layer: self.calibration.probabilities(
+                    logits.float().cpu()[neighbors], self.card.multi_label
+                )
                 for layer, logits in sorted(outputs.layer_logits.items())
             },
             torch.stack([each.weight.float().cpu()[into].mean(1) for each in outputs.attention]),
             None if label < 0 else label,
         )
-
-    def _probabilities(self, logits: Tensor) -> Tensor:
-        return logits.sigmoid() if self.card.multi_label else logits.softmax(-1)
 
     def _fitting(self, graph: NodeDataset | Data) -> NodeDataset:
         """The graph as a dataset of the classes that this model knows."""

@@ -41,24 +41,23 @@ def predict_some(
     graph: str | None,
     split: str | None,
     reading: dict[str, Any],
-    tolerance: float | None,
+    how: dict[str, Any],
     quiet: bool,
 ) -> tuple[list[str], Predictions]:
-    """(ids, predictions) of the nodes that were asked for; ``tolerance`` is that of early exit."""
-    policy = None if tolerance is None else model.exit_policy(tolerance)
+    """(ids, predictions) of the nodes that were asked for; ``how``: options of ``predict``."""
     of_graph = reading if asked.new is None else {}
     if graph is not None or split is not None or of_graph:
         model = model.with_graph(model.data_for(graph, split, **of_graph))
     if asked.nodes is not None:
         names = [part.strip() for part in asked.nodes.split(",") if part.strip()]
-        return names, model.predict(nodes=names, hops=asked.hops, early_exit=policy)
+        return names, model.predict(nodes=names, hops=asked.hops, **how)
     assert asked.new is not None
     new = model.read_new(asked.new, asked.new_edges, **reading)
     reason = model.network.graph_wide
     notes = [*new.notes, f"the whole graph is computed, since {reason}"] if reason else new.notes
     for note in () if quiet else notes:
         ERR.print(f"[yellow]note:[/] {escape(printable(note))}", soft_wrap=True)
-    return list(new.ids), model.predict_new(new, hops=asked.hops, early_exit=policy)
+    return list(new.ids), model.predict_new(new, hops=asked.hops, **how)
 
 
 def tell_some(asked: SomeNodes, found: Predictions, depth: int, out: str) -> None:
