@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
+from deepgat.data.feature_matrix import csr_tensor
 from deepgat.data.label_features import one_hot_labels, propagate_labels
 from deepgat.errors import UserError, unknown_name
 from deepgat.export.formats import EXTENSIONS, FORMATS, Run
@@ -159,8 +160,7 @@ def _layer_logits(network: Network, inputs: dict[str, Tensor]) -> dict[int, Tens
         x = inputs["x"]
     else:
         parts = inputs["x_crow"], inputs["x_col"], inputs["x_value"]
-        shape = (parts[0].numel() - 1, network.in_channels)
-        x = torch.sparse_csr_tensor(*parts, shape, check_invariants=True)
+        x = csr_tensor(*parts, network.in_channels)
     neighbors = weighted_neighbors(
         edge_index, x.size(0), inputs.get("edge_weight"), inputs.get("edge_attr")
     )

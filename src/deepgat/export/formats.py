@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import logging
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -49,9 +51,10 @@ def _nothing() -> None:
 
 def _write_pt2(program: ExportedProgram, about: Mapping[str, Any]) -> bytes:
     file = io.BytesIO()
-    program._example_inputs = None  # the file would keep them as a pickle
+    bare = copy.copy(program)
+    bare._example_inputs = None  # the file would keep them as a pickle
     with _quiet():
-        torch.export.save(program, file, extra_files={METADATA: json.dumps(about, indent=1)})
+        torch.export.save(bare, file, extra_files={METADATA: json.dumps(about, indent=1)})
     return file.getvalue()
 
 
@@ -94,6 +97,7 @@ def _write_onnx(program: ExportedProgram, about: Mapping[str, Any]) -> bytes:
         del node.metadata_props[:]
         node.doc_string = ""
     del proto.graph.metadata_props[:]
+    _name_sizes(proto.graph, about["inputs"])
     proto.producer_name, proto.producer_version = "deepgat", str(about["deepgat"])
     proto.doc_string = ""
     del proto.metadata_props[:]
@@ -101,6 +105,23 @@ def _write_onnx(program: ExportedProgram, about: Mapping[str, Any]) -> bytes:
         text = value if isinstance(value, str) else json.dumps(value)
         proto.metadata_props.add(key=name, value=text)
     return bytes(proto.SerializeToString())
+
+
+def _name_sizes(graph: Any, inputs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Name sizes that may change as the description does: "nodes" instead of "s77"."""
+
+    def sizes(value: Any) -> Any:
+        return value.type.tensor_type.shape.dim
+
+    names: dict[str, str] = {}
+    for value in graph.input:
+        for size, name in zip(sizes(value), inputs[value.name]["shape"], strict=True):
+            if size.dim_param.isidentifier() and isinstance(name, str):
+                names[size.dim_param] = name
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for size in sizes(value):
+            if size.dim_param:
+                size.dim_param = re.sub(r"\w+", lambda m: names.get(m[0], m[0]), size.dim_param)
 
 
 def _read_onnx(data: bytes) -> Run | None:
