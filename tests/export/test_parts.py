@@ -13,7 +13,13 @@ from deepgat.ops.edge_list import EdgeList
 from deepgat.ops.sparse_rows import SparseRows
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+VARIANTS = [
+    pytest.param(case, marks=[pytest.mark.slow] if case.settings else [], id=case.name)
+    for case in CASES
+]
+
+
+@pytest.mark.parametrize("case", VARIANTS)
 def test_the_program_computes_what_the_model_does(case):
     model = case.model()
     program = (SparseProgram if case.sparse else Program)(model.network)
