@@ -12,7 +12,6 @@ from deepgat.ops import Neighbors, use_backend
 from deepgat.ops.edge_list import EdgeList
 from deepgat.ops.sparse_rows import SparseRows
 
-
 VARIANTS = [
     pytest.param(case, marks=[pytest.mark.slow] if case.settings else [], id=case.name)
     for case in CASES
