@@ -54,6 +54,7 @@ def export_model(
     format: str | None = None,
     *,
     sparse: bool = False,
+    temperature: float = 1.0,
 ) -> Exported:
     """Write a trained network as a program; see :meth:`deepgat.Model.export`.
 
@@ -62,7 +63,7 @@ def export_model(
     target = Path(path)
     name = check_target(target, format)
     kind = FORMATS[name]
-    program = trace(network, card, sparse)
+    program = trace(network, card, sparse, temperature)
     about = describe(network, card, program)
     data = kind.write(program, about)
     difference = _difference(network, card, sparse, kind.read(data))

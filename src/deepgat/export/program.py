@@ -31,9 +31,10 @@ class Program(nn.Module):
     layer_logits [layers that predict, n, C], the last of which is the logits.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, temperature: float = 1.0) -> None:
         super().__init__()
         self.network = network
+        self.temperature = temperature
 
     def forward(
         self,
@@ -66,7 +67,8 @@ class Program(nn.Module):
             )
         found = network.run(x, edges, z)
         logits = found.logits
-        shares = logits.sigmoid() if network.multi_label else logits.softmax(-1)
+        scaled = logits / self.temperature
+        shares = scaled.sigmoid() if network.multi_label else scaled.softmax(-1)
         layers = [found.layer_logits[number] for number in sorted(found.layer_logits)]
         return dict(zip(OUTPUTS, (logits, shares, torch.stack(layers)), strict=True))
 
@@ -134,7 +136,9 @@ def dynamic_shapes(inputs: Mapping[str, Tensor]) -> dict[str, Any]:
     return {name: known[name] for name in inputs}
 
 
-def trace(network: Network, card: ModelCard, sparse: bool = False) -> ExportedProgram:
+def trace(
+    network: Network, card: ModelCard, sparse: bool = False, temperature: float = 1.0
+) -> ExportedProgram:
     """The network as a program of torch's own operators, on the CPU, for graphs of any size."""
     if network.needs_labels:
         raise UserError(
@@ -142,7 +146,7 @@ def trace(network: Network, card: ModelCard, sparse: bool = False) -> ExportedPr
             "another system"
         )
     alone = copy.deepcopy(network).cpu().eval().requires_grad_(False)
-    program = (SparseProgram if sparse else Program)(alone).eval()
+    program = (SparseProgram if sparse else Program)(alone, temperature).eval()
     inputs = example_inputs(alone, card, sparse)
     with torch.no_grad(), use_backend("reference"), _quietly():
         found = torch.export.export(
