@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -39,6 +39,9 @@ from deepgat.training.recipes import drop_unsuited_self_training, recipe
 from deepgat.training.resume import Epoch
 from deepgat.training.run import ModelCard, Run, train_once
 from deepgat.training.search import Request, is_auto
+
+if TYPE_CHECKING:
+    from deepgat.export import Exported
 
 MOST_CLASSES = 10**7
 """Of a graph in memory."""
@@ -196,6 +199,30 @@ class Model:
         if self.run is None:
             raise UserError("this model was read from a folder: copy that folder")
         return save_run(folder, self.run, self.training_data, keep_graph)
+
+    def export(
+        self, path: str | os.PathLike[str], format: str | None = None, *, sparse: bool = False
+    ) -> Exported:
+        """Write the model as a program for other runtimes, which do not need deepgat.
+
+        Args:
+            path: the file.
+            format: "pt2" (torch.export), "onnx", or "aoti" (AOTInductor, compiled for this
+                machine's processor); left out: by the ending of ``path``, .pt2 or .onnx.
+            sparse: the program takes features as the three tensors of a CSR matrix.
+
+        ``docs/export.md`` has the program's inputs and outputs.
+        """
+        from deepgat.export import export_model  # here: it loads torch's exporter
+
+        return export_model(
+            self.network,
+            self.card,
+            path,
+            format,
+            sparse=sparse,
+            temperature=self.calibration.temperature,
+        )
 
     def leaderboard(self) -> list[dict[str, Any]]:
         """What ``auto`` tried, best first: a table for each, with its validation score.

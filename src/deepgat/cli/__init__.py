@@ -29,6 +29,7 @@ COMMANDS = {
     "tune": "Search good settings with Optuna, judged by validation nodes alone.",
     "crossval": "Classify whole graphs: accuracy by cross validation.",
     "predict": "Predict the class of every node, of this graph or another.",
+    "export": "Write a model as a program that runs without deepgat, in PyTorch or onnxruntime.",
     "inspect": "One node: the class that every layer gives it, and whom it listens to.",
     "datasets": "List the datasets, and which of them are available.",
     "check": "Look at a graph before training on it: what is in it, and what looks wrong.",
