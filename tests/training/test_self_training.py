@@ -14,7 +14,7 @@ from deepgat.models import Deep
 from deepgat.training.evaluate import evaluate
 from deepgat.training.inputs import GraphBatches, prepare
 from deepgat.training.loop import train
-from deepgat.training.self_training import EPOCHS_TO_GROW, SelfTraining
+from deepgat.training.self_training import SelfTraining
 from deepgat.training.settings import TrainSettings
 from deepgat.training.trainer import TEMPERATURES
 from tiny import tiny_dataset, tiny_labels
@@ -137,7 +137,7 @@ def test_the_second_stage_keeps_its_own_best_epoch():
     count = len(alone.history)
     model.load_state_dict(start)
     taught = train(model, data, replace(PLAIN, self_training=1.0))
-    full = count + EPOCHS_TO_GROW
+    full = count + TrainSettings().ramp
     assert {epoch.best_number for epoch in taught.history[count : full - 1]} == {alone.best.number}
     assert taught.history[full - 1].best_number == full
     assert taught.best == min(taught.history[full - 1 :], key=lambda epoch: epoch.val_loss)

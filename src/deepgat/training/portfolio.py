@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from deepgat.training.looks import Looks
@@ -40,6 +41,14 @@ NORMED = {"hidden_channels": 256, "norm": "layer", "residual": "linear"}
 BY_ERRORS = {"monitor": "loss-and-errors"}
 MEMBERS = (
     Member("deep", "deep", "few labels, neighbours that agree"),
+    Member(
+        "deep-8",
+        "deep",
+        "the same, on a CPU",
+        {"num_layers": 8},
+        {"patience": 20, "ramp": 20},
+        cost=0.55,
+    ),
     Member("wide", "prenorm", "many labels", cost=1.1),
     Member(
         "wide-light",
@@ -107,8 +116,21 @@ CHEAP = ("mlp", "plain", "jk", "appnp")
 """Members that cost little and are tried on every graph."""
 
 
-def ranked(looks: Looks) -> list[str]:
-    """Names of the members beside the cheap ones; the one that the looks speak for is the first."""
+LIGHTER: Mapping[str, str] = {"deep": "deep-8"}
+"""What takes a member's place on a CPU, unless quality is "best"."""
+LIGHTEST: Mapping[str, str] = {"deep": "appnp"}
+"""What takes its place there if quality is "fast"."""
+
+
+def ranked(looks: Looks, instead: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Names of the members beside the cheap ones, the one that suits the looks best first.
+
+    ``instead`` maps members to those that take their place.
+    """
+    return [instead.get(name, name) for name in _by_looks(looks)]
+
+
+def _by_looks(looks: Looks) -> list[str]:
     if looks.unlike_neighbours and looks.nodes < 500:
         return ["wide-shallow", "wide", "g2", "wide-gat", "gcn", "deep"]
     if looks.poor_features and not looks.few_labels:
