@@ -135,10 +135,15 @@ def test_a_cpu_takes_lighter_members_unless_the_best_is_asked_for(monkeypatch):
         assert names == [instead.get(name, name) for name in expected][: len(names)]
 
 
-def test_lighter_members_cost_less():
-    assert all(PORTFOLIO[new].cost < PORTFOLIO[old].cost for old, new in LIGHTER.items())
-    for old, new in LIGHTEST.items():
-        assert PORTFOLIO[new].cost < PORTFOLIO[LIGHTER.get(old, old)].cost
+def test_lighter_members_are_trained_for_less_time():
+    looks = look_at(tiny_dataset())
+    for lighter in (LIGHTER, LIGHTEST):
+        for old, new in lighter.items():
+            plans = [PORTFOLIO[name].recipe(looks, {}) for name in (new, old)]
+            assert plans[0].system == plans[1].system
+            assert plans[0].training.patience < plans[1].training.patience
+            assert PORTFOLIO[new].cost <= PORTFOLIO[old].cost
+    assert PORTFOLIO[LIGHTEST["deep"]].recipe(looks, {}).training.self_training == 0
 
 
 def test_looks_count_what_is_there():

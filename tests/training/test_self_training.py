@@ -146,6 +146,25 @@ def test_the_second_stage_keeps_its_own_best_epoch():
     assert evaluate(model, data, "cpu").loss["val"] == taught.best.val_loss
 
 
+@pytest.mark.parametrize("ramp", [1, 7])
+def test_the_second_stage_compares_epochs_once_the_ramp_is_over(ramp):
+    data, model = made()
+    settings = replace(PLAIN, self_training=1.0, ramp=ramp)
+    taught = train(model, data, settings)
+    alone = train(made()[1], data, PLAIN)
+    began = len(alone.history)
+    assert taught.best.number >= began + ramp
+    assert taught.history[began + ramp - 1].best_number == began + ramp
+    assert len(taught.history) == taught.best.number + PLAIN.patience
+
+
+def test_records_name_the_ramp_where_it_is_not_the_usual_one():
+    assert "ramp" not in TrainSettings().to_dict()
+    short = TrainSettings(ramp=20)
+    assert short.to_dict()["ramp"] == 20
+    assert TrainSettings(**short.to_dict()) == short
+
+
 def test_ended_while_the_targets_grow_the_first_stages_best_stays():
     data, model = made()
     start = {name: weight.clone() for name, weight in model.state_dict().items()}

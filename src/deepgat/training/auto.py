@@ -51,7 +51,7 @@ FINALISTS = {"fast": 0, "good": 3, "best": 5}
 """How many members beside the favourite are trained to their end."""
 BEYOND_CHANCE = 1.5
 """Standard errors by which a member must beat the favourite where labels are few."""
-IN_ALL, IN_ALL_FEW, AT_LEAST = 260.0, 160.0, 0.2
+IN_ALL, IN_ALL_FEW, AT_LEAST = 260.0, 200.0, 0.2
 """What "good" may cost on a CPU, in epochs of ``deep``: less where labels are few, since another
 member seldom takes the favourite's place there. Others than the favourite may cost at least a fifth
 of what that has cost."""
