@@ -22,7 +22,7 @@ from deepgat.training import loop
 from deepgat.training.auto import train_auto
 from deepgat.training.ensembling import FEW_NODES, Candidate, select
 from deepgat.training.looks import look_at
-from deepgat.training.portfolio import CHEAP, LIGHTER, LIGHTEST, MEMBERS, PORTFOLIO, ranked
+from deepgat.training.portfolio import CHEAP, LIGHT, MEMBERS, PORTFOLIO, ranked
 from deepgat.training.recipes import recipe
 from deepgat.training.resume import Held
 from deepgat.training.search import QUALITIES, Request
@@ -36,8 +36,6 @@ EPOCHS = 4
 TRIED = 5 + len(CHEAP)
 """Members that "good" tries."""
 TRAINING = {"epochs": EPOCHS, "device": "cpu"}
-FAVOURITE = LIGHTER["deep"]
-"""Of the tiny graph, on a CPU."""
 
 
 @pytest.fixture(autouse=True)
@@ -114,37 +112,29 @@ def test_the_favourite_of_every_regime(regime):
     data, expected = REGIMES[regime][0](), REGIMES[regime][1]
     assert ranked(look_at(data))[0] == expected
     run = searched(data, "fast", training={"epochs": 1})
-    light = LIGHTEST.get(expected, expected)
+    light = LIGHT.get(expected, expected)
     assert names(run) == [light]
     assert outcomes(run)[light] == "chosen"
 
 
-def test_a_cpu_takes_lighter_members_unless_the_best_is_asked_for(monkeypatch):
-    looks = look_at(tiny_dataset())
-    expected = ranked(looks)
-    assert FAVOURITE in ranked(looks, LIGHTER)
-    for quality, device, instead in (
-        ("good", "cpu", LIGHTER),
-        ("fast", "cpu", LIGHTEST),
-        ("best", "cpu", {}),
-        ("good", "cuda", {}),
-        ("fast", "cuda", {}),
-    ):
-        monkeypatch.setattr(AUTO, "choose_device", lambda _, to=device: torch.device(to))
-        tried = AUTO._Auto(tiny_dataset(), Request(quality), 0, None, None, False).trials
-        names = [trial.name for trial in tried if trial.name not in CHEAP or quality == "fast"]
-        assert names == [instead.get(name, name) for name in expected][: len(names)]
+@pytest.mark.parametrize(
+    ("quality", "device", "expected"),
+    [("fast", "cpu", LIGHT["deep"]), ("fast", "cuda", "deep"), ("good", "cpu", "deep")],
+)
+def test_fast_takes_a_lighter_member_on_a_cpu(quality, device, expected, monkeypatch):
+    monkeypatch.setattr(AUTO, "choose_device", lambda _: torch.device(device))
+    search = AUTO._Auto(tiny_dataset(), Request(quality), 0, None, None, False)
+    assert search.trials[0].name == expected
 
 
 def test_lighter_members_are_trained_for_less_time():
     looks = look_at(tiny_dataset())
-    for lighter in (LIGHTER, LIGHTEST):
-        for old, new in lighter.items():
-            plans = [PORTFOLIO[name].recipe(looks, {}) for name in (new, old)]
-            assert plans[0].system == plans[1].system
-            assert plans[0].training.patience < plans[1].training.patience
-            assert PORTFOLIO[new].cost <= PORTFOLIO[old].cost
-    assert PORTFOLIO[LIGHTEST["deep"]].recipe(looks, {}).training.self_training == 0
+    for old, new in LIGHT.items():
+        usual, light = (PORTFOLIO[name].recipe(looks, {}) for name in (old, new))
+        assert light.system == usual.system
+        assert light.training.patience < usual.training.patience
+        assert light.training.self_training == 0
+        assert PORTFOLIO[new].cost < PORTFOLIO[old].cost
 
 
 def test_looks_count_what_is_there():
@@ -223,7 +213,7 @@ def test_sparse_features_are_trained_on():
 def test_the_leaderboard_has_all_that_was_tried(tmp_path):
     model = deepgat.fit(tiny_dataset(), training=TRAINING)
     rows = model.leaderboard()
-    tried = ranked(look_at(tiny_dataset()), LIGHTER)[:5]
+    tried = ranked(look_at(tiny_dataset()))[:5]
     assert {row["name"] for row in rows} == {
         *tried,
         *CHEAP,
@@ -248,8 +238,8 @@ def test_the_leaderboard_has_all_that_was_tried(tmp_path):
 
 def test_one_recipe_is_enough_for_fast():
     run = searched(quality="fast")
-    assert names(run) == [LIGHTEST["deep"]]
-    assert run.card.system == PORTFOLIO[LIGHTEST["deep"]].system
+    assert names(run) == [LIGHT["deep"]]
+    assert (run.card.system, run.card.training.self_training) == ("deep", 0)
 
 
 def test_best_tries_all_and_more_seeds():
@@ -322,13 +312,13 @@ def test_what_cannot_be_beaten_is_no_reason_to_warn(metric, perfect, less):
 
 
 def test_a_favourite_that_diverges_is_told_and_the_next_one_taken(small, monkeypatch):
-    bad = replace(small[FAVOURITE], training={"lr": 1e30, "self_training": 0.0})
-    monkeypatch.setitem(small, FAVOURITE, bad)
+    bad = replace(small["deep"], training={"lr": 1e30, "self_training": 0.0})
+    monkeypatch.setitem(small, "deep", bad)
     run = searched()
-    assert outcomes(run)[FAVOURITE] == "diverged"
+    assert outcomes(run)["deep"] == "diverged"
     assert run.card.system != "deep"
-    assert names(run)[0] != FAVOURITE
-    (row,) = [row for row in run.search.leaderboard if row["name"] == FAVOURITE]
+    assert names(run)[0] != "deep"
+    (row,) = [row for row in run.search.leaderboard if row["name"] == "deep"]
     assert row["val"] is None
     json.dumps(run.record(), allow_nan=False)
 
@@ -343,7 +333,7 @@ def test_a_favourite_that_collapses_is_told_and_the_next_one_taken(monkeypatch):
 
     monkeypatch.setattr(AUTO, "train", train)
     run = searched()
-    assert outcomes(run)[FAVOURITE] == "collapsed: every node gets the same prediction"
+    assert outcomes(run)["deep"] == "collapsed: every node gets the same prediction"
     assert run.card.system != "deep"
 
 
@@ -351,7 +341,7 @@ def test_a_graph_that_tells_nothing_is_refused_with_what_was_tried():
     data = tiny_dataset()
     graph = data.graph.clone()
     graph.x, graph.edge_index = torch.zeros_like(graph.x), graph.edge_index[:, :0]
-    with pytest.raises(UserError, match=f"could be trained on this graph: {FAVOURITE} collapsed"):
+    with pytest.raises(UserError, match="no recipe could be trained on this graph: deep collapsed"):
         searched(replace(data, graphs=(graph,)))
 
 
@@ -360,10 +350,10 @@ def test_a_graph_that_tells_nothing_is_refused_with_what_was_tried():
 
 def test_a_time_limit_keeps_the_best_so_far():
     run = searched(limit=1e-9)
-    assert outcomes(run)[FAVOURITE] == "chosen"
+    assert outcomes(run)["deep"] == "chosen"
     assert run.fitted.stopped == "time"
     assert len(run.fitted.history) == 1
-    others = [name for name in names(run) if name != FAVOURITE]
+    others = [name for name in names(run) if name != "deep"]
     assert {outcomes(run)[name] for name in others} == {"not tried: stopped"}
     graph = tiny_dataset().graph
     y = np.where(graph.train_mask | graph.val_mask, graph.y, -1)
@@ -401,7 +391,7 @@ def test_ctrl_c_keeps_the_best_so_far(steps):
     rows = {row["name"]: row for row in run.search.leaderboard if row["system"] != "baseline"}
     assert len(rows) == TRIED
     assert sum(row["outcome"] == "chosen" for row in rows.values()) == 1
-    best = max(row["val"] for name, row in rows.items() if name in (FAVOURITE, seen[-1]))
+    best = max(row["val"] for name, row in rows.items() if name in ("deep", seen[-1]))
     assert run.search.leaderboard[0]["val"] <= best
     untouched = [row["outcome"] for name, row in rows.items() if name not in seen]
     assert set(untouched) == {"not tried: stopped"}
@@ -447,7 +437,7 @@ def test_a_search_without_resume_begins_anew(tmp_path):
         searched(on_step=after(6, KilledError)[0], folder=tmp_path)
     on_step, seen = after(10**9, KilledError)
     searched(on_step=on_step, folder=tmp_path)
-    assert seen[:EPOCHS] == [FAVOURITE] * EPOCHS
+    assert seen[:EPOCHS] == ["deep"] * EPOCHS
 
 
 # --------------------------------------------------------------------------- pausing

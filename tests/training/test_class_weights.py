@@ -18,7 +18,7 @@ from deepgat.nn.losses import LayerwiseLoss, OutputAndLayersLoss, OutputLoss
 from deepgat.training.class_weights import class_weights, counts_of, of_nodes
 from deepgat.training.inputs import prepare
 from deepgat.training.resume import Epoch
-from deepgat.training.self_training import SelfTraining
+from deepgat.training.self_training import EPOCHS_TO_GROW, SelfTraining
 from deepgat.training.settings import TrainSettings
 from deepgat.training.trainer import monitored
 from tiny import tiny_dataset, tiny_labels
@@ -141,7 +141,7 @@ def test_self_training_weighs_classes_too():
     stage = SelfTraining(graph, network, plan.training, None)
     logits = torch.randn(60, 3, dtype=torch.double, requires_grad=True)
     stage.begin(0, torch.randn(60, 3, dtype=torch.double), torch.ones(1))
-    stage.epoch.fill_(TrainSettings().ramp)
+    stage.epoch.fill_(EPOCHS_TO_GROW)
     weights = torch.tensor([0.5, 2, 3]).double()
     above, below = 0.0, 0.0
     for v in range(60):

@@ -15,7 +15,7 @@ from deepgat.models import Deep
 from deepgat.training.evaluate import evaluate
 from deepgat.training.inputs import GraphBatches, prepare
 from deepgat.training.loop import train
-from deepgat.training.self_training import SelfTraining
+from deepgat.training.self_training import EPOCHS_TO_GROW, SelfTraining
 from deepgat.training.settings import TrainSettings
 from tiny import tiny_dataset, tiny_labels
 
@@ -137,32 +137,13 @@ def test_the_second_stage_keeps_its_own_best_epoch():
     count = len(alone.history)
     model.load_state_dict(start)
     taught = train(model, data, replace(PLAIN, self_training=1.0))
-    full = count + TrainSettings().ramp
+    full = count + EPOCHS_TO_GROW
     assert {epoch.best_number for epoch in taught.history[count : full - 1]} == {alone.best.number}
     assert taught.history[full - 1].best_number == full
     assert taught.best == min(taught.history[full - 1 :], key=lambda epoch: epoch.val_loss)
     assert taught.history[full - 1].val_loss > alone.best.val_loss, "better anyway: nothing tested"
     assert len(taught.history) == taught.best.number + PLAIN.patience
     assert evaluate(model, data, "cpu").loss["val"] == taught.best.val_loss
-
-
-@pytest.mark.parametrize("ramp", [1, 7])
-def test_the_second_stage_compares_epochs_once_the_ramp_is_over(ramp):
-    data, model = made()
-    settings = replace(PLAIN, self_training=1.0, ramp=ramp)
-    taught = train(model, data, settings)
-    alone = train(made()[1], data, PLAIN)
-    began = len(alone.history)
-    assert taught.best.number >= began + ramp
-    assert taught.history[began + ramp - 1].best_number == began + ramp
-    assert len(taught.history) == taught.best.number + PLAIN.patience
-
-
-def test_records_name_the_ramp_where_it_is_not_the_usual_one():
-    assert "ramp" not in TrainSettings().to_dict()
-    short = TrainSettings(ramp=20)
-    assert short.to_dict()["ramp"] == 20
-    assert TrainSettings(**short.to_dict()) == short
 
 
 def test_ended_while_the_targets_grow_the_first_stages_best_stays():

@@ -38,7 +38,7 @@ from deepgat.training.looks import look_at
 from deepgat.training.loop import FitResult, train
 from deepgat.training.memory import Choice, NoRoom, choose
 from deepgat.training.minibatch import in_chunks
-from deepgat.training.portfolio import CHEAP, LIGHTER, LIGHTEST, PORTFOLIO, ranked
+from deepgat.training.portfolio import CHEAP, LIGHT, PORTFOLIO, ranked
 from deepgat.training.recipes import Recipe, drop_unsuited_self_training
 from deepgat.training.resume import Epoch, Held
 from deepgat.training.run import ModelCard, Run
@@ -52,9 +52,8 @@ FINALISTS = {"fast": 0, "good": 3, "best": 5}
 """How many members beside the favourite are trained to their end."""
 BEYOND_CHANCE = 1.5
 """Standard errors by which a member must beat the favourite where labels are few."""
-IN_ALL, IN_ALL_FEW, AT_LEAST = 260.0, 200.0, 0.2
-"""What "good" may cost on a CPU, in epochs of ``deep``: less where labels are few, since another
-member seldom takes the favourite's place there. Others than the favourite may cost at least a fifth
+IN_ALL, AT_LEAST = 260.0, 0.2
+"""What "good" may cost on a CPU, in epochs of ``deep``; others than the favourite at least a fifth
 of what that has cost."""
 MORE_SEEDS = 2
 SLOW_START = 0.01
@@ -141,9 +140,12 @@ class _Auto:
         self.metric, self.training = request.metric(data), request.training_for(data)
         self.device = choose_device(str(request.training.get("device", "auto")))
         self.looks = look_at(data)
-        tried = ranked(self.looks, self._instead())[: TRIED[request.quality]]
+        names = ranked(self.looks)
+        tried = names[: TRIED[request.quality]]
         if request.quality != "fast":
             tried += CHEAP
+        elif self.device.type != "cuda":
+            tried = [LIGHT.get(name, name) for name in tried]
         self.trials = [self._trial(name, seed) for name in tried]
         self.labels = self._labels()
         self.start = time.perf_counter()
@@ -185,12 +187,6 @@ class _Auto:
                     self._train(self.trials[-1])
         return self._finish(chosen, reason)
 
-    def _instead(self) -> Mapping[str, str]:
-        """Members that take the place of others, where time counts."""
-        if self.request.quality == "best" or self.device.type == "cuda":
-            return {}
-        return LIGHTEST if self.request.quality == "fast" else LIGHTER
-
     def _budget(self, favourite: _Trial) -> float:
         """What all others may cost together, in epochs of ``deep``: never measured in seconds, so
         that a search gives the same result every time.
@@ -198,8 +194,7 @@ class _Auto:
         if self.request.quality == "best" or self.device.type == "cuda":
             return float("inf")
         spent = favourite.epochs * favourite.cost
-        in_all = IN_ALL_FEW if self.looks.few_labels else IN_ALL
-        return max(in_all - spent, AT_LEAST * spent)
+        return max(IN_ALL - spent, AT_LEAST * spent)
 
     def _trial(self, name: str, seed: int) -> _Trial:
         plan = PORTFOLIO[name].recipe(self.looks, self.training)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from deepgat.training.looks import Looks
@@ -41,12 +40,6 @@ NORMED = {"hidden_channels": 256, "norm": "layer", "residual": "linear"}
 BY_ERRORS = {"monitor": "loss-and-errors"}
 MEMBERS = (
     Member("deep", "deep", "few labels, neighbours that agree"),
-    Member(
-        "deep-brief",
-        "deep",
-        "the same, in less time",
-        training={"patience": 20, "ramp": 20},
-    ),
     Member(
         "deep-4",
         "deep",
@@ -110,10 +103,10 @@ MEMBERS = (
         cost=1.2,
     ),
     Member("g2", "g2", "neighbours that disagree", training={"patience": 60}, cost=0.4),
-    Member("mlp", "mlp", "edges that tell nothing", training={"patience": 50}, cost=0.05),
+    Member("mlp", "mlp", "edges that tell nothing", training={"patience": 50}, cost=0.1),
     Member("plain", "gcn", "as published, in little time", cost=0.1),
     Member("jk", "jk", "as published, in little time", cost=0.1),
-    Member("appnp", "appnp", "as published, in little time", cost=0.2),
+    Member("appnp", "appnp", "as published, in little time", cost=0.3),
 )
 PORTFOLIO: Mapping[str, Member] = {member.name: member for member in MEMBERS}
 
@@ -122,21 +115,12 @@ CHEAP = ("mlp", "plain", "jk", "appnp")
 """Members that cost little and are tried on every graph."""
 
 
-LIGHTER: Mapping[str, str] = {"deep": "deep-brief"}
-"""What takes a member's place on a CPU, unless quality is "best"."""
-LIGHTEST: Mapping[str, str] = {"deep": "deep-4"}
-"""What takes its place there if quality is "fast"."""
+LIGHT: Mapping[str, str] = {"deep": "deep-4"}
+"""What takes the favourite's place on a CPU if quality is "fast"."""
 
 
-def ranked(looks: Looks, instead: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """Names of the members beside the cheap ones, the one that suits the looks best first.
-
-    ``instead`` maps members to those that take their place.
-    """
-    return [instead.get(name, name) for name in _by_looks(looks)]
-
-
-def _by_looks(looks: Looks) -> list[str]:
+def ranked(looks: Looks) -> list[str]:
+    """Names of the members beside the cheap ones; the one that the looks speak for is the first."""
     if looks.unlike_neighbours and looks.nodes < 500:
         return ["wide-shallow", "wide", "g2", "wide-gat", "gcn", "deep"]
     if looks.poor_features and not looks.few_labels:

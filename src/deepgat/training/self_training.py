@@ -7,9 +7,9 @@ smallest; after every further epoch, without dropout, t ← (1 − η) t + η so
 
     μ r · (1/|U|) Σ_{v ∈ U} CE(ŷ^L_v, t_v),
 
-where r grows from 0 to 1 over R epochs (``ramp``). The stage keeps the best of its own epochs, from
-the R-th on: the monitored number is not the same once the targets count. Of the validation labels
-only the temperature is used.
+where r grows from 0 to 1 over 50 epochs. The stage keeps the best of its own epochs, from the 50th
+on: the monitored number is not the same once the targets count. Of the validation labels only the
+temperature is used.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from deepgat.models import Network
 from deepgat.training.inputs import GraphInputs, Inputs, Trained
 from deepgat.training.settings import TrainSettings
 
+EPOCHS_TO_GROW = 50
 UPDATE = 0.2
 """η."""
 
@@ -38,7 +39,7 @@ class SelfTraining:
         self, graph: GraphInputs, model: Network, settings: TrainSettings, team: Team | None
     ) -> None:
         self.graph, self.team = graph, team
-        self.weight, self.ramp = settings.self_training, settings.ramp
+        self.weight = settings.self_training
         self.began: int | None = None
         """The last epoch before the second stage."""
         like, n = next(model.parameters()), graph.y.size(0)
@@ -82,7 +83,7 @@ class SelfTraining:
         if self.team is not None:
             count = self.team.sum(count)
         each = F.cross_entropy(last, target, reduction="none")
-        grown = ((self.epoch - self.first) / self.ramp).clamp(0, 1)
+        grown = ((self.epoch - self.first) / EPOCHS_TO_GROW).clamp(0, 1)
         return self.weight * grown * (each * chosen).sum() / count.clamp(min=least)
 
     @torch.no_grad()
@@ -101,7 +102,7 @@ class SelfTraining:
     @property
     def first_compared(self) -> int:
         """The first epoch that may be the best: of the second stage, once targets count fully."""
-        return 1 if self.began is None else self.began + self.ramp
+        return 1 if self.began is None else self.began + EPOCHS_TO_GROW
 
     def targets_of_all(self) -> Tensor | None:
         """[n, C], to save; every process of a team calls it, and the first one gets them."""

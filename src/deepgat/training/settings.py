@@ -15,8 +15,6 @@ from deepgat.training.class_weights import as_text, parse
 MONITORS = ("val-loss", "loss-and-errors", "val-f1", "train-loss")
 PRECISIONS = ("float32", "bf16")
 BATCHES = ("none", "clusters", "neighbours")
-ADDED_LATER = ("class_weight", "ramp")
-"""Settings that older records lack; they have the defaults."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +53,6 @@ class Schedule(Config):
         0.0, "weight of a second stage's loss, on predictions of nodes without a label; 0: none",
         least=0,
     )  # fmt: skip
-    ramp: int = setting(
-        50, "epochs in which the second stage's loss grows to its full weight", least=1
-    )
     seed: int = setting(0, "of the weights, dropout and the order of graphs", most=2**63 - 1)
     device: str = setting("auto", "auto takes a GPU where there is one; else a torch device name")
     precision: str = setting("float32", "of the forward pass; bf16 on a GPU", PRECISIONS)
@@ -79,11 +74,10 @@ class Schedule(Config):
             parse(self.class_weight)
 
     def to_dict(self) -> dict[str, Any]:
-        """Without what was added later where it has its default, as in records from before it."""
+        """Without ``class_weight`` where it is left out, as in records from before it."""
         plain = super().to_dict()
-        for name in ADDED_LATER:
-            if plain[name] == getattr(type(self), name):
-                del plain[name]
+        if self.class_weight is None:
+            del plain["class_weight"]
         return plain
 
     @property

@@ -82,7 +82,7 @@ def _usual(
 ) -> Mapping[str, Mapping[str, Any]]:
     chosen: dict[str, Any] = {} if score is None else {"score": score}
     made = recipe(system, preset=preset, dataset=dataset, num_layers=layers, **chosen)
-    training = {"class_weight": None, "ramp": 50, **made.training.to_dict()}
+    training = {"class_weight": None, **made.training.to_dict()}
     return {"settings": made.settings.to_dict(), "training": training}
 
 
