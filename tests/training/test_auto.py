@@ -756,3 +756,40 @@ def test_a_folder_of_an_ensemble_serves_every_command(my_graph, command, monkeyp
     assert inspected.code == 0, inspected.err
     assert command("inspect", "model", "member-003").code == 0
     assert_sentence(command("predict", "model", "--early-exit"), "early exit")
+
+
+def _member(changes):
+    return lambda members: [{**members[0], **changes}, *members[1:]]
+
+
+NUMBERS = (1e308, 5e-324, 10**400, 0, -1, True, "1", None, float("nan"))
+DEEP = {"system": "gcn", "settings": {"num_layers": 10**4}, "weight": 1, "temperature": 1}
+FORGED = [
+    *(_member({name: value}) for name in ("weight", "temperature") for value in NUMBERS),
+    _member({"system": "ensemble"}),
+    _member({"system": "unknown"}),
+    _member({"settings": {"num_layers": 10**6}}),
+    _member({"settings": {"hidden_channels": 10**9}}),
+    lambda members: members[:1] * 10**5,
+    lambda _: [DEEP] * 50,
+    lambda _: [DEEP],
+    lambda _: [1],
+    lambda _: [],
+]
+
+
+def test_forged_ensembles_are_refused_at_once(ensemble, tmp_path):
+    folder = save_run(tmp_path / "m", ensemble, tiny_dataset())
+    text = (folder / "model.json").read_text()
+    for change in FORGED:
+        found = json.loads(text)
+        found["settings"]["members"] = change(found["settings"]["members"])
+        (folder / "model.json").write_text(json.dumps(found))
+        with pytest.raises(UserError, match="is damaged"):
+            Model.load(folder)
+    for name in ("num_layers", "hidden_channels"):
+        found = json.loads(text)
+        found["settings"][name] = 9999
+        (folder / "model.json").write_text(json.dumps(found))
+        with pytest.raises(UserError, match=f"{name} is 9999: the largest of the members is"):
+            Model.load(folder)

@@ -148,12 +148,15 @@ def _explain_disk(error: OSError) -> NoReturn:
         _refuse(f"{os.fsdecode(error.filename)} cannot be used ({why}): choose another path")
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
         raise error
+    # Writers name their files (deepgat.files), so it is standard output, or a temporary file.
     try:
         sys.stdout.flush()
     except OSError:
         _drop_output()
-        _refuse(f"standard output cannot be written ({why}): make room, or send it elsewhere")
-    _refuse(f"a file cannot be written ({why}): make room, also in {tempfile.gettempdir()}")
+    _refuse(
+        f"the output cannot be written ({why}): make room where it goes and in "
+        f"{tempfile.gettempdir()}, or send it elsewhere"
+    )
 
 
 def _drop_output() -> None:

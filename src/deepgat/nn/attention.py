@@ -43,6 +43,15 @@ class ConvOutput(NamedTuple):
     """On request only."""
 
 
+class Reach(NamedTuple):
+    """How many hops a layer looks from a node v to compute its output there."""
+
+    states: int = 0
+    """It reads the input of nodes up to so many hops away."""
+    lists: int = 0
+    """It reads neighbour lists whose members are up to so many hops away; at least ``states``."""
+
+
 class NeighborAttention(nn.Module):
     r"""A graph convolution that weighs neighbours by a score.
 
@@ -156,6 +165,13 @@ class NeighborAttention(nn.Module):
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
         self._reset_own()
         self.res = nn.Linear(in_channels, width) if residual else None
+
+    @property
+    def reach(self) -> Reach:
+        """N_v, and with symmetric normalisation also N_u of every u ∈ N_v, which d_u sums over."""
+        if self.normalization is Normalization.ROW:
+            return Reach(1, 1)
+        return Reach(2 if self.score.reads_states else 1, 2)
 
     def reset_parameters(self) -> None:
         """Reinitialise all parameters."""

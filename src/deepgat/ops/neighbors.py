@@ -226,6 +226,12 @@ class Neighbors:
         ``edge_index`` gets weight 1 and features 0. A self-loop also gets weight 1 if all edges
         into its node have weight 0.
         """
+        return self.with_given_values(edge_index, weight, features).audible()
+
+    def with_given_values(
+        self, edge_index: Tensor, weight: Tensor | None, features: Tensor | None
+    ) -> Neighbors:
+        """As :meth:`with_values`, but a node whose edges all have weight 0 stays like that."""
         check_edge_values(weight, features, edge_index.size(1), "in the order of edge_index")
         log_weight = None
         if weight is not None:
@@ -233,7 +239,7 @@ class Neighbors:
             log_weight = listed.log()
         if features is not None:
             features = self._in_order(edge_index, features, mean=True, loops=0.0)
-        return replace(self, log_weight=log_weight, features=features).audible()
+        return replace(self, log_weight=log_weight, features=features)
 
     def audible(self) -> Neighbors:
         """The lists with weight 1 for the self-loops of nodes whose edges all have weight 0.
