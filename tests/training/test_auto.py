@@ -22,7 +22,7 @@ from deepgat.training import loop
 from deepgat.training.auto import train_auto
 from deepgat.training.ensembling import FEW_NODES, Candidate, select
 from deepgat.training.looks import look_at
-from deepgat.training.portfolio import CHEAP, MEMBERS, PORTFOLIO, ranked
+from deepgat.training.portfolio import CHEAP, LIGHT, MEMBERS, PORTFOLIO, ranked
 from deepgat.training.recipes import recipe
 from deepgat.training.resume import Held
 from deepgat.training.search import QUALITIES, Request
@@ -110,9 +110,31 @@ REGIMES = {
 @pytest.mark.parametrize("regime", REGIMES)
 def test_the_favourite_of_every_regime(regime):
     data, expected = REGIMES[regime][0](), REGIMES[regime][1]
+    assert ranked(look_at(data))[0] == expected
     run = searched(data, "fast", training={"epochs": 1})
-    assert names(run) == [ranked(look_at(data))[0]] == [expected]
-    assert outcomes(run)[expected] == "chosen"
+    light = LIGHT.get(expected, expected)
+    assert names(run) == [light]
+    assert outcomes(run)[light] == "chosen"
+
+
+@pytest.mark.parametrize(
+    ("quality", "device", "expected"),
+    [("fast", "cpu", LIGHT["deep"]), ("fast", "cuda", "deep"), ("good", "cpu", "deep")],
+)
+def test_fast_takes_a_lighter_member_on_a_cpu(quality, device, expected, monkeypatch):
+    monkeypatch.setattr(AUTO, "choose_device", lambda _: torch.device(device))
+    search = AUTO._Auto(tiny_dataset(), Request(quality), 0, None, None, False)
+    assert search.trials[0].name == expected
+
+
+def test_lighter_members_are_trained_for_less_time():
+    looks = look_at(tiny_dataset())
+    for old, new in LIGHT.items():
+        usual, light = (PORTFOLIO[name].recipe(looks, {}) for name in (old, new))
+        assert light.system == usual.system
+        assert light.training.patience < usual.training.patience
+        assert light.training.self_training == 0
+        assert PORTFOLIO[new].cost < PORTFOLIO[old].cost
 
 
 def test_looks_count_what_is_there():
@@ -216,8 +238,8 @@ def test_the_leaderboard_has_all_that_was_tried(tmp_path):
 
 def test_one_recipe_is_enough_for_fast():
     run = searched(quality="fast")
-    assert names(run) == ["deep"]
-    assert run.card.system == "deep"
+    assert names(run) == [LIGHT["deep"]]
+    assert (run.card.system, run.card.training.self_training) == ("deep", 0)
 
 
 def test_best_tries_all_and_more_seeds():
