@@ -209,10 +209,12 @@ class NeighborAttention(nn.Module):
             )
         x = ops.as_features(x)
         ops.checks.features(x)
-        neighbors = ops.weighted_neighbors(edge_index, x.size(0), edge_weight, edge_attr)
+        edges = (edge_index, x.size(0), edge_weight, edge_attr)
         isolated = None
-        if not self.add_self_loops:
-            neighbors, isolated = _without_added_loops(neighbors, edge_index)
+        if self.add_self_loops:
+            neighbors = ops.weighted_neighbors(*edges)
+        else:
+            neighbors, isolated = ops.neighbors_without_loops(*edges)
         result = self.run(
             x, neighbors, label_features, labels, bool(return_attention_weights), isolated=isolated
         )
@@ -365,21 +367,3 @@ def _check_labels(labels: Tensor | None, score: str, num_nodes: int) -> None:
             f"labels has shape {list(labels.shape)}: expected [{num_nodes}] classes, or "
             f"[{num_nodes}, labels] of 0 and 1"
         )
-
-
-def _without_added_loops(
-    neighbors: Neighbors, edge_index: Tensor | Neighbors
-) -> tuple[Neighbors, Tensor]:
-    """(the lists with weight 0 for added self-loops, [n] bool nodes without incoming edges)."""
-    if isinstance(edge_index, Neighbors):
-        raise UserError(
-            "prepared Neighbors always contain self-loops: pass edge_index to a layer with "
-            "add_self_loops=False"
-        )
-    source, target = edge_index
-    looped = torch.zeros(neighbors.num_nodes, dtype=torch.bool, device=neighbors.device)
-    looped[target[source == target]] = True
-    alone = neighbors.others == 0
-    added = (neighbors.source == neighbors.target) & ~looped.index_select(0, neighbors.target)
-    added &= ~alone.index_select(0, neighbors.target)  # so that their softmax is defined
-    return neighbors.masked(added), alone & ~looped

@@ -43,6 +43,22 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
 
 def transposed_product(x: Tensor, y: Tensor) -> Tensor:
     """xᵀ y, summed over fixed blocks of rows: [n, m], [n, d] → [m, d]."""
+    # one operator of a traced graph, which then holds for any number of rows
+    return product_operator(x, y) if torch.compiler.is_compiling() else _in_blocks(x, y)
+
+
+@torch.library.custom_op("deepgat::transposed_product", mutates_args=())
+def product_operator(x: Tensor, y: Tensor) -> Tensor:
+    """:func:`transposed_product`."""
+    return _in_blocks(x, y)
+
+
+@product_operator.register_fake
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return x.new_empty(x.size(1), y.size(1))
+
+
+def _in_blocks(x: Tensor, y: Tensor) -> Tensor:
     n = x.size(0)
     parts = max(1, min(n // _ROWS, _MOST_PARTS))
     rows = n // parts
