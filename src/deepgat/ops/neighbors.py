@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from deepgat.errors import UserError
 from deepgat.ops.list_checks import check_edge_index, check_edge_values, check_lists
 
 LONGEST = 512
