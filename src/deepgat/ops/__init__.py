@@ -5,7 +5,7 @@ import torch
 from deepgat.ops import checks, cpu, gpu
 from deepgat.ops.attention import neighbor_attention
 from deepgat.ops.backends import BACKENDS, use_backend
-from deepgat.ops.deterministic import identity_map, layer_norm
+from deepgat.ops.deterministic import identity_map, layer_norm, linear_by_head
 from deepgat.ops.differences import neighbor_differences
 from deepgat.ops.edges import as_neighbors, neighbors_without_loops, weighted_neighbors
 from deepgat.ops.features import (
@@ -69,6 +69,7 @@ __all__ = [
     "layer_norm",
     "layer_norm_elu",
     "linear",
+    "linear_by_head",
     "neighbor_attention",
     "neighbor_differences",
     "neighbors_without_loops",
