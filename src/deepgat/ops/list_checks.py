@@ -20,18 +20,16 @@ _KNOWN = {"edge_weight": Known(), "edge_attr": Known()}
 
 def check_edge_values(weight: Any, features: Any, edges: int, order: str) -> None:
     """Weights [edges] ≥ 0 and features [edges, k] of edges, finite; each may be None."""
-    for name, values, shape in (
-        ("edge_weight", weight, f"[{edges}]"),
-        ("edge_attr", features, f"[{edges}, features]"),
-    ):
+    for name, values, dimensions in (("edge_weight", weight, 1), ("edge_attr", features, 2)):
         if values is None:
             continue
         if not isinstance(values, Tensor) or values.is_complex():
+            shape = _shape(edges, dimensions)
             raise UserError(f"{name} is {type(values).__name__}: expected real numbers {shape}")
-        if values.dim() != shape.count(",") + 1 or values.size(0) != edges:
+        if values.dim() != dimensions or values.size(0) != edges:
             raise UserError(
-                f"{name} has shape {list(values.shape)}: expected {shape}, one row per edge, "
-                f"{order}"
+                f"{name} has shape {list(values.shape)}: expected {_shape(edges, dimensions)}, one "
+                f"row per edge, {order}"
             )
         if torch.compiler.is_compiling() or not values.numel():  # a graph cannot branch on values
             continue
@@ -43,6 +41,11 @@ def check_edge_values(weight: Any, features: Any, edges: int, order: str) -> Non
             wanted = "finite numbers of at least 0" if name == "edge_weight" else "finite numbers"
             raise UserError(f"{name} runs from {low:g} to {high:g}: expected {wanted}")
         known.add(values)
+
+
+def _shape(edges: int, dimensions: int) -> str:
+    """In words only where it is refused: a compiled graph that did so would hold for one size."""
+    return f"[{edges}]" if dimensions == 1 else f"[{edges}, features]"
 
 
 def check_lists(lists: Neighbors) -> None:
