@@ -56,4 +56,4 @@ def traced_lists(edge_index: Tensor, num_nodes: int) -> Neighbors:
     check_edge_index(edge_index, num_nodes)
     *lists, symmetric = neighbor_lists(edge_index, num_nodes)
     named: dict[str, Any] = dict(zip(LISTS, lists, strict=True))
-    return Neighbors(**named, symmetric=symmetric.size(0))  # type: ignore[arg-type]
+    return Neighbors(**named, symmetric=symmetric.size(0))
