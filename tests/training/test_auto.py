@@ -13,15 +13,16 @@ from torch_geometric.data import Data
 
 import deepgat
 from deepgat import DeepGATClassifier, NodeDataset, Run
+from deepgat.analysis import choose_temperature
 from deepgat.errors import UserError
 from deepgat.model import Model
 from deepgat.model_folder import load_run, save_run
 from deepgat.models import Deep, Ensemble
 from deepgat.training import loop
 from deepgat.training.auto import train_auto
-from deepgat.training.ensembling import Candidate, best_temperature, select
+from deepgat.training.ensembling import FEW_NODES, Candidate, select
 from deepgat.training.looks import look_at
-from deepgat.training.portfolio import CHEAP, MEMBERS, PORTFOLIO, ranked
+from deepgat.training.portfolio import CHEAP, LIGHT, MEMBERS, PORTFOLIO, ranked
 from deepgat.training.recipes import recipe
 from deepgat.training.resume import Held
 from deepgat.training.search import QUALITIES, Request
@@ -109,9 +110,31 @@ REGIMES = {
 @pytest.mark.parametrize("regime", REGIMES)
 def test_the_favourite_of_every_regime(regime):
     data, expected = REGIMES[regime][0](), REGIMES[regime][1]
+    assert ranked(look_at(data))[0] == expected
     run = searched(data, "fast", training={"epochs": 1})
-    assert names(run) == [ranked(look_at(data))[0]] == [expected]
-    assert outcomes(run)[expected] == "chosen"
+    light = LIGHT.get(expected, expected)
+    assert names(run) == [light]
+    assert outcomes(run)[light] == "chosen"
+
+
+@pytest.mark.parametrize(
+    ("quality", "device", "expected"),
+    [("fast", "cpu", LIGHT["deep"]), ("fast", "cuda", "deep"), ("good", "cpu", "deep")],
+)
+def test_fast_takes_a_lighter_member_on_a_cpu(quality, device, expected, monkeypatch):
+    monkeypatch.setattr(AUTO, "choose_device", lambda _: torch.device(device))
+    search = AUTO._Auto(tiny_dataset(), Request(quality), 0, None, None, False)
+    assert search.trials[0].name == expected
+
+
+def test_lighter_members_are_trained_for_less_time():
+    looks = look_at(tiny_dataset())
+    for old, new in LIGHT.items():
+        usual, light = (PORTFOLIO[name].recipe(looks, {}) for name in (old, new))
+        assert light.system == usual.system
+        assert light.training.patience < usual.training.patience
+        assert light.training.self_training == 0
+        assert PORTFOLIO[new].cost < PORTFOLIO[old].cost
 
 
 def test_looks_count_what_is_there():
@@ -215,8 +238,8 @@ def test_the_leaderboard_has_all_that_was_tried(tmp_path):
 
 def test_one_recipe_is_enough_for_fast():
     run = searched(quality="fast")
-    assert names(run) == ["deep"]
-    assert run.card.system == "deep"
+    assert names(run) == [LIGHT["deep"]]
+    assert (run.card.system, run.card.training.self_training) == ("deep", 0)
 
 
 def test_best_tries_all_and_more_seeds():
@@ -556,7 +579,7 @@ def logits_of(
     found = []
     for number in range(candidates):
         x = torch.randn(nodes, classes) * (1 + number) + 1.5 * torch.eye(classes)[y]
-        found.append(Candidate(x, best_temperature(x, y, False)))
+        found.append(Candidate(x, choose_temperature(x, y, FEW_NODES)))
     return found, y
 
 
@@ -590,15 +613,15 @@ def test_where_validation_nodes_are_few_all_that_are_not_worse_count_alike():
     good = Candidate(5 * torch.eye(3)[y], 1.0)
     bad = Candidate(-good.logits, 1.0)
     assert select([good, bad, good], y, False) == [0.5, 0.0, 0.5]
-    assert best_temperature(100 * found[0].logits, y, False) == 1.0
+    assert choose_temperature(100 * found[0].logits, y, FEW_NODES) == 1.0
     one = [Candidate(c.logits[:1], 1.0) for c in (good, bad)]
     assert select(one, y[:1], False) == [1.0, 0.0]
 
 
 def test_the_temperature_mends_what_is_too_sure():
     (first, *_), y = logits_of(300, 1)
-    scaled = best_temperature(8 * first.logits, y, False)
-    assert scaled == pytest.approx(8 * best_temperature(first.logits, y, False), rel=1e-6)
+    scaled = choose_temperature(8 * first.logits, y, FEW_NODES)
+    assert scaled == pytest.approx(8 * choose_temperature(first.logits, y, FEW_NODES), rel=1e-5)
 
 
 # --------------------------------------------------------------------------- what is asked
@@ -733,3 +756,40 @@ def test_a_folder_of_an_ensemble_serves_every_command(my_graph, command, monkeyp
     assert inspected.code == 0, inspected.err
     assert command("inspect", "model", "member-003").code == 0
     assert_sentence(command("predict", "model", "--early-exit"), "early exit")
+
+
+def _member(changes):
+    return lambda members: [{**members[0], **changes}, *members[1:]]
+
+
+NUMBERS = (1e308, 5e-324, 10**400, 0, -1, True, "1", None, float("nan"))
+DEEP = {"system": "gcn", "settings": {"num_layers": 10**4}, "weight": 1, "temperature": 1}
+FORGED = [
+    *(_member({name: value}) for name in ("weight", "temperature") for value in NUMBERS),
+    _member({"system": "ensemble"}),
+    _member({"system": "unknown"}),
+    _member({"settings": {"num_layers": 10**6}}),
+    _member({"settings": {"hidden_channels": 10**9}}),
+    lambda members: members[:1] * 10**5,
+    lambda _: [DEEP] * 50,
+    lambda _: [DEEP],
+    lambda _: [1],
+    lambda _: [],
+]
+
+
+def test_forged_ensembles_are_refused_at_once(ensemble, tmp_path):
+    folder = save_run(tmp_path / "m", ensemble, tiny_dataset())
+    text = (folder / "model.json").read_text()
+    for change in FORGED:
+        found = json.loads(text)
+        found["settings"]["members"] = change(found["settings"]["members"])
+        (folder / "model.json").write_text(json.dumps(found))
+        with pytest.raises(UserError, match="is damaged"):
+            Model.load(folder)
+    for name in ("num_layers", "hidden_channels"):
+        found = json.loads(text)
+        found["settings"][name] = 9999
+        (folder / "model.json").write_text(json.dumps(found))
+        with pytest.raises(UserError, match=f"{name} is 9999: the largest of the members is"):
+            Model.load(folder)

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from deepgat.analysis.calibration import choose_temperature
 from deepgat.analysis.metrics import ERRORS, error_of_difference, score
 from deepgat.data import NodeDataset
 from deepgat.errors import Diverged, UserError
@@ -30,14 +31,14 @@ from deepgat.models.registry import ENSEMBLE
 from deepgat.ops.list_checks import check_edge_index
 from deepgat.training.baselines import baseline_scores
 from deepgat.training.device import choose_device
-from deepgat.training.ensembling import Candidate, Member, best_temperature, joined, select
+from deepgat.training.ensembling import FEW_NODES, Candidate, Member, joined, select
 from deepgat.training.evaluate import evaluate, nodes_of
 from deepgat.training.inputs import prepare
 from deepgat.training.looks import look_at
 from deepgat.training.loop import FitResult, train
 from deepgat.training.memory import Choice, NoRoom, choose
 from deepgat.training.minibatch import in_chunks
-from deepgat.training.portfolio import CHEAP, PORTFOLIO, ranked
+from deepgat.training.portfolio import CHEAP, LIGHT, PORTFOLIO, ranked
 from deepgat.training.recipes import Recipe, drop_unsuited_self_training
 from deepgat.training.resume import Epoch, Held
 from deepgat.training.run import ModelCard, Run
@@ -143,6 +144,8 @@ class _Auto:
         tried = names[: TRIED[request.quality]]
         if request.quality != "fast":
             tried += CHEAP
+        elif self.device.type != "cuda":
+            tried = [LIGHT.get(name, name) for name in tried]
         self.trials = [self._trial(name, seed) for name in tried]
         self.labels = self._labels()
         self.start = time.perf_counter()
@@ -370,7 +373,7 @@ class _Auto:
         finished = sorted((t for t in self.trials if t.finished), key=lambda t: t is not chosen)
         multi = self.data.multi_label
         candidates = [
-            Candidate(t.logits, best_temperature(t.logits, self.labels, multi))
+            Candidate(t.logits, choose_temperature(t.logits, self.labels, FEW_NODES))
             for t in finished
             if t.logits is not None
         ]
