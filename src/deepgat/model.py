@@ -18,6 +18,7 @@ from deepgat.analysis.early_exit import ExitPolicy, choose_exits
 from deepgat.data import NodeDataset, load_graph
 from deepgat.data.transforms import SPLITS
 from deepgat.errors import UserError
+from deepgat.files import check_can_write, write_whole
 from deepgat.machine import memory_bound
 from deepgat.model_folder import load_run, read_search, save_run
 from deepgat.models import LayerOutputs, Network
@@ -314,6 +315,24 @@ class Model:
             torch.stack([each.weight.float().cpu()[into].mean(1) for each in outputs.attention]),
             None if label < 0 else label,
         )
+
+    def view(
+        self,
+        path: str | os.PathLike[str],
+        graph: NodeDataset | Data | None = None,
+        layout: str = "auto",
+    ) -> Path:
+        """Write a page that shows the model: one HTML file that a browser opens.
+
+        ``graph``: left out, the training graph; ``layout`` as in :func:`deepgat.view.page`.
+        """
+        from deepgat.view import check_can_show, page  # here: it loads scikit-learn's layouts
+
+        check_can_write(Path(path))
+        check_can_show(self, layout)
+        data = None if graph is None else self._fitting(graph)
+        write_whole(Path(path), page(self, data, layout=layout))
+        return Path(path)
 
     def _probabilities(self, logits: Tensor) -> Tensor:
         return logits.sigmoid() if self.card.multi_label else logits.softmax(-1)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import deepgat
 from deepgat.analysis import dirichlet_energy, micro_f1, neighbor_distance, rayleigh_quotient
 from deepgat.data import NodeDataset
 from deepgat.data.names import Names
@@ -21,7 +20,7 @@ from deepgat.models.ensemble import Ensemble
 from deepgat.nn.attention import NeighborAttention
 from deepgat.nn.scores import NeighborMeanScore, UniformScore
 from deepgat.ops import Neighbors, as_neighbors
-from deepgat.training.run import ModelCard
+from deepgat.training.run import ModelCard, versions
 from deepgat.view.encoding import (
     evenly_chosen,
     packed,
@@ -103,7 +102,7 @@ def page_contents(
     notes = _notes(sample, n, len(near.source), with_attention, bool(outputs.hidden))
     return {
         "title": cut_middle(data.title, LONGEST_NAME),
-        "version": deepgat.__version__,
+        "version": versions()["deepgat"],
         "split": data.split,
         "system": _system(model),
         "layers": model.network.num_layers,
@@ -142,15 +141,15 @@ def _speaker(network: Network) -> Network:
 
 def _system(model: TrainedModel) -> dict[str, Any]:
     """The system's name; of an ensemble also its members, with their shares."""
-    network, found = model.network, {"name": model.card.system, "members": []}
+    network, members = model.network, []
     if isinstance(network, Ensemble):
-        found["members"] = [
+        members = [
             {"name": member["system"], "share": share, "speaks": place == network.heaviest}
             for place, (member, share) in enumerate(
                 zip(network.config.members, network.shares, strict=True)
             )
         ]
-    return found
+    return {"name": model.card.system, "members": members}
 
 
 def _notes(sample: Sample, n: int, edges: int, with_attention: bool, hidden: bool) -> list[str]:

@@ -25,7 +25,7 @@ function selectCell(part, label, predicted) {
 
 function matrix(part) {
   const { cells, rows } = confusions(part);
-  const head = el("tr", {}, el("td", {}), ...DATA.classes.map((name) => el("th", { scope: "col", title: name }, el("bdi", {}, short(name, C > 12 ? 4 : 7)))));
+  const head = el("tr", {}, el("td", { class: "corner" }), ...DATA.classes.map((name) => el("th", { scope: "col", title: name }, el("bdi", {}, short(name, C > 12 ? 4 : 7)))));
   const body = DATA.classes.map((name, label) => el("tr", {}, el("th", { scope: "row", title: name }, el("bdi", {}, short(name, 12))),
     ...DATA.classes.map((other, predicted) => {
       const size = cells.get(label * C + predicted) ?? 0;
@@ -33,13 +33,15 @@ function matrix(part) {
       const button = el("button", {
         type: "button", "data-label": label, "data-predicted": predicted, onclick: () => selectCell(part, label, predicted),
         "aria-label": `${count(size, "node")} of class ${name} predicted ${other}`, class: label === predicted ? "good" : "bad",
-      }, number(size));
+      }, String(size));
       const share = size / rows[label];
       button.style.setProperty("--share", `${Math.round(label === predicted ? 8 + 47 * share : 14 + 76 * Math.min(1, 3 * share))}%`);
       return el("td", {}, button);
     })));
-  return el("div", { class: "matrix-frame" }, el("table", { class: "matrix" }, el("caption", {}, "Rows: true class. Columns: predicted class. Choose a cell to select its nodes."),
-    el("thead", {}, head), el("tbody", {}, ...body)));
+  const table = el("table", { class: C > 12 ? "matrix dense" : "matrix" }, el("caption", {}, "Rows: true class. Columns: predicted class. Choose a cell to select its nodes."),
+    el("thead", {}, head), el("tbody", {}, ...body));
+  table.style.minWidth = `${C * 1.75 + 2.5}rem`;
+  return el("div", { class: "matrix-frame" }, table);
 }
 
 function worstPairs(part) {

@@ -41,38 +41,40 @@ function neighborhood(center, hops) {
       for (const edge of others.slice(0, MOST_FAR)) links.push({ edge, source: add(SOURCE[edge], 2), target });
     }
   }
-  // Nodes of one class start side by side.
-  const ring = nodes.slice(1).sort((a, b) => CLASS[a.node] - CLASS[b.node] || a.node - b.node);
-  ring.forEach((item, place) => {
-    const angle = (2 * Math.PI * place) / ring.length - Math.PI / 2;
-    item.x = RADIUS[item.hop] * Math.cos(angle);
-    item.y = RADIUS[item.hop] * Math.sin(angle);
-  });
+  // Neighbours of one class start side by side, and theirs behind them.
+  const start = (item, angle) => Object.assign(item, { angle, x: RADIUS[item.hop] * Math.cos(angle), y: RADIUS[item.hop] * Math.sin(angle) });
+  const ring = nodes.filter((item) => item.hop === 1).sort((a, b) => CLASS[a.node] - CLASS[b.node] || a.node - b.node);
+  ring.forEach((item, place) => start(item, (2 * Math.PI * place) / ring.length - Math.PI / 2));
+  for (const { source, target } of links) {
+    if (source.hop === 2 && source.angle === undefined) start(source, target.angle + 0.06 * ((source.node % 7) - 3));
+  }
   const simulation = d3.forceSimulation(nodes).stop()
-    .force("radial", d3.forceRadial((item) => RADIUS[item.hop]).strength(1.2))
+    .force("radial", d3.forceRadial((item) => RADIUS[item.hop]).strength(1))
     .force("collide", d3.forceCollide((item) => (item.hop === 2 ? 9 : 15)))
-    .force("apart", d3.forceManyBody().strength(-40).distanceMax(120))
-    .force("link", d3.forceLink(links.map(({ source, target }) => ({ source, target })))
-      .distance((link) => Math.abs(RADIUS[link.source.hop] - RADIUS[link.target.hop])).strength(0.25));
+    .force("apart", d3.forceManyBody().strength((item) => (item.hop === 1 ? -120 : -20)).distanceMax(150))
+    .force("link", d3.forceLink(links.filter(({ source }) => source.hop === 2).map(({ source, target }) => ({ source, target })))
+      .distance(RADIUS[2] - RADIUS[1]).strength(0.04));
   simulation.tick(160);
   return { nodes, links, hidden: Math.max(0, near.length - MOST_NEAR), named: new Set(near.slice(0, MOST_NAMED).map((edge) => SOURCE[edge])) };
 }
 
-// The largest weight on any edge into the node, in any layer: what the widest line stands for.
+// The largest weight on any edge into the node, in any layer: what the widest line stands for
 function largestWeight(node) {
   let most = 0;
   for (const weight of (DATA.attention?.layers ?? []).map(attentionOf)) {
     for (let edge = PTR[node]; edge < PTR[node + 1]; edge++) most = Math.max(most, weight(edge));
   }
-  return most || 1;
+  // A uniform share is at most a third as wide, so that attention to all alike looks alike in any node.
+  return Math.max(most, 3 / Math.max(1, PTR[node + 1] - PTR[node]));
 }
 
 function drawNeighborhood(center, hops) {
   const drawn = neighborhood(center, hops);
   const most = largestWeight(center);
-  const size = (hops === 2 ? RADIUS[2] : RADIUS[1]) + 42;
+  const size = (hops === 2 ? RADIUS[2] : RADIUS[1]) + 36;
+  const side = size + (hops === 2 ? 0 : 36); // names stand beside the ring
   const picture = svg("svg", {
-    id: "neighborhood", viewBox: `${-size} ${-size} ${2 * size} ${2 * size}`, role: "group",
+    id: "neighborhood", viewBox: `${-side} ${-size} ${2 * side} ${2 * size}`, role: "group",
     "aria-label": `Node ${nodeName(center)} and ${count(drawn.nodes.length - 1, "node")} around it`,
   });
   const lines = drawn.links.map(({ edge, source, target }) => {
@@ -93,9 +95,9 @@ function drawNeighborhood(center, hops) {
       onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); change({ node: item.node }); byId("node").focus(); } },
     }, svg("title", {}), dot);
     if (item.hop === 0 || drawn.named.has(item.node)) {
-      const side = item.hop === 0 ? 0 : Math.abs(item.x) < 30 ? 0 : Math.sign(item.x);
-      const below = item.hop === 0 ? 34 : side ? 4 : item.y < 0 ? -13 : 21;
-      group.append(svg("text", { x: side * 13, y: below, "text-anchor": ["end", "middle", "start"][side + 1] }, short(nodeName(item.node), hops === 2 && item.hop ? 8 : 12)));
+      const toward = item.hop === 0 || Math.abs(item.x) < 30 ? 0 : Math.sign(item.x);
+      const below = item.hop === 0 ? 34 : toward ? 4 : item.y < 0 ? -13 : 21;
+      group.append(svg("text", { x: toward * 13, y: below, "text-anchor": ["end", "middle", "start"][toward + 1] }, short(nodeName(item.node), hops === 2 && item.hop ? 8 : 12)));
     }
     picture.append(group);
     return { item, group, dot };
@@ -106,8 +108,9 @@ function drawNeighborhood(center, hops) {
     const at = predictionAt(layer);
     for (const { edge, line, source, target } of lines) {
       const share = weight ? weight(edge) : null;
-      line.style.strokeWidth = share === null ? "1.2px" : `${Math.max(0.4, (WIDEST * share) / most).toFixed(2)}px`;
-      line.style.strokeOpacity = share === null ? "0.5" : String(Math.min(0.9, 0.25 + 0.75 * (share / most)));
+      const wide = target.hop === 0 ? WIDEST : WIDEST / 2;
+      line.style.strokeWidth = share === null ? "1.2px" : `${Math.max(0.4, (wide * Math.min(1, share / most))).toFixed(2)}px`;
+      line.style.strokeOpacity = share === null ? "0.5" : String(Math.min(0.9, 0.35 + 0.65 * (share / most)));
       line.firstChild.textContent = `${nodeName(target.node)} listens to ${nodeName(source.node)}${share === null ? "" : `: ${percent(share)}`}`;
     }
     const loop = selfEdge(center);
