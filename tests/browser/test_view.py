@@ -244,6 +244,23 @@ def test_a_column_selects_who_changed_its_mind(page: Page):
     assert text(page, "#selection strong") == f"{size} nodes"
 
 
+def test_pointing_at_the_map_tells_of_a_node_and_a_click_shows_it(page: Page):
+    x, y = page.run(
+        "(() => { const at = sigma.framedGraphToViewport(sigma.getNodeDisplayData('7'));"
+        "const box = document.getElementById('canvas').getBoundingClientRect();"
+        "return [box.x + at.x, box.y + at.y]; })()"
+    )
+    page.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    page.settle()
+    tip = text(page, "#map-tip strong")
+    assert tip.startswith("person-")
+    for kind in ("mousePressed", "mouseReleased"):
+        page.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+    page.settle()
+    assert text(page, "#node-title") == f"Node {tip}"
+    assert not page.run("document.getElementById('ring').hidden")
+
+
 def test_keys_move_the_map(page: Page):
     page.run("document.getElementById('canvas').focus()")
     before = page.run("sigma.getCamera().getState()")
@@ -289,7 +306,7 @@ def test_names_from_a_graph_stay_text(browser: Page, tmp_path: Path):
         assert HOSTILE in text(page, "h1")
         find(page, HOSTILE, "ArrowDown", "Enter")
         assert HOSTILE in text(page, "#node-title")
-        assert HOSTILE in text(page, "#legend")
+        assert HOSTILE[:30] in text(page, "#legend")
         page.click(".matrix button")
         assert HOSTILE in text(page, "#selection")
         assert page.run("document.images.length") == 0
@@ -297,8 +314,8 @@ def test_names_from_a_graph_stay_text(browser: Page, tmp_path: Path):
         for width in (1380, 390):
             page.resize(width, 844)
             page.settle()
+            page.screenshot(SHOTS / f"hostile-{width}.png", whole=True)
             assert fits(page)
-        page.screenshot(SHOTS / "hostile.png", whole=True)
 
 
 @pytest.mark.parametrize(
@@ -317,8 +334,8 @@ def test_a_system_without_attention_says_so(browser: Page, tmp_path: Path, syste
 def test_twenty_thousand_nodes(browser: Page, tmp_path: Path):
     """Frame times are written down, not judged: machines differ."""
     data = dataset(20_000, 10, degree=10)
-    training = {"epochs": 1, "device": "cpu", "self_training": 0}
-    model = deepgat.fit(data, "deepgat", num_layers=8, hidden_channels=8, training=training)
+    training = {"epochs": 12, "device": "cpu"}
+    model = deepgat.fit(data, "deepgat", num_layers=4, hidden_channels=16, training=training)
     path = model.view(tmp_path / "large.html")
     start = time.monotonic()
     for page in opened(browser, path):
@@ -340,8 +357,13 @@ def test_twenty_thousand_nodes(browser: Page, tmp_path: Path):
         })()"""
         )
         recolor = page.run(
-            "(() => { const start = performance.now(); change({ color: 'confidence' });"
+            "(() => { const start = performance.now();"
+            "document.querySelector('input[name=color][value=label]').click();"
             "sigma.refresh(); return performance.now() - start; })()"
+        )
+        script = page.run(
+            "(() => { const start = performance.now();"
+            "for (let i = 0; i < 20; i++) sigma.render(); return performance.now() - start; })()"
         )
         focus = page.run(
             "(() => { const start = performance.now(); change({ node: 123 });"
@@ -353,6 +375,7 @@ def test_twenty_thousand_nodes(browser: Page, tmp_path: Path):
             "open_seconds": round(load, 2),
             "frame_milliseconds_median": round(steps[len(steps) // 2], 1),
             "frame_milliseconds_95th": round(steps[int(0.95 * len(steps))], 1),
+            "script_milliseconds_per_frame": round(script / 20, 2),
             "recolor_milliseconds": round(recolor, 1),
             "show_node_milliseconds": round(focus, 1),
         }

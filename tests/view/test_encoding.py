@@ -123,6 +123,14 @@ def test_every_node_has_a_place(shape, layout):
     assert not positions(np.ones((20, 3)), "tsne").any()  # a collapsed network
 
 
+def test_an_outlier_does_not_shrink_the_map():
+    h = np.random.default_rng(0).normal(size=(500, 2))
+    h[7] = 1000.0
+    found = positions(h, "pca")
+    assert np.ptp(found) < 20
+    assert found[7, 0] in (found[:, 0].min(), found[:, 0].max())
+
+
 def test_the_layout_follows_the_size():
     assert chosen_layout("auto", 5000) == "tsne"
     assert chosen_layout("auto", 5001) == "pca"

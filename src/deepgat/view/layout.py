@@ -12,7 +12,10 @@ LAYOUTS = ("auto", "tsne", "pca")
 MOST_TSNE = 5_000
 """Nodes up to which "auto" is t-SNE, which takes minutes on many more."""
 LEAST_TSNE = 10
+OUTLIERS = 0.005
+"""Share of the nodes at each end of an axis that do not determine its length."""
 ROUNDS = 500
+"""Steps of t-SNE."""
 WIDEST = 50
 """Columns that t-SNE compares; wider states are reduced by PCA first."""
 
@@ -35,7 +38,7 @@ def positions(h: np.ndarray, layout: str) -> np.ndarray:
     h = np.nan_to_num(h.astype(np.float64))
     n = len(h)
     if layout == "pca" or n < LEAST_TSNE or not np.ptp(h, axis=0).any():
-        return _principal(h, 2)
+        return _drawn_in(_principal(h, 2))
     columns = _principal(h, WIDEST) if h.shape[1] > WIDEST else h
     nearest = min(30.0, (n - 1) / 3)
     return TSNE(2, perplexity=nearest, max_iter=ROUNDS, random_state=0).fit_transform(columns)
@@ -48,3 +51,10 @@ def _principal(h: np.ndarray, count: int) -> np.ndarray:
     if len(h) > 1 and np.ptp(h, axis=0).any():
         found[:, :have] = PCA(have, random_state=0).fit_transform(h)
     return found
+
+
+def _drawn_in(places: np.ndarray) -> np.ndarray:
+    """The same, with outliers moved to a border: one of them would shrink all others to a dot."""
+    low, high = np.quantile(places, [OUTLIERS, 1 - OUTLIERS], axis=0)
+    margin = (high - low) / 4
+    return np.clip(places, low - margin, high + margin)

@@ -35,7 +35,7 @@ function matrix(part) {
         "aria-label": `${count(size, "node")} of class ${name} predicted ${other}`, class: label === predicted ? "good" : "bad",
       }, String(size));
       const share = size / rows[label];
-      button.style.setProperty("--share", `${Math.round(label === predicted ? 8 + 47 * share : 14 + 76 * Math.min(1, 3 * share))}%`);
+      button.style.setProperty("--share", `${Math.round(label === predicted ? 8 + 47 * share : 14 + 56 * Math.min(1, 3 * share))}%`);
       return el("td", {}, button);
     })));
   const table = el("table", { class: C > 12 ? "matrix dense" : "matrix" }, el("caption", {}, "Rows: true class. Columns: predicted class. Choose a cell to select its nodes."),

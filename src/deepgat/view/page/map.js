@@ -90,6 +90,7 @@ function startSigma(frame) {
   sigma = new Sigma(graph, frame, {
     renderLabels: false, hideEdgesOnMove: true, defaultEdgeType: "line", zIndex: true, stagePadding: 24,
     minCameraRatio: 0.01, maxCameraRatio: 2, allowInvalidContainer: true, defaultDrawNodeHover: () => {},
+    nodeProgramClasses: { circle: Sigma.rendering.NodePointProgram }, // a third of the work of the default
     inertiaDuration: calm.matches ? 0 : 200,
   });
   sigma.on("enterNode", ({ node }) => { frame.classList.add("over"); showTip(Number(node)); });
@@ -142,9 +143,8 @@ function drawLegend() {
   const said = [];
   if (state.color === "predicted" || state.color === "label") {
     const values = state.color === "label" ? LABEL : CLASS;
-    const what = state.color === "label" ? "" : "predicted ";
     tally(values, C).forEach((size, place) => {
-      if (place < MOST_LEGEND) list.append(legendItem(classColor(place), `${what && C <= 3 ? what : ""}${className(place)}`, size, (node) => values[node] === place));
+      if (place < MOST_LEGEND) list.append(legendItem(classColor(place), className(place), size, (node) => values[node] === place));
     });
     if (C > MOST_LEGEND) said.push(`The other ${C - MOST_LEGEND} classes are not listed.`);
     if (C > 10) said.push("Colours repeat after ten classes: choose a class to see it alone.");

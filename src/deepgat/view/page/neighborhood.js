@@ -4,6 +4,7 @@
 const MOST_NEAR = 24;
 const MOST_FAR = 4;
 const MOST_NAMED = 12;
+const LONGEST = 16;
 const RADIUS = { 0: 0, 1: 118, 2: 196 };
 const WIDEST = 13;
 
@@ -72,7 +73,8 @@ function drawNeighborhood(center, hops) {
   const drawn = neighborhood(center, hops);
   const most = largestWeight(center);
   const size = (hops === 2 ? RADIUS[2] : RADIUS[1]) + 36;
-  const side = size + (hops === 2 ? 0 : 36); // names stand beside the ring
+  const longest = Math.max(0, ...[...drawn.named].map((node) => short(nodeName(node), LONGEST).length));
+  const side = hops === 2 ? size : Math.max(size, RADIUS[1] + 22 + 6.6 * longest); // names stand beside the ring
   const picture = svg("svg", {
     id: "neighborhood", viewBox: `${-side} ${-size} ${2 * side} ${2 * size}`, role: "group",
     "aria-label": `Node ${nodeName(center)} and ${count(drawn.nodes.length - 1, "node")} around it`,
@@ -95,9 +97,9 @@ function drawNeighborhood(center, hops) {
       onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); change({ node: item.node }); byId("node").focus(); } },
     }, svg("title", {}), dot);
     if (item.hop === 0 || drawn.named.has(item.node)) {
-      const toward = item.hop === 0 || Math.abs(item.x) < 30 ? 0 : Math.sign(item.x);
+      const toward = item.hop === 0 || Math.abs(item.x) < 12 ? 0 : Math.sign(item.x);
       const below = item.hop === 0 ? 34 : toward ? 4 : item.y < 0 ? -13 : 21;
-      group.append(svg("text", { x: toward * 13, y: below, "text-anchor": ["end", "middle", "start"][toward + 1] }, short(nodeName(item.node), hops === 2 && item.hop ? 8 : 12)));
+      group.append(svg("text", { x: toward * 13, y: below, "text-anchor": ["end", "middle", "start"][toward + 1] }, short(nodeName(item.node), hops === 2 && item.hop ? 8 : LONGEST)));
     }
     picture.append(group);
     return { item, group, dot };
