@@ -35,6 +35,8 @@ const number = (value) => value.toLocaleString("en");
 const count = (value, word) => `${number(value)} ${word}${value === 1 ? "" : "s"}`;
 const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)}%`;
 const short = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
+// Ids often differ in their last letters: the middle is left out.
+const shortId = (text, most) => (text.length <= most ? text : `${text.slice(0, Math.ceil((most - 1) / 2))}…${text.slice(-Math.floor((most - 1) / 2))}`);
 
 // ---------------------------------------------------------------- the graph and the predictions
 

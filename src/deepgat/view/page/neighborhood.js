@@ -73,7 +73,7 @@ function drawNeighborhood(center, hops) {
   const drawn = neighborhood(center, hops);
   const most = largestWeight(center);
   const size = (hops === 2 ? RADIUS[2] : RADIUS[1]) + 36;
-  const longest = Math.max(0, ...[...drawn.named].map((node) => short(nodeName(node), LONGEST).length));
+  const longest = Math.max(0, ...[...drawn.named].map((node) => shortId(nodeName(node), LONGEST).length));
   const side = hops === 2 ? size : Math.max(size, RADIUS[1] + 22 + 6.6 * longest); // names stand beside the ring
   const picture = svg("svg", {
     id: "neighborhood", viewBox: `${-side} ${-size} ${2 * side} ${2 * size}`, role: "group",
@@ -99,7 +99,7 @@ function drawNeighborhood(center, hops) {
     if (item.hop === 0 || drawn.named.has(item.node)) {
       const toward = item.hop === 0 || Math.abs(item.x) < 12 ? 0 : Math.sign(item.x);
       const below = item.hop === 0 ? 34 : toward ? 4 : item.y < 0 ? -13 : 21;
-      group.append(svg("text", { x: toward * 13, y: below, "text-anchor": ["end", "middle", "start"][toward + 1] }, short(nodeName(item.node), hops === 2 && item.hop ? 8 : LONGEST)));
+      group.append(svg("text", { x: toward * 13, y: below, "text-anchor": ["end", "middle", "start"][toward + 1] }, shortId(nodeName(item.node), hops === 2 && item.hop ? 9 : LONGEST)));
     }
     picture.append(group);
     return { item, group, dot };

@@ -82,7 +82,7 @@ function neighborTable(node) {
       ...(weight ? [el("td", { class: "wide" }, bar(weight(edge) / most)), el("td", { class: "num" }, percent(weight(edge)))] : []));
   });
   const head = el("tr", {}, el("th", { scope: "col" }, "node"), el("th", { scope: "col" }, "predicted"),
-    ...(weight ? [el("th", { scope: "col", colspan: "2" }, "attention")] : []));
+    ...(weight ? [el("th", { scope: "col" }, "attention"), el("td", { class: "spare" })] : []));
   const caption = weight ? `Whom it listens to in layer ${state.layer}` : "Its neighbours";
   return el("table", { class: "plain" }, el("caption", {}, caption + (more > 0 ? `; ${number(more)} more are not listed` : "")),
     el("thead", {}, head), el("tbody", {}, ...rows));
