@@ -140,6 +140,7 @@ def test_attention_is_left_out_where_memory_is_scarce(model, monkeypatch):
     monkeypatch.setattr("deepgat.view.contents.free_memory", lambda device: 1000.0)
     found = page_contents(model, layout="pca")
     assert found["attention"] is None
+    assert found["attention_missing"]
     assert "did not fit into the memory" in found["notes"][0]
 
 

@@ -119,6 +119,7 @@ def page_contents(
                   "source": packed(sample.source.astype(np.uint32))},
         "predictions": _predictions(outputs, sample, model.card.num_classes),
         "attention": _attention(outputs, sample, model.network),
+        "attention_missing": not with_attention,
         "smoothing": smoothing,
         "leaderboard": model.leaderboard(),
     }  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 
 from deepgat.data import NodeDataset
 from deepgat.files import to_json
-from deepgat.view.contents import TrainedModel, check_can_show, page_contents
+from deepgat.view.contents import TrainedModel, page_contents
 
 LIBRARIES = (
     "graphology.umd.min.js",
@@ -28,8 +28,6 @@ LIBRARIES = (
 )
 SCRIPTS = ("core.js", "search.js", "map.js", "neighborhood.js", "node.js", "charts.js", "main.js")
 """Each uses those before it."""
-
-__all__ = ["check_can_show", "page"]
 
 
 def page(

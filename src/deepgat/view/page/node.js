@@ -90,7 +90,7 @@ function neighborTable(node) {
 
 function edgeText() {
   if (DATA.attention === null) {
-    const why = DATA.notes.some((note) => note.includes("attention")) ? "" : `${DATA.system.name} has no attention. `;
+    const why = DATA.attention_missing ? "This page does not hold the attention. " : `${DATA.system.name} has no attention. `;
     return `${why}Edges are drawn plainly.`;
   }
   if (attentionOf(state.layer) === null) {
@@ -134,7 +134,6 @@ function hopChoice() {
 function drawNode() {
   const node = state.node;
   const card = byId("node");
-  card.setAttribute("tabindex", "-1");
   const title = el("h2", { id: "node-title" }, "Node ", el("bdi", {}, nodeName(node)));
   const parts = [title, facts(node)];
   view = null;

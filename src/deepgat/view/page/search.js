@@ -49,8 +49,8 @@ function buildSearch() {
     chosen = -1;
     input.value = "";
     draw();
-    input.blur();
     change({ node });
+    byId("node").focus({ preventScroll: true });
     byId("node").scrollIntoView({ block: "nearest", behavior: calm.matches ? "instant" : "smooth" });
   }
 
