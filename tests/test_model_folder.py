@@ -26,7 +26,9 @@ from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.run import ModelCard, Run, train_once
 from tiny import PARTS, tiny_dataset, tiny_labels
 
-FILES = {"model.safetensors", "model.json", "metrics.json", "predictions.csv"}
+FILES = {
+    "model.safetensors", "model.json", "calibration.json", "metrics.json", "predictions.csv",
+}  # fmt: skip
 
 
 def plan(**choices) -> Recipe:

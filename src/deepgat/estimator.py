@@ -237,10 +237,12 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any, edge_index: Any = None, edge_weight: Any = None) -> np.ndarray:
         """[n, C]: the probability of every class of ``classes_``, or of every label by itself.
 
-        In single precision, which is what the network computes in.
+        Calibrated by a temperature that the validation nodes chose. In single precision, which is
+        what the network computes in.
         """
         logits = self._logits(X, edge_index, edge_weight)
-        return (logits.sigmoid() if self.run_.card.multi_label else logits.softmax(1)).numpy()
+        calibration = self.run_.evaluation.calibration
+        return calibration.probabilities(logits, self.run_.card.multi_label).numpy()
 
     def score(
         self,

@@ -1,4 +1,4 @@
-"""The figures of demo, inspect and predict, and the style of all figures."""
+"""The figures of demo, evaluate, inspect and predict, and the style of all figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from deepgat.analysis import Reliability
-from deepgat.errors import printable
+from deepgat.errors import UserError, printable
 from deepgat.files import writing
 
 # Okabe and Ito's palette, distinct for any colour vision; markers distinguish lines in grey.
@@ -73,6 +73,41 @@ def reliability_figure(curves: Mapping[str, Reliability], title: str) -> Figure:
     axes.set_ylabel("accuracy")
     axes.set_title(as_text(title), loc="left", fontsize=11)
     figure.legend(loc="outside lower center", ncols=1, frameon=False, fontsize=9)
+    return figure
+
+
+def confusion_figure(matrix: np.ndarray, classes: Sequence[str], title: str) -> Figure:
+    """The confusion matrix [C, C], coloured by the share of each true class; counts up to C = 20.
+
+    Args:
+        matrix: rows are true, columns predicted classes.
+        classes: names of the C classes.
+        title: title of the figure.
+    """
+    if matrix.ndim != 2:
+        raise UserError("the picture of a confusion matrix needs one class per node, not labels")
+    count = len(classes)
+    side = max(3.6, min(1.6 + 0.42 * count, 24.0))
+    figure = Figure(figsize=(side + 1.4, side), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    image = axes.imshow(100 * shares, cmap="Blues", vmin=0, vmax=100)
+    figure.colorbar(image, ax=axes, label="% of the true class", shrink=0.8)
+    names = [as_text(_short(name)) for name in classes]
+    size = 8 if count <= 30 else 5
+    turned = 90 if max(map(len, names)) > 3 else 0
+    axes.set_xticks(range(count), names, fontsize=size, rotation=turned)
+    axes.set_yticks(range(count), names, fontsize=size)
+    if count <= 20:
+        for row, column in np.ndindex(matrix.shape):
+            if matrix[row, column]:
+                color = "white" if shares[row, column] > 0.6 else "black"
+                axes.text(column, row, str(matrix[row, column]), ha="center", va="center",
+                          fontsize=7, color=color)  # fmt: skip
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
+    right = np.trace(matrix) / max(matrix.sum(), 1)
+    axes.set_title(f"{as_text(title)}: {100 * right:.1f}% right", loc="left", fontsize=11)
     return figure
 
 

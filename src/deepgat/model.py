@@ -13,18 +13,20 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from deepgat.analysis import predicted_labels
+from deepgat.analysis import Calibration, predicted_labels
 from deepgat.analysis.early_exit import ExitPolicy, choose_exits
+from deepgat.analysis.selective import abstained
 from deepgat.data import NodeDataset, load_graph
 from deepgat.data.transforms import SPLITS
 from deepgat.errors import UserError
 from deepgat.files import check_can_write, write_whole
 from deepgat.machine import memory_bound
-from deepgat.model_folder import load_run, read_search, save_run
+from deepgat.model_folder import load_run, read_calibration, read_search, save_run
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
 from deepgat.training.auto import train_auto
 from deepgat.training.device import choose_device
+from deepgat.training.evaluate import evaluate
 from deepgat.training.inputs import prepare
 from deepgat.training.memory import read_memory
 from deepgat.training.minibatch import in_chunks
@@ -74,14 +76,14 @@ def fit(
         watch = None if on_epoch is None else lambda step: on_epoch(step.epoch)
         with memory_bound(bound):
             run = train_auto(data, request, seed, watch)
-        return Model(run.model, run.card, run=run, dataset=data)
+        return Model.of(run, data)
     if quality is not None or time_limit is not None:
         raise UserError("quality and time_limit are of auto: leave them out, or the model's name")
     plan = recipe(model, preset=preset, dataset=data.name, training=training, **settings)
     plan = drop_unsuited_self_training(plan, data, training or ())
     with memory_bound(bound):
         run = train_once(data, plan, seed, on_epoch)
-    return Model(run.model, run.card, run=run, dataset=data)
+    return Model.of(run, data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +91,15 @@ class Predictions:
     """What a model says of every node of one graph: n nodes, C classes."""
 
     labels: Tensor
-    """[n] classes, or [n, C] bool of independent labels."""
+    """[n] classes, −1 where the model abstains; or [n, C] bool of independent labels."""
     probabilities: Tensor
-    """[n, C]."""
+    """[n, C], calibrated on validation nodes."""
     layers: Tensor | None = None
     """[n]: the layer whose prediction was taken, where prediction may stop early."""
     computed: int | None = None
     """How many layers were computed for that; all where some node was never sure."""
+    sets: Tensor | None = None
+    """[n, C] bool: the classes in each node's prediction set, where a coverage was asked for."""
 
     @property
     def confidence(self) -> Tensor:
@@ -114,7 +118,8 @@ class Explanation:
     neighbors: Tensor
     """[k] nodes u ∈ N_v, the node itself first."""
     layers: dict[int, Tensor]
-    """{l: [k, C]}: the probabilities after layer l, of the node (row 0) and its neighbours."""
+    """{l: [k, C]}: the probabilities after layer l, of the node (row 0) and its neighbours, all
+    with the model's one temperature."""
     attention: Tensor
     """[L, k]: α_vu of every layer, heads averaged; layer l compares the predictions of l − 1."""
     label: int | None
@@ -138,11 +143,21 @@ class Model:
     """The training graph, if it is in memory; otherwise it is loaded by name when needed."""
     search: Mapping[str, Any] = field(default_factory=dict)
     """What ``auto`` tried, of a model read from a folder."""
+    calibration: Calibration = field(default_factory=Calibration)
+    """What validation nodes tell of the probabilities: the temperature, and conformal scores."""
+
+    @staticmethod
+    def of(run: Run, data: NodeDataset) -> Model:
+        """The model of a training run."""
+        calibration = run.evaluation.calibration
+        return Model(run.model, run.card, run=run, dataset=data, calibration=calibration)
 
     @staticmethod
     def load(folder: str | os.PathLike[str]) -> Model:
         """The model in a folder that ``save`` or ``deepgat train --out`` wrote."""
-        return Model(*load_run(folder), search=read_search(folder))
+        network, card = load_run(folder)
+        calibration = read_calibration(folder, card.num_classes)
+        return Model(network, card, search=read_search(folder), calibration=calibration)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the model, its scores and its predictions as a new folder."""
@@ -262,21 +277,79 @@ class Model:
         return found
 
     def predict(
-        self, graph: NodeDataset | Data, early_exit: ExitPolicy | None = None
+        self,
+        graph: NodeDataset | Data,
+        early_exit: ExitPolicy | None = None,
+        *,
+        coverage: float | None = None,
+        class_conditional: bool = False,
+        abstain: float | None = None,
     ) -> Predictions:
         """The class of every node of this graph or any other with the same features.
 
-        ``early_exit`` takes every node's prediction from the first layer that is sure enough;
-        layers after the one where the last node became sure are not computed.
+        Args:
+            graph: the graph.
+            early_exit: take every node's prediction from the first layer that is sure enough;
+                layers after the one where the last node became sure are not computed.
+            coverage: also give every node a set of classes that holds the true one with this
+                probability, such as 0.9 (:mod:`deepgat.analysis.conformal`).
+            class_conditional: this coverage in each class by itself. A class with too few
+                validation nodes, at 0.9 fewer than 9, is then in every set.
+            abstain: give no label, −1, to nodes whose confidence is below this.
         """
+        if class_conditional and coverage is None:
+            raise UserError("class_conditional is a kind of coverage: give coverage too")
+        if coverage is not None and early_exit is not None:
+            raise UserError("coverage is of the last layer's predictions: leave early_exit out")
         outputs = self.outputs(graph, until=None if early_exit is None else early_exit.until())
         if early_exit is not None:
             layers = {layer: each.float().cpu() for layer, each in outputs.layer_logits.items()}
             shares, stopped = early_exit.apply(layers)
-            return Predictions(shares.argmax(1), shares, stopped, len(outputs.hidden))
-        logits = outputs.logits.float().cpu()
-        found = predicted_labels(logits, self.card.multi_label)
-        return Predictions(found, self._probabilities(logits))
+            found = Predictions(shares.argmax(1), shares, stopped, len(outputs.hidden))
+        else:
+            found = self.predictions_of(outputs.logits, coverage, class_conditional)
+        if abstain is None:
+            return found
+        return replace(found, labels=abstained(found.labels, found.confidence, abstain))
+
+    def calibrate(self, graph: NodeDataset | Data, nodes: Tensor) -> Model:
+        """The same model with temperature and conformal scores from other labelled nodes.
+
+        The validation nodes, which calibrate at first, have also chosen the epoch, so coverage is
+        approximate. Nodes that took no part in training make it exact.
+
+        Args:
+            graph: with labels of those nodes.
+            nodes: their mask [n] or numbers [k].
+        """
+        data = self._fitting(graph)
+        y = data.graph.y[nodes]
+        if not len(y) or (y.dim() == 1 and int(y.min()) < 0):
+            raise UserError("nodes to calibrate on: expected one or more, all of them labelled")
+        found = Calibration.fit(self.outputs(data).logits.float().cpu()[nodes], y)
+        run = self.run
+        if run is not None:
+            training = self.card.training
+            scores = evaluate(
+                self.network,
+                self.training_data,
+                training.device,
+                chunk=training.chunk,
+                calibration=found,
+            )
+            run = replace(run, evaluation=scores)
+        return replace(self, calibration=found, run=run)
+
+    def predictions_of(
+        self, logits: Tensor, coverage: float | None = None, class_conditional: bool = False
+    ) -> Predictions:
+        """Labels, calibrated probabilities and, with ``coverage``, sets from logits [n, C]."""
+        logits, multi = logits.float().cpu(), self.card.multi_label
+        sets = None
+        if coverage is not None:
+            sets = self.calibration.sets(logits, coverage, class_conditional)
+        shares = self.calibration.probabilities(logits, multi)
+        return Predictions(predicted_labels(logits, multi), shares, sets=sets)
 
     def exit_policy(self, tolerance: float = 0.0) -> ExitPolicy:
         """When prediction may stop, chosen on the validation nodes of the training data."""
@@ -309,7 +382,9 @@ class Model:
             node,
             neighbors,
             {
-                layer: self._probabilities(logits.float().cpu()[neighbors])
+                layer: self.calibration.probabilities(
+                    logits.float().cpu()[neighbors], self.card.multi_label
+                )
                 for layer, logits in sorted(outputs.layer_logits.items())
             },
             torch.stack([each.weight.float().cpu()[into].mean(1) for each in outputs.attention]),
@@ -333,9 +408,6 @@ class Model:
         data = None if graph is None else self._fitting(graph)
         write_whole(Path(path), page(self, data, layout=layout))
         return Path(path)
-
-    def _probabilities(self, logits: Tensor) -> Tensor:
-        return logits.sigmoid() if self.card.multi_label else logits.softmax(-1)
 
     def _fitting(self, graph: NodeDataset | Data) -> NodeDataset:
         """The graph as a dataset of the classes that this model knows."""

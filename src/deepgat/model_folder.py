@@ -1,7 +1,8 @@
 """Trained models on disk: a folder of plain files, written whole or not at all.
 
 ``model.safetensors`` holds the weights, ``model.json`` all that is needed to build the model and
-load its data again, ``metrics.json`` the scores and the training curve, ``predictions.csv`` one
+load its data again, ``calibration.json`` the temperature and the conformal scores of the validation
+nodes, ``metrics.json`` the scores and the training curve, ``predictions.csv`` one
 line per node. Nothing is pickled.
 """
 
@@ -21,7 +22,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 from torch_geometric.data import Data
 
-from deepgat.analysis import predicted_labels
+from deepgat.analysis import Calibration, predicted_labels
 from deepgat.data import FeaturePlan, NodeDataset
 from deepgat.data.tables.opening import opened, parse_json, read_whole
 from deepgat.errors import UserError
@@ -42,8 +43,11 @@ FORMAT = 2
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
 METRICS = "metrics.json"
+CALIBRATION = "calibration.json"
 PREDICTIONS = "predictions.csv"
-MODEL_FOLDER = FolderKind("model", DESCRIPTION, (WEIGHTS, DESCRIPTION, METRICS, PREDICTIONS))
+MODEL_FOLDER = FolderKind(
+    "model", DESCRIPTION, (WEIGHTS, DESCRIPTION, CALIBRATION, METRICS, PREDICTIONS)
+)
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""
 
@@ -63,6 +67,7 @@ def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> 
         (target / WEIGHTS).write_bytes(weights)
         (target / METRICS).write_text(to_json(run.record(with_curve=True), indent=1))
         (target / DESCRIPTION).write_text(to_json(description, indent=1))
+        (target / CALIBRATION).write_text(to_json(run.evaluation.calibration.to_dict()))
         write_predictions(target / PREDICTIONS, dataset, run.evaluation)
     return Path(folder)
 
@@ -108,6 +113,7 @@ def saved_record(folder: Path, card: ModelCard) -> dict[str, Any] | None:
     """The record of a finished run of this very card in the folder, if there is one."""
     try:
         _, found = load_run(folder)
+        read_calibration(folder, found.num_classes)
         record = parse_json(read_whole(folder / METRICS), METRICS)
     except (OSError, UserError):
         return None
@@ -128,6 +134,15 @@ def read_search(folder: str | os.PathLike[str]) -> dict[str, Any]:
     ):
         raise _damaged(Path(folder), f"{DESCRIPTION} has no readable leaderboard")
     return dict(found or {})
+
+
+def read_calibration(folder: str | os.PathLike[str], num_classes: int) -> Calibration:
+    """The temperature and the conformal scores of the model in the folder."""
+    try:
+        plain = parse_json(read_whole(Path(folder) / CALIBRATION), CALIBRATION)
+        return Calibration.of(plain, num_classes)
+    except (UserError, ValueError) as error:
+        raise _damaged(Path(folder), f"{CALIBRATION} cannot be read ({error})") from error
 
 
 def saved_auto_record(
@@ -160,7 +175,7 @@ def is_model_folder(folder: Path) -> bool:
 
 
 def write_predictions(path: Path, dataset: NodeDataset, evaluation: Evaluation) -> None:
-    """One line per node: what it was used for, its label, the prediction, every probability.
+    """One line per node: its part of the split, label, prediction and calibrated probabilities.
 
     Several labels of one node are joined by semicolons; an unknown label is left empty. Nodes and
     classes of a user's own graph have their names; a name that a spreadsheet would take for a
@@ -175,7 +190,7 @@ def write_predictions(path: Path, dataset: NodeDataset, evaluation: Evaluation) 
         writer.writerow(columns)
         pairs = zip(dataset.graphs, evaluation.logits, strict=True)
         for number, (graph, logits) in enumerate(pairs):
-            probabilities = logits.sigmoid() if dataset.multi_label else logits.softmax(-1)
+            probabilities = evaluation.calibration.probabilities(logits, dataset.multi_label)
             predictions = predicted_labels(logits, dataset.multi_label)
             rows = zip(
                 _parts(graph),

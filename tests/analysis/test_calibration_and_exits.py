@@ -6,7 +6,17 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from deepgat.analysis import ExitPolicy, choose_exits, fit_temperature, reliability
+from deepgat.analysis import (
+    Calibration,
+    ExitPolicy,
+    choose_exits,
+    choose_temperature,
+    fit_temperature,
+    metric,
+    reliability,
+    risk_coverage,
+)
+from deepgat.analysis.selective import abstained
 from deepgat.errors import UserError
 
 
@@ -25,6 +35,72 @@ def test_the_temperature_undoes_a_factor_and_lowers_the_loss():
     best = F.cross_entropy(logits / found, y)
     for other in (0.9 * found, 1.1 * found):
         assert best <= F.cross_entropy(logits / other, y)
+
+
+def test_the_temperature_is_that_of_logistic_regression():
+    """With two classes 1/T is the one coefficient on the difference of the logits."""
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    logits, y = overconfident(1000)
+    logits, y = logits[y < 2, :2], y[y < 2]
+    difference = (logits[:, 1:] - logits[:, :1]).numpy()
+    model = linear_model.LogisticRegression(C=1e12, fit_intercept=False, tol=1e-10)
+    model.fit(difference, y.numpy())
+    assert fit_temperature(logits, y) == pytest.approx(1 / float(model.coef_[0, 0]), rel=1e-4)
+    # of independent labels: the same question, asked of one logit
+    labels = fit_temperature(torch.from_numpy(difference), y[:, None].double())
+    assert labels == fit_temperature(logits, y)
+
+
+def test_the_temperature_does_not_depend_on_the_order_of_nodes():
+    logits, y = overconfident(3000)
+    order = torch.randperm(3000)
+    assert fit_temperature(logits, y) == fit_temperature(logits[order], y[order])
+
+
+def test_where_nodes_cannot_tell_the_temperature_is_1():
+    logits, y = overconfident(400)
+    assert choose_temperature(logits, y) == fit_temperature(logits, y) != 1
+    assert choose_temperature(logits[:49], y[:49]) == 1
+    assert choose_temperature(logits[y == 1], y[y == 1]) == 1
+    assert choose_temperature(logits, logits.argmax(1)) == 1  # all right: T → 0 fits best
+    assert choose_temperature(logits * math.nan, y) == 1
+    assert choose_temperature(logits, (logits > 0).double()) == 1
+    assert Calibration.fit(logits[:0], y[:0]).temperature == 1
+    assert fit_temperature(logits, logits.argmax(1)) == pytest.approx(math.exp(-6), rel=1e-4)
+    assert fit_temperature(logits, logits.argmin(1)) == pytest.approx(math.exp(6), rel=1e-4)
+
+
+def test_reliability_is_scikit_learns_curve():
+    calibration = pytest.importorskip("sklearn.calibration")
+    logits, y = overconfident(4000)
+    shares = logits.softmax(1)
+    sure, right = shares.max(1).values.numpy(), (shares.argmax(1) == y).numpy()
+    found = reliability(shares, y)
+    accuracy, confidence = calibration.calibration_curve(right, sure, n_bins=15)
+    assert found.accuracy.tolist() == pytest.approx(accuracy.tolist())
+    assert found.confidence.tolist() == pytest.approx(confidence.tolist())
+    assert int(found.count.sum()) == 4000
+    assert float(found.place[0]) / 15 < found.confidence[0] <= (float(found.place[0]) + 1) / 15
+    labels = (logits + torch.randn(4000, 3) > 0).double()
+    error = metric("calibration_error", logits, labels, True).item()
+    assert reliability(logits.sigmoid(), labels).error == pytest.approx(error)
+
+
+def test_abstention_by_hand():
+    labels, sure = torch.tensor([2, 0, 1, 1]), torch.tensor([0.9, 0.89, 1.0, 0.3])
+    assert abstained(labels, sure, 0.9).tolist() == [2, -1, 1, -1]
+    right = torch.tensor([True, True, False, False])
+    found = risk_coverage(sure, right, [0.0, 0.5, 0.95, 1.1])
+    assert [tuple(point) for point in found] == [
+        (0.0, 1.0, 0.5),
+        (0.5, 0.75, pytest.approx(2 / 3)),
+        (0.95, 0.25, 0.0),
+        (1.1, 0.0, None),
+    ]
+    with pytest.raises(UserError, match="abstain is 90"):
+        abstained(labels, sure, 90)
+    with pytest.raises(UserError, match="one class per node"):
+        abstained(torch.ones(2, 3, dtype=torch.bool), sure[:2], 0.9)
 
 
 def test_reliability_by_hand():

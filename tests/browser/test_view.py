@@ -331,6 +331,12 @@ def test_a_system_without_attention_says_so(browser: Page, tmp_path: Path, syste
         assert not page.run("Boolean(document.querySelector('input[value=settled]'))")
 
 
+def busy(page: Page) -> float:
+    """Seconds of CPU time that the page's main thread has used."""
+    found = page.send("Performance.getMetrics")["metrics"]
+    return next(each["value"] for each in found if each["name"] == "TaskDuration")
+
+
 def test_twenty_thousand_nodes(browser: Page, tmp_path: Path):
     """Frame times are written down, not judged: machines differ."""
     data = dataset(20_000, 10, degree=10)
@@ -341,6 +347,8 @@ def test_twenty_thousand_nodes(browser: Page, tmp_path: Path):
     for page in opened(browser, path):
         load = time.monotonic() - start
         assert page.run("sigma.getGraph().order") == 20_000
+        page.send("Performance.enable", timeDomain="threadTicks")  # CPU time, whoever else runs
+        before = busy(page)
         steps = page.run(
             """(async () => {
             const camera = sigma.getCamera(), times = [];
@@ -356,14 +364,11 @@ def test_twenty_thousand_nodes(browser: Page, tmp_path: Path):
             return times;
         })()"""
         )
+        frame_cpu = 1000 * (busy(page) - before) / len(steps)
         recolor = page.run(
             "(() => { const start = performance.now();"
             "document.querySelector('input[name=color][value=label]').click();"
             "sigma.refresh(); return performance.now() - start; })()"
-        )
-        script = page.run(
-            "(() => { const start = performance.now();"
-            "for (let i = 0; i < 20; i++) sigma.render(); return performance.now() - start; })()"
         )
         focus = page.run(
             "(() => { const start = performance.now(); change({ node: 123 });"
@@ -375,7 +380,7 @@ def test_twenty_thousand_nodes(browser: Page, tmp_path: Path):
             "open_seconds": round(load, 2),
             "frame_milliseconds_median": round(steps[len(steps) // 2], 1),
             "frame_milliseconds_95th": round(steps[int(0.95 * len(steps))], 1),
-            "script_milliseconds_per_frame": round(script / 20, 2),
+            "main_thread_milliseconds_per_frame": round(frame_cpu, 1),
             "recolor_milliseconds": round(recolor, 1),
             "show_node_milliseconds": round(focus, 1),
         }

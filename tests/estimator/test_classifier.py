@@ -78,7 +78,7 @@ def test_the_score_is_the_command_lines(name, monkeypatch):
     assert classifier.score(graph.x, test, graph.edge_index) == run.evaluation.micro_f1["test"]
     torch.testing.assert_close(
         torch.from_numpy(classifier.predict_proba(graph.x)),
-        run.evaluation.logits[0].softmax(1),
+        (run.evaluation.logits[0] / run.evaluation.calibration.temperature).softmax(1),
     )
     assert classifier.history_["val_loss"] == [epoch.val_loss for epoch in run.fitted.history]
 

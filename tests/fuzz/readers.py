@@ -12,6 +12,7 @@ import hashlib
 import io
 import itertools
 import json
+import math
 import tarfile
 import tempfile
 import tomllib
@@ -37,7 +38,13 @@ from deepgat.lab.experiments.spec import read_specs, signature_of
 from deepgat.lab.experiments.store import MARKER
 from deepgat.lab.experiments.store_entry import RECORD, sealed, spec_values
 from deepgat.lab.report.records import read_any_records, with_short_names
-from deepgat.model_folder import load_run, read_search, save_run, saved_record
+from deepgat.model_folder import (
+    load_run,
+    read_calibration,
+    read_search,
+    save_run,
+    saved_record,
+)
 from deepgat.training.recipes import recipe
 from deepgat.training.resume import Epoch, Progress
 from deepgat.training.run import train_once
@@ -397,6 +404,13 @@ def described_files() -> st.SearchStrategy[Files]:
     return values | values | texts | misplaced(files)
 
 
+def calibration_files() -> st.SearchStrategy[Files]:
+    files: Files = {f"m/{name}": content for name, content in model_bytes().items()}
+    text = model_bytes()["calibration.json"]
+    values = altered(json.loads(text)).map(json_bytes)
+    return (values | spoiled([text])).map(lambda raw: {**files, "m/calibration.json": raw})
+
+
 def weights_files() -> st.SearchStrategy[Files]:
     text, weights = model_bytes()["model.json"], model_bytes()["model.safetensors"]
     header, rest = header_of(weights)
@@ -407,6 +421,9 @@ def weights_files() -> st.SearchStrategy[Files]:
 def read_model(folder: Path) -> None:
     model, card = load_run(folder / "m")
     read_search(folder / "m")
+    calibration = read_calibration(folder / "m", card.num_classes)
+    assert 0 < calibration.temperature < math.inf
+    assert all(bool(((each >= 0) & (each <= 1)).all()) for each in calibration.scores)
     assert all(tensor.device.type == "cpu" for tensor in model.state_dict().values())
     saved_record(folder / "m", card)
     graph = tiny_dataset().graph
@@ -725,6 +742,7 @@ READERS = (
     Reader("gml", lambda: networkx_files(1), read_networkx),
     Reader("model.json", described_files, read_model),
     Reader("safetensors", weights_files, read_model),
+    Reader("calibration.json", calibration_files, read_model),
     Reader("progress", progress_files, read_progress),
     Reader("records", record_files, read_record_lines),
     Reader("tar", tar_files, read_tar),

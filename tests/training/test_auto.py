@@ -13,13 +13,14 @@ from torch_geometric.data import Data
 
 import deepgat
 from deepgat import DeepGATClassifier, NodeDataset, Run
+from deepgat.analysis import choose_temperature
 from deepgat.errors import UserError
 from deepgat.model import Model
 from deepgat.model_folder import load_run, save_run
 from deepgat.models import Deep, Ensemble
 from deepgat.training import loop
 from deepgat.training.auto import train_auto
-from deepgat.training.ensembling import Candidate, best_temperature, select
+from deepgat.training.ensembling import FEW_NODES, Candidate, select
 from deepgat.training.looks import look_at
 from deepgat.training.portfolio import CHEAP, MEMBERS, PORTFOLIO, ranked
 from deepgat.training.recipes import recipe
@@ -556,7 +557,7 @@ def logits_of(
     found = []
     for number in range(candidates):
         x = torch.randn(nodes, classes) * (1 + number) + 1.5 * torch.eye(classes)[y]
-        found.append(Candidate(x, best_temperature(x, y, False)))
+        found.append(Candidate(x, choose_temperature(x, y, FEW_NODES)))
     return found, y
 
 
@@ -590,15 +591,15 @@ def test_where_validation_nodes_are_few_all_that_are_not_worse_count_alike():
     good = Candidate(5 * torch.eye(3)[y], 1.0)
     bad = Candidate(-good.logits, 1.0)
     assert select([good, bad, good], y, False) == [0.5, 0.0, 0.5]
-    assert best_temperature(100 * found[0].logits, y, False) == 1.0
+    assert choose_temperature(100 * found[0].logits, y, FEW_NODES) == 1.0
     one = [Candidate(c.logits[:1], 1.0) for c in (good, bad)]
     assert select(one, y[:1], False) == [1.0, 0.0]
 
 
 def test_the_temperature_mends_what_is_too_sure():
     (first, *_), y = logits_of(300, 1)
-    scaled = best_temperature(8 * first.logits, y, False)
-    assert scaled == pytest.approx(8 * best_temperature(first.logits, y, False), rel=1e-6)
+    scaled = choose_temperature(8 * first.logits, y, FEW_NODES)
+    assert scaled == pytest.approx(8 * choose_temperature(first.logits, y, FEW_NODES), rel=1e-5)
 
 
 # --------------------------------------------------------------------------- what is asked

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from deepgat.analysis.calibration import TEMPERATURES
 from deepgat.errors import UserError
 from deepgat.models import Deep
 from deepgat.training.evaluate import evaluate
@@ -16,7 +17,6 @@ from deepgat.training.inputs import GraphBatches, prepare
 from deepgat.training.loop import train
 from deepgat.training.self_training import EPOCHS_TO_GROW, SelfTraining
 from deepgat.training.settings import TrainSettings
-from deepgat.training.trainer import TEMPERATURES
 from tiny import tiny_dataset, tiny_labels
 
 SETTINGS = TrainSettings(self_training=0.7, device="cpu")

@@ -58,11 +58,13 @@ def test_predictions_are_the_models(model, contents):
     for layer, classes, sure in zip(
         found["layers"], found["class"], found["confidence"], strict=True
     ):
-        shares = outputs.layer_logits[layer].softmax(-1)
+        shares = model.calibration.probabilities(outputs.layer_logits[layer], False)
         assert unpacked(classes).tolist() == shares.argmax(1).tolist()
         assert np.abs(unpacked(sure) / 255 - shares.max(1).values.numpy()).max() < 1 / 500
     top = unpacked(found["likeliest_class"]).reshape(60, 3)
     assert top[:, 0].tolist() == outputs.logits.argmax(1).tolist()
+    confidence = model.predict(model.training_data).confidence.numpy()
+    assert np.abs(unpacked(found["confidence"][-1]) / 255 - confidence).max() < 1 / 500
 
 
 def test_attention_is_the_models(model, contents):

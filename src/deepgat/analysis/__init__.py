@@ -6,7 +6,14 @@ from deepgat.analysis.attention import (
     divergence_bound,
     uniform_attention,
 )
-from deepgat.analysis.calibration import Reliability, fit_temperature, reliability
+from deepgat.analysis.calibration import (
+    Calibration,
+    Reliability,
+    choose_temperature,
+    fit_temperature,
+    reliability,
+)
+from deepgat.analysis.conformal import conformal_quantile, set_coverage
 from deepgat.analysis.early_exit import ExitPolicy, choose_exits
 from deepgat.analysis.leakage import LeakageReport, check_leakage
 from deepgat.analysis.metrics import (
@@ -21,6 +28,7 @@ from deepgat.analysis.metrics import (
     predicted_labels,
     score,
 )
+from deepgat.analysis.selective import risk_coverage
 from deepgat.analysis.smoothing import (
     LayerMeasures,
     dirichlet_energy,
@@ -34,6 +42,7 @@ from deepgat.analysis.smoothing import (
 
 __all__ = [
     "METRICS",
+    "Calibration",
     "ExitPolicy",
     "LayerMeasures",
     "LeakageReport",
@@ -43,7 +52,9 @@ __all__ = [
     "bayes_error_bounds",
     "check_leakage",
     "choose_exits",
+    "choose_temperature",
     "confidence_interval",
+    "conformal_quantile",
     "dirichlet_energy",
     "divergence_bound",
     "effective_rank",
@@ -60,6 +71,8 @@ __all__ = [
     "predicted_labels",
     "rayleigh_quotient",
     "reliability",
+    "risk_coverage",
     "score",
+    "set_coverage",
     "uniform_attention",
 ]

@@ -11,9 +11,11 @@ import torch
 import typer
 from torch import Tensor
 
-from deepgat.analysis import Reliability, micro_f1, reliability
+from deepgat.analysis import micro_f1, set_coverage
+from deepgat.analysis.conformal import check_coverage
 from deepgat.cli import options as opt
 from deepgat.cli.parsing import check_picture
+from deepgat.cli.probabilities import ClassConditional, Coverage, TestNodes, always_included
 from deepgat.cli.reading import ReadOption, parse_reading, tell_notes
 from deepgat.cli.show import ERR, percent
 from deepgat.data import NodeDataset
@@ -43,6 +45,14 @@ def predict(
     tolerance: Annotated[
         float, typer.Option(help="Share of validation accuracy that --early-exit may lose.")
     ] = 0.0,
+    coverage: Coverage = None,
+    class_conditional: ClassConditional = False,
+    abstain: Annotated[
+        float | None,
+        typer.Option(
+            metavar="CONFIDENCE", help="Leave the label of nodes of a lower confidence empty."
+        ),
+    ] = None,
     reliability_figure: Annotated[
         Path | None,
         typer.Option(
@@ -56,20 +66,31 @@ def predict(
 ) -> None:
     """Predict the class of every node, of this graph or another.
 
-    Writes a line per node: its id, label and confidence. The labels of the graph's training nodes
-    are known to the model, all others are not.
+    Writes a line per node: its id, label and calibrated confidence; with --coverage also a set of
+    classes. The labels of the graph's training nodes are known to the model, all others are not.
 
     Example: deepgat train cora --out model/ && deepgat predict model/ cora -o labels.csv
+
+    Example: deepgat predict model/ --coverage 0.9 --abstain 0.8 -o labels.csv
     """
     if out != "-":
         check_can_write(Path(out))
     check_picture(reliability_figure)
+    if class_conditional and coverage is None:
+        raise UserError("--class-conditional is a kind of --coverage: give that too")
+    if coverage is not None:
+        check_coverage(coverage)
     model = Model.load(folder)
     data = model.data_for(graph, split, **parse_reading(read))
     if graph is not None or split is not None or read:
         tell_notes(data)
-    policy = model.exit_policy(tolerance) if early_exit or reliability_figure else None
-    found = [model.predict(each, policy if early_exit else None) for each in data.graphs]
+    policy = model.exit_policy(tolerance) if early_exit else None
+    found = [
+        model.predict(
+            each, policy, coverage=coverage, class_conditional=class_conditional, abstain=abstain
+        )
+        for each in data.graphs
+    ]
     text = _csv(found, Names(data.node_ids, model.card.class_names))
     if out == "-":
         typer.echo(text, nl=False)
@@ -77,24 +98,32 @@ def predict(
         write_whole(Path(out), text)
     if not quiet:
         _tell(model, data, found, out)
-    if reliability_figure is not None and policy is not None:
-        before = model.predict(data.graph)
-        _draw(reliability_figure, data, before, model.predict(data.graph, policy.last_only()))
+        if coverage is not None:
+            names = Names(classes=model.card.class_names)
+            if note := always_included(model.calibration, coverage, class_conditional, names):
+                ERR.print(note, soft_wrap=True, markup=False)
+    if reliability_figure is not None:
+        _draw(reliability_figure, model, data)
 
 
 def _csv(found: list[Predictions], names: Names) -> str:
-    """A line per node; the column graph where there are several, layer where nodes stop early."""
+    """A line per node; the column graph where there are several, layer where nodes stop early,
+    set where each has a set of classes, joined by semicolons.
+    """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     several = ["graph"] if len(found) > 1 else []
     stops = [] if found[0].layers is None else ["layer"]
-    writer.writerow([*several, "node", "label", "confidence", *stops])
+    with_sets = [] if found[0].sets is None else ["set"]
+    writer.writerow([*several, "node", "label", "confidence", *stops, *with_sets])
     for number, each in enumerate(found):
         sure, labels = each.confidence.tolist(), label_texts(each.labels, names.label)
+        sets = [] if each.sets is None else label_texts(each.sets, names.label)
         for node, label in enumerate(labels):
             row = [harmless(names.node(node)), harmless(label), f"{sure[node]:.6g}"]
             layer = [] if each.layers is None else [int(each.layers[node])]
-            writer.writerow([*([number] if several else []), *row, *layer])
+            chosen = [harmless(sets[node])] if sets else []
+            writer.writerow([*([number] if several else []), *row, *layer, *chosen])
     return file.getvalue()
 
 
@@ -110,8 +139,26 @@ def _tell(model: Model, data: NodeDataset, found: list[Predictions], out: str) -
     mask, shares, y = _held_out(data, found)
     nodes = sum(len(each.labels) for each in found)
     parts = [f"{nodes:,} nodes of {data.title}"]
-    if len(y) and y.dim() == 1 and int(y.max()) < model.card.num_classes:
+    known = _of_the_task(model, y)
+    if known:
         parts.append(f"{percent(float(micro_f1(shares, y)))}% of the test nodes right")
+    answered = torch.cat([each.labels for each in found if each.labels.dim() == 1] or [y])
+    silent = 0 if model.card.multi_label else int((answered < 0).sum())
+    if silent:
+        kept = answered[mask] >= 0 if known else torch.zeros(0)
+        told = f"{silent:,} nodes get no label"
+        if bool(kept.any()):
+            share = float((answered[mask] == y)[kept].double().mean())
+            told += f", {percent(share)}% of the other test nodes right"
+        parts.append(told)
+    sets = [each.sets for each in found if each.sets is not None]
+    if sets:
+        every = torch.cat(sets)
+        told = f"sets of {every.sum(1).double().mean():.2f} classes on average"
+        if known:
+            share = set_coverage(every[mask], y).coverage
+            told += f", which hold the class of {percent(share)}% of the test nodes"
+        parts.append(told)
     stopped = [each.layers for each in found if each.layers is not None]
     if stopped:
         layers = torch.cat(stopped)
@@ -128,15 +175,19 @@ def _tell(model: Model, data: NodeDataset, found: list[Predictions], out: str) -
     ERR.print("; ".join(parts) + where, soft_wrap=True, markup=False)
 
 
-def _draw(path: Path, data: NodeDataset, before: Predictions, after: Predictions) -> None:
+def _of_the_task(model: Model, y: Tensor) -> bool:
+    """Whether there are labels, one class per node, of the classes that the model predicts."""
+    return bool(len(y)) and y.dim() == 1 and int(y.max()) < model.card.num_classes
+
+
+def _draw(path: Path, model: Model, data: NodeDataset) -> None:
     from deepgat.figures import reliability_figure, save_figure  # here: it loads a plotting library
 
-    curves: dict[str, Reliability] = {}
-    for name, each in (("as trained", before), ("calibrated", after)):
-        _, shares, y = _held_out(data, [each])
-        if not len(y):
-            raise UserError(f"{data.title} has no test nodes: --reliability needs some")
-        curves[name] = reliability(shares, y)
+    logits = [model.outputs(graph).logits.float().cpu() for graph in data.graphs]
+    nodes = TestNodes.of(data, logits, model.calibration)
+    if not len(nodes):
+        raise UserError(f"{data.title} has no test nodes: --reliability needs some")
+    curves = nodes.curves()
     save_figure(reliability_figure(curves, f"Test nodes of {data.title}"), path)
     errors = ", ".join(f"{name} {each.error:.3f}" for name, each in curves.items())
     ERR.print(f"expected calibration error: {errors}; drawn in {path}", soft_wrap=True)

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from deepgat.analysis.calibration import choose_temperature
 from deepgat.analysis.metrics import ERRORS, error_of_difference, score
 from deepgat.data import NodeDataset
 from deepgat.errors import Diverged, UserError
@@ -30,7 +31,7 @@ from deepgat.models.registry import ENSEMBLE
 from deepgat.ops.list_checks import check_edge_index
 from deepgat.training.baselines import baseline_scores
 from deepgat.training.device import choose_device
-from deepgat.training.ensembling import Candidate, Member, best_temperature, joined, select
+from deepgat.training.ensembling import FEW_NODES, Candidate, Member, joined, select
 from deepgat.training.evaluate import evaluate, nodes_of
 from deepgat.training.inputs import prepare
 from deepgat.training.looks import look_at
@@ -370,7 +371,7 @@ class _Auto:
         finished = sorted((t for t in self.trials if t.finished), key=lambda t: t is not chosen)
         multi = self.data.multi_label
         candidates = [
-            Candidate(t.logits, best_temperature(t.logits, self.labels, multi))
+            Candidate(t.logits, choose_temperature(t.logits, self.labels, FEW_NODES))
             for t in finished
             if t.logits is not None
         ]

@@ -19,13 +19,11 @@ from torch.nn import functional as F
 from deepgat.analysis import predicted_labels
 from deepgat.models import EnsembleConfig, Network
 from deepgat.models.registry import ENSEMBLE
-from deepgat.nn import classification_loss
 from deepgat.training.run import ModelCard
-from deepgat.training.trainer import TEMPERATURES
 
 ROUNDS = 20
 FEW_NODES = 200
-"""With fewer validation nodes, all models count alike."""
+"""With fewer validation nodes, all models count alike, and have the temperature 1."""
 
 
 class Candidate(NamedTuple):
@@ -70,15 +68,6 @@ def joined(like: ModelCard, members: Sequence[Member]) -> tuple[ModelCard, Netwo
     }
     network.load_state_dict(weights, assign=True)
     return card, network.eval()
-
-
-def best_temperature(logits: Tensor, y: Tensor, multi_label: bool) -> float:
-    """T of the smallest loss of logits / T; 1 where nodes are too few to tell."""
-    if len(y) < FEW_NODES:
-        return 1.0
-    target = y.float() if multi_label else y
-    losses = [float(classification_loss(logits / t, target)) for t in TEMPERATURES]
-    return TEMPERATURES[min(range(len(losses)), key=losses.__getitem__)]
 
 
 def select(candidates: Sequence[Candidate], y: Tensor, multi_label: bool) -> list[float]:

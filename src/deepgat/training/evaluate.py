@@ -10,8 +10,8 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from deepgat.analysis import METRICS, f1_counts, metric, micro_f1, predicted_labels
-from deepgat.analysis.metrics import undefined
+from deepgat.analysis import METRICS, Calibration, f1_counts, metric, micro_f1, predicted_labels
+from deepgat.analysis.metrics import ERRORS, undefined
 from deepgat.data import NodeDataset
 from deepgat.data.transforms import SPLITS
 from deepgat.distributed import PartDataset, Team
@@ -34,6 +34,11 @@ class Evaluation:
     """{metric: {part: value}} of all of :data:`deepgat.analysis.METRICS`; None: not defined."""
     notes: list[str] = field(default_factory=list)
     """Why metrics are not defined, in sentences."""
+    calibration: Calibration = field(default_factory=Calibration, repr=False)
+    """The temperature and the conformal scores of the validation nodes."""
+    calibrated: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    """{metric: {part: value}} of the Brier score and the calibration error, with the temperature;
+    ``metrics`` has them without."""
 
 
 @torch.no_grad()
@@ -44,6 +49,7 @@ def evaluate(
     team: Team | None = None,
     chunk: int = 0,
     segment: int = 0,
+    calibration: Calibration | None = None,
 ) -> Evaluation:
     """Score the model on the training, validation and test nodes of the data.
 
@@ -51,7 +57,8 @@ def evaluate(
     several graphs, every process runs its share of them whole. With ``chunk`` logits are computed
     layer by layer, so many nodes at a time: the same logits, and memory that does not grow with
     the depth (:mod:`deepgat.models.chunked`). With ``segment`` only the states of every so many
-    layers are held: the same bits.
+    layers are held: the same bits. ``calibration`` is that of the model, where it was saved; left
+    out, it is fitted on the validation nodes.
     """
     where = choose_device(device) if team is None else team.device
     model.to(where).eval()
@@ -74,16 +81,25 @@ def evaluate(
         gathered = [_of_all(values, graph) for values, graph in zip(logits, graphs, strict=True)]
     losses, scores, notes = {}, {}, []
     metrics: dict[str, dict[str, float | None]] = {name: {} for name in METRICS}
+    if calibration is None:
+        found, y = (of_team(rows, team) for rows in nodes_of(logits, graphs, "val"))
+        calibration = Calibration.fit(found, y)
+    calibrated: dict[str, dict[str, float | None]] = {
+        name: {} for name in METRICS if name in ERRORS
+    }
     for part in parts:
         losses[part], scores[part] = scores_of(logits, graphs, part, team).tolist()
         found, y = (of_team(rows, team) for rows in nodes_of(logits, graphs, part))
+        for name, by_part in calibrated.items():
+            value = metric(name, found / calibration.temperature, y, y.dim() == 2).item()
+            by_part[part] = None if math.isnan(value) else value
         for name in METRICS:
             value = metric(name, found, y, y.dim() == 2).item()
             metrics[name][part] = None if math.isnan(value) else value
             if math.isnan(value):
                 notes.append(f"{name} ({part}) is not defined: {undefined(name, found, y)}")
     of_all = [values.cpu() for values in gathered if values is not None]
-    return Evaluation(scores, losses, of_all, metrics, notes)
+    return Evaluation(scores, losses, of_all, metrics, notes, calibration, calibrated)
 
 
 def _of_all(values: Tensor, graph: GraphInputs) -> Tensor | None:

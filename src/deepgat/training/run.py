@@ -146,6 +146,8 @@ class Run:
             "micro_f1": self.evaluation.micro_f1,
             "loss": self.evaluation.loss,
             "metrics": self.evaluation.metrics,
+            "temperature": self.evaluation.calibration.temperature,
+            "calibrated": self.evaluation.calibrated,
             "best_epoch": self.fitted.best.number,
             "epochs": len(self.fitted.history),
             "stopped": self.fitted.stopped,

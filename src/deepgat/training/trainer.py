@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from deepgat.analysis.calibration import TEMPERATURES
 from deepgat.analysis.metrics import ERRORS, METRICS, metric
 from deepgat.distributed import Team
 from deepgat.errors import Diverged, UserError
@@ -28,9 +29,6 @@ from deepgat.training.inputs import GraphInputs, Inputs, Trained
 from deepgat.training.resume import Epoch, Saved
 from deepgat.training.self_training import SelfTraining
 from deepgat.training.settings import TrainSettings
-
-TEMPERATURES = tuple(2.0 ** (k / 4) for k in range(-8, 17))
-"""Temperatures that the calibrated loss tries: from 1/4 to 16."""
 
 
 def make_optimizer(model: Trained, settings: TrainSettings, nodes: int) -> torch.optim.Optimizer:

@@ -9,7 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deepgat.analysis import dirichlet_energy, micro_f1, neighbor_distance, rayleigh_quotient
+from deepgat.analysis import (
+    Calibration,
+    dirichlet_energy,
+    micro_f1,
+    neighbor_distance,
+    rayleigh_quotient,
+)
 from deepgat.data import NodeDataset
 from deepgat.data.names import Names
 from deepgat.data.transforms import SPLITS
@@ -49,6 +55,8 @@ class TrainedModel(Protocol):
     def network(self) -> Network: ...
     @property
     def card(self) -> ModelCard: ...
+    @property
+    def calibration(self) -> Calibration: ...
     @property
     def training_data(self) -> NodeDataset: ...
     def leaderboard(self) -> list[dict[str, Any]]: ...
@@ -117,7 +125,7 @@ def page_contents(
         "nodes": _nodes(sample, data, y, places),
         "edges": {"ptr": packed(sample.ptr.astype(np.uint32)),
                   "source": packed(sample.source.astype(np.uint32))},
-        "predictions": _predictions(outputs, sample, model.card.num_classes),
+        "predictions": _predictions(outputs, sample, model.calibration),
         "attention": _attention(outputs, sample, model.network),
         "attention_missing": not with_attention,
         "smoothing": smoothing,
@@ -212,18 +220,24 @@ def _nodes(sample: Sample, data: NodeDataset, y: Tensor, places: np.ndarray) -> 
     }
 
 
-def _predictions(outputs: LayerOutputs, sample: Sample, num_classes: int) -> dict[str, Any]:
-    """The class and its probability after every layer that predicts, and the likeliest classes."""
-    nodes = torch.from_numpy(sample.nodes)
+def _predictions(outputs: LayerOutputs, sample: Sample, calibration: Calibration) -> dict[str, Any]:
+    """The class and its probability after every layer that predicts, and the likeliest classes.
+
+    Probabilities are calibrated as in ``Model.predict`` and ``Model.explain``.
+    """
+    nodes, num_classes = torch.from_numpy(sample.nodes), outputs.logits.size(1)
+
+    def shares_of(logits: Tensor) -> Tensor:
+        return calibration.probabilities(logits.float().cpu()[nodes], False)
+
     layers = sorted(outputs.layer_logits)
     kept = evenly_chosen(len(layers), max(1, MOST_PREDICTIONS // len(nodes)))
     classes, sure = [], []
     for place in kept:
-        shares = outputs.layer_logits[layers[place]].float().cpu()[nodes].softmax(-1)
-        best = shares.max(1)
+        best = shares_of(outputs.layer_logits[layers[place]]).max(1)
         classes.append(packed_classes(best.indices.numpy(), num_classes))
         sure.append(packed_shares(best.values.numpy()))
-    top = outputs.logits.float().cpu()[nodes].softmax(-1).topk(min(LIKELIEST, num_classes))
+    top = shares_of(outputs.logits).topk(min(LIKELIEST, num_classes))
     return {
         "layers": [layers[place] for place in kept],
         "of": len(layers),

@@ -30,7 +30,7 @@ function buildAbout() {
   const size = document.documentElement.outerHTML.length / 1e6;
   byId("about-text").append(
     el("p", {}, `Positions on the map are ${DATA.layout} of the nodes' states after the last layer${DATA.layout === "t-SNE" ? ": nodes side by side are alike, but distances between clusters mean little" : ". Outliers are drawn at its border"}.`),
-    el("p", {}, `Attention is the mean over heads, stored in 8 bits. The split is ${DATA.split}. The page has ${size.toFixed(1)} MB and asks the network for nothing. Made by deepgat ${DATA.version}.`),
+    el("p", {}, `Attention is the mean over heads, stored in 8 bits. Probabilities are calibrated on validation nodes. The split is ${DATA.split}. The page has ${size.toFixed(1)} MB and asks the network for nothing. Made by deepgat ${DATA.version}.`),
     el("p", { class: "keys" }, el("kbd", {}, "/"), " finds a node, ", el("kbd", {}, "Esc"), " clears the selection. On the map: arrows move, ", el("kbd", {}, "+"), " and ", el("kbd", {}, "−"), " zoom; click it and the wheel zooms too."));
 }
 
