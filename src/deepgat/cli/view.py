@@ -33,10 +33,11 @@ def view(
     read: ReadOption = None,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Write a page that shows a model: one HTML file, to be opened in a browser.
+    """Write a page that shows a model: its nodes, layers and attention, in one HTML file.
 
-    Find a node, see whom it listens to and what every layer predicts for it; a map of the graph,
-    the confusion matrix, over-smoothing by layer, and what auto tried. The file needs no network.
+    Open it in a browser: find a node, see whom it listens to and what every layer predicts for it.
+    It also has a map of the graph, the confusion matrix, over-smoothing by layer, and what auto
+    tried. The file needs no network.
 
     Example: deepgat train digits --out model/ && deepgat view model/ -o model.html
     """
