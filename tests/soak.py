@@ -315,6 +315,8 @@ def soak(rounds: int, folder: Path, seed: int = 0) -> Counter[str]:
     all_rounds = Soak(folder, seed)
     for number in range(rounds):
         all_rounds.round(number)
+        if (number + 1) % 10 == 0:
+            print(f"{number + 1} of {rounds} rounds passed", flush=True)
     return all_rounds.counts
 
 

@@ -3,6 +3,7 @@
 import errno
 import importlib
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from deepgat import files
 from deepgat.cli import main
 from deepgat.errors import UserError
+from deepgat.figures import new_axes, save_figure
 from deepgat.files import CannotWrite, check_can_write, new_folder, write_whole, writing
 from deepgat.model_folder import MODEL_FOLDER, load_run, save_run
 from deepgat.training.recipes import recipe
@@ -150,7 +152,7 @@ def test_in_a_terminal_another_place_is_asked_for(tmp_path, run, monkeypatch, ca
     ("error", "sentence"),
     [
         (PermissionError(13, "Permission denied", "x/y"), "x/y cannot be used (Permission denied)"),
-        (FULL, "a file cannot be written (No space left on device): make room, also in "),
+        (FULL, "the output cannot be written (No space left on device): make room where it "),
         (CannotWrite("x cannot be written (so)"), "x cannot be written (so)"),
     ],
 )
@@ -171,3 +173,20 @@ def test_other_errors_of_the_system_keep_their_traceback(monkeypatch):
 def test_what_was_told_is_not_told_twice(tmp_path):
     with pytest.raises(CannotWrite, match=r"^once$"), writing(tmp_path), writing(tmp_path):
         raise CannotWrite("once")
+
+
+def test_a_picture_that_does_not_fit_is_told(tmp_path, full):
+    """matplotlib's own writer of PDF files fails otherwise where the disk is full."""
+    figure, _ = new_axes()
+    with pytest.raises(CannotWrite, match=r"a\.pdf cannot be written \(No space left"):
+        save_figure(figure, tmp_path / "a.pdf")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_full_disk_behind_the_output_is_told():
+    command = [sys.executable, "-m", "deepgat", "--version"]
+    with open("/dev/full", "w") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert "the output cannot be written (No space left on device)" in done.stderr

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from matplotlib.patches import Patch
 
 from deepgat.analysis import Reliability
 from deepgat.errors import UserError, printable
-from deepgat.files import writing
+from deepgat.files import write_whole
 
 # Okabe and Ito's palette, distinct for any colour vision; markers distinguish lines in grey.
 COLORS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -180,10 +179,15 @@ def house_style(axes: Axes) -> None:
 
 def save_figure(figure: Figure, path: Path) -> Path:
     """Write a figure atomically; the suffix of the path sets the format."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as work:
-            finished = Path(work) / path.name
-            figure.savefig(finished)
-            os.replace(finished, path)
+    write_whole(path, picture(figure, path.suffix[1:].lower()))
     return path
+
+
+def picture(figure: Figure, kind: str) -> bytes:
+    """The content of a file of this kind ("png", "pdf", "svg").
+
+    In memory, since matplotlib's writers fail in ways of their own where a disk is full.
+    """
+    drawn = BytesIO()
+    figure.savefig(drawn, format=kind)
+    return drawn.getvalue()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -17,16 +19,20 @@ from deepgat.analysis import Calibration, predicted_labels
 from deepgat.analysis.early_exit import ExitPolicy, choose_exits
 from deepgat.analysis.selective import abstained
 from deepgat.data import NodeDataset, load_graph
+from deepgat.data.grown_graph import GrownGraph, NewNodes
+from deepgat.data.kept_graph import KeptGraph
 from deepgat.data.transforms import SPLITS
 from deepgat.errors import UserError
 from deepgat.files import check_can_write, write_whole
+from deepgat.inductive import DECIDED, fitting, given_new, node_numbers, read_new
 from deepgat.machine import memory_bound
-from deepgat.model_folder import load_run, read_calibration, read_search, save_run
+from deepgat.model_folder import load_run, read_calibration, read_graph, read_search, save_run
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
 from deepgat.training.auto import train_auto
 from deepgat.training.device import choose_device
 from deepgat.training.evaluate import evaluate
+from deepgat.training.fields import field_outputs
 from deepgat.training.inputs import prepare
 from deepgat.training.memory import read_memory
 from deepgat.training.minibatch import in_chunks
@@ -35,8 +41,11 @@ from deepgat.training.resume import Epoch
 from deepgat.training.run import ModelCard, Run, train_once
 from deepgat.training.search import Request, is_auto
 
-DECIDED = frozenset(("text", "drop", "structure", "scale"))
-"""Reading options that determine the features; a trained model has fixed them."""
+if TYPE_CHECKING:
+    from deepgat.export import Exported
+
+MOST_CLASSES = 10**7
+"""Of a graph in memory."""
 
 
 def fit(
@@ -72,7 +81,7 @@ def fit(
     bound = read_memory(max_memory)
     data = as_dataset(graph)
     if is_auto(model, preset, settings, training or {}):
-        request = Request(quality or "good", time_limit, training or {})
+        request = Request("good" if quality is None else quality, time_limit, training or {})
         watch = None if on_epoch is None else lambda step: on_epoch(step.epoch)
         with memory_bound(bound):
             run = train_auto(data, request, seed, watch)
@@ -110,6 +119,22 @@ class Predictions:
         return sure.min(1).values
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a prediction is to say besides the class; fields as in :meth:`Model.predict`."""
+
+    early_exit: ExitPolicy | None = None
+    coverage: float | None = None
+    class_conditional: bool = False
+    abstain: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.class_conditional and self.coverage is None:
+            raise UserError("class_conditional is a kind of coverage: give coverage too")
+        if self.coverage is not None and self.early_exit is not None:
+            raise UserError("coverage is of the last layer's predictions: leave early_exit out")
+
+
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """One node: what every layer predicts for it, and whom it listens to in every layer."""
@@ -143,6 +168,8 @@ class Model:
     """The training graph, if it is in memory; otherwise it is loaded by name when needed."""
     search: Mapping[str, Any] = field(default_factory=dict)
     """What ``auto`` tried, of a model read from a folder."""
+    kept: KeptGraph | None = None
+    """The training graph in the model's folder, mapped from disk; None if it was not kept."""
     calibration: Calibration = field(default_factory=Calibration)
     """What validation nodes tell of the probabilities: the temperature, and conformal scores."""
 
@@ -156,14 +183,47 @@ class Model:
     def load(folder: str | os.PathLike[str]) -> Model:
         """The model in a folder that ``save`` or ``deepgat train --out`` wrote."""
         network, card = load_run(folder)
-        calibration = read_calibration(folder, card.num_classes)
-        return Model(network, card, search=read_search(folder), calibration=calibration)
+        return Model(
+            network,
+            card,
+            search=read_search(folder),
+            kept=read_graph(folder, card),
+            calibration=read_calibration(folder, card.num_classes),
+        )
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the model, its scores and its predictions as a new folder."""
+    def save(self, folder: str | os.PathLike[str], keep_graph: bool = False) -> Path:
+        """Write the model, its scores and its predictions as a new folder.
+
+        ``keep_graph`` writes the training graph too: features, edges, ids, labels and split. New
+        nodes can then be predicted from the folder alone (:meth:`predict_new`).
+        """
         if self.run is None:
             raise UserError("this model was read from a folder: copy that folder")
-        return save_run(folder, self.run, self.training_data)
+        return save_run(folder, self.run, self.training_data, keep_graph)
+
+    def export(
+        self, path: str | os.PathLike[str], format: str | None = None, *, sparse: bool = False
+    ) -> Exported:
+        """Write the model as a program for other runtimes, which do not need deepgat.
+
+        Args:
+            path: the file.
+            format: "pt2" (torch.export), "onnx", or "aoti" (AOTInductor, compiled for this
+                machine's processor); left out: by the ending of ``path``, .pt2 or .onnx.
+            sparse: the program takes features as the three tensors of a CSR matrix.
+
+        ``docs/export.md`` has the program's inputs and outputs.
+        """
+        from deepgat.export import export_model  # here: it loads torch's exporter
+
+        return export_model(
+            self.network,
+            self.card,
+            path,
+            format,
+            sparse=sparse,
+            temperature=self.calibration.temperature,
+        )
 
     def leaderboard(self) -> list[dict[str, Any]]:
         """What ``auto`` tried, best first: a table for each, with its validation score.
@@ -269,18 +329,16 @@ class Model:
             inputs = in_chunks(inputs, chunk, device)
         with torch.no_grad():
             found = inputs.run(self.network, with_attention, until=until)
-        if not bool(found.logits.isfinite().all()):
-            raise UserError(
-                "the model's outputs for this graph are not finite numbers: its features may be "
-                "too large, or the model's weights damaged"
-            )
+        _check_finite(found.logits)
         return found
 
     def predict(
         self,
-        graph: NodeDataset | Data,
+        graph: NodeDataset | Data | None = None,
         early_exit: ExitPolicy | None = None,
         *,
+        nodes: Any = None,
+        hops: int | None = None,
         coverage: float | None = None,
         class_conditional: bool = False,
         abstain: float | None = None,
@@ -288,29 +346,117 @@ class Model:
         """The class of every node of this graph or any other with the same features.
 
         Args:
-            graph: the graph.
-            early_exit: take every node's prediction from the first layer that is sure enough;
+            graph: left out, the graph that the model was trained on.
+            early_exit: takes every node's prediction from the first layer that is sure enough;
                 layers after the one where the last node became sure are not computed.
+            nodes: predict only these, given by number or, as texts, by id. The result has a row
+                for each, equal to that of the whole graph. Only their receptive field is read,
+                which is fastest for a model with its graph (``save(…, keep_graph=True)``).
+            hops: cut the receptive field of ``nodes`` after so many hops: nodes further away are
+                treated as if they did not exist. An approximation, for deep networks.
             coverage: also give every node a set of classes that holds the true one with this
                 probability, such as 0.9 (:mod:`deepgat.analysis.conformal`).
             class_conditional: this coverage in each class by itself. A class with too few
                 validation nodes, at 0.9 fewer than 9, is then in every set.
             abstain: give no label, −1, to nodes whose confidence is below this.
         """
-        if class_conditional and coverage is None:
-            raise UserError("class_conditional is a kind of coverage: give coverage too")
-        if coverage is not None and early_exit is not None:
-            raise UserError("coverage is of the last layer's predictions: leave early_exit out")
-        outputs = self.outputs(graph, until=None if early_exit is None else early_exit.until())
-        if early_exit is not None:
-            layers = {layer: each.float().cpu() for layer, each in outputs.layer_logits.items()}
-            shares, stopped = early_exit.apply(layers)
-            found = Predictions(shares.argmax(1), shares, stopped, len(outputs.hidden))
+        told = Told(early_exit, coverage, class_conditional, abstain)
+        if nodes is not None:
+            base = self._base if graph is None else KeptGraph.of(self._fitting(graph))
+            return self._around(GrownGraph(base), node_numbers(base, nodes), hops, told)
+        if hops is not None:
+            raise UserError("hops is for some nodes of a graph: give nodes too, or leave it out")
+        data = self.training_data if graph is None else graph
+        outputs = self.outputs(data, until=None if early_exit is None else early_exit.until())
+        return self._predictions(outputs, told, len(outputs.hidden))
+
+    def predict_new(
+        self,
+        nodes: Any,
+        edges: Any = None,
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        hops: int | None = None,
+        early_exit: ExitPolicy | None = None,
+        coverage: float | None = None,
+        class_conditional: bool = False,
+        abstain: float | None = None,
+    ) -> Predictions:
+        """The class of new nodes, from the receptive field that they have in the training graph.
+
+        Equal to predicting with the whole new graph. The training graph is not changed, and
+        threads may call this at the same time. A model with its graph (``save(…,
+        keep_graph=True)``) reads only what it needs from disk; any other loads the graph once.
+
+        Args:
+            nodes: features x [k, d]; or a table with the columns of ``nodes.csv`` (a path, a data
+                frame, a list of dictionaries); or what :meth:`read_new` returned.
+            edges: ``edge_index`` [2, e] in which the new nodes have the numbers after those of the
+                training graph's n nodes: n … n + k − 1. Edges are taken as they are, so give both
+                directions for an undirected graph. With tables: a table of the columns of
+                ``edges.csv``, read like the training graph's. Left out: the nodes stand alone.
+            edge_weight, edge_attr: [e] and [e, ·] with an ``edge_index``, if the model was trained
+                with them.
+            hops, early_exit, coverage, class_conditional, abstain: as in :meth:`predict`.
+
+        Returns:
+            A row for every new node, in their order.
+        """
+        told = Told(early_exit, coverage, class_conditional, abstain)
+        base = self._base
+        if isinstance(nodes, NewNodes):
+            new = nodes
+        elif isinstance(nodes, Tensor | np.ndarray):
+            new = fitting(self.card, given_new(nodes, edges, edge_weight, edge_attr))
         else:
-            found = self.predictions_of(outputs.logits, coverage, class_conditional)
-        if abstain is None:
+            if edge_weight is not None or edge_attr is not None:
+                raise UserError(
+                    "edge_weight and edge_attr are for an edge_index: a table of edges has columns"
+                )
+            new = self.read_new(nodes, edges)
+        graph = GrownGraph(base, new)
+        targets = np.arange(base.num_nodes, graph.num_nodes)
+        return self._around(graph, targets, hops, told)
+
+    def read_new(self, nodes: Any, edges: Any = None, **reading: Any) -> NewNodes:
+        """New nodes from tables, as :meth:`predict_new` takes them; with their ids and notes.
+
+        ``reading`` replaces options that the training graph was read with.
+        """
+        return read_new(self.card, self._base, nodes, edges, **reading)
+
+    def with_graph(self, graph: NodeDataset | Data) -> Model:
+        """The same model, with another graph in place of the training graph to add new nodes to."""
+        return replace(self, kept=KeptGraph.of(self._fitting(graph)))
+
+    @cached_property
+    def _base(self) -> KeptGraph:
+        """The graph that new nodes are added to."""
+        return self.kept or KeptGraph.of(self._fitting(self.training_data))
+
+    def _around(
+        self, graph: GrownGraph, targets: np.ndarray, hops: int | None, told: Told
+    ) -> Predictions:
+        """Predictions for some nodes from their receptive field."""
+        if self.network.needs_labels:
+            raise UserError("the oracle must be shown every label: it predicts whole graphs only")
+        self.network.to(choose_device(self.card.training.device)).eval()
+        chunk = 0 if told.early_exit is not None else self.card.training.chunk
+        outputs = field_outputs(self.network, graph, targets, hops, chunk)
+        _check_finite(outputs.logits)
+        return self._predictions(outputs, told, self.network.num_layers)
+
+    def _predictions(self, outputs: LayerOutputs, told: Told, computed: int) -> Predictions:
+        if told.early_exit is not None:
+            layers = {layer: each.float().cpu() for layer, each in outputs.layer_logits.items()}
+            shares, stopped = told.early_exit.apply(layers)
+            found = Predictions(shares.argmax(1), shares, stopped, computed)
+        else:
+            found = self.predictions_of(outputs.logits, told.coverage, told.class_conditional)
+        if told.abstain is None:
             return found
-        return replace(found, labels=abstained(found.labels, found.confidence, abstain))
+        return replace(found, labels=abstained(found.labels, found.confidence, told.abstain))
 
     def calibrate(self, graph: NodeDataset | Data, nodes: Tensor) -> Model:
         """The same model with temperature and conformal scores from other labelled nodes.
@@ -448,6 +594,14 @@ class Model:
         )
 
 
+def _check_finite(logits: Tensor) -> None:
+    if not bool(logits.isfinite().all()):
+        raise UserError(
+            "the model's outputs for this graph are not finite numbers: its features may be too "
+            "large, or the model's weights damaged"
+        )
+
+
 def as_dataset(
     graph: NodeDataset | Data | str, num_classes: int | None = None, multi_label: bool = False
 ) -> NodeDataset:
@@ -473,7 +627,27 @@ def as_dataset(
             whole[f"{part}_mask"] = torch.zeros(n, dtype=torch.bool)
     multi = whole.y.dim() == 2
     if num_classes is None:
-        num_classes = whole.y.size(1) if multi else int(whole.y.max()) + 1
+        num_classes = whole.y.size(1) if multi else _count_classes(whole.y)
     return NodeDataset(
         "graph", "the graph", (whole,), whole.num_features, num_classes, multi, "public"
     )
+
+
+def _count_classes(y: Tensor) -> int:
+    """The largest class number and one; 0 where y holds none, which the dataset's check tells."""
+    if not y.numel() or y.is_complex() or y.is_floating_point():
+        return 0
+    count = max(0, int(y.max()) + 1)
+    if count > MOST_CLASSES:
+        raise UserError(
+            f"y of the graph holds the class {count - 1}: classes are numbered from 0 to "
+            f"{MOST_CLASSES - 1:,} at most; number yours by torch.unique(y, return_inverse=True)"
+        )
+    if count > y.numel():
+        warnings.warn(
+            f"y of the graph holds the class {count - 1:,}, but there are {y.numel():,} nodes: "
+            "classes without a node cost time and memory; number yours by "
+            "torch.unique(y, return_inverse=True)",
+            stacklevel=4,
+        )
+    return count

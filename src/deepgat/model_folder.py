@@ -2,8 +2,9 @@
 
 ``model.safetensors`` holds the weights, ``model.json`` all that is needed to build the model and
 load its data again, ``calibration.json`` the temperature and the conformal scores of the validation
-nodes, ``metrics.json`` the scores and the training curve, ``predictions.csv`` one
-line per node. Nothing is pickled.
+nodes, ``metrics.json`` the scores and the training curve, ``predictions.csv`` one line per node.
+``graph/`` holds the training graph, if it was asked for (:mod:`deepgat.data.kept_folder`). Nothing
+is pickled.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import csv
 import hashlib
 import math
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -24,15 +26,14 @@ from torch_geometric.data import Data
 
 from deepgat.analysis import Calibration, predicted_labels
 from deepgat.data import FeaturePlan, NodeDataset
+from deepgat.data.kept_folder import Expected, read_kept, write_kept
+from deepgat.data.kept_graph import KeptGraph
 from deepgat.data.tables.opening import opened, parse_json, read_whole
+from deepgat.distributed import PartDataset
 from deepgat.errors import UserError
-from deepgat.files import (
-    FolderKind,
-    new_folder,
-    to_json,
-)
+from deepgat.files import FolderKind, new_folder, to_json, write_whole, writing
 from deepgat.models import Network, find_system
-from deepgat.models.registry import check_memory
+from deepgat.models.registry import ENSEMBLE, check_memory
 from deepgat.training.evaluate import Evaluation
 from deepgat.training.recipes import Recipe
 from deepgat.training.run import ModelCard, Run, versions
@@ -45,15 +46,25 @@ DESCRIPTION = "model.json"
 METRICS = "metrics.json"
 CALIBRATION = "calibration.json"
 PREDICTIONS = "predictions.csv"
+GRAPH = "graph"
 MODEL_FOLDER = FolderKind(
-    "model", DESCRIPTION, (WEIGHTS, DESCRIPTION, CALIBRATION, METRICS, PREDICTIONS)
+    "model", DESCRIPTION, (WEIGHTS, DESCRIPTION, CALIBRATION, METRICS, PREDICTIONS, GRAPH)
 )
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""
+PLAINLY_SHALLOW, SHALLOW = 200, (10, 40)
+"""Layers up to which a network is built at once, and those of two that are built to compare."""
 
 
-def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> Path:
-    """Write a trained model, its scores and its predictions as one new folder."""
+def save_run(
+    folder: str | os.PathLike[str], run: Run, dataset: NodeDataset, keep_graph: bool = False
+) -> Path:
+    """Write a trained model, its scores and its predictions as one new folder.
+
+    ``keep_graph`` writes the graph too, so that new nodes can be predicted from the folder alone.
+    """
+    if keep_graph:
+        check_can_keep(dataset)
     weights = save({name: t.detach().cpu() for name, t in run.model.state_dict().items()})
     description = {
         "format": FORMAT,
@@ -64,6 +75,8 @@ def save_run(folder: str | os.PathLike[str], run: Run, dataset: NodeDataset) -> 
     if run.search is not None:
         description["auto"] = run.search.to_dict()
     with new_folder(Path(folder), MODEL_FOLDER) as target:
+        if keep_graph:
+            description["graph_sha256"] = write_kept(target / GRAPH, dataset)
         (target / WEIGHTS).write_bytes(weights)
         (target / METRICS).write_text(to_json(run.record(with_curve=True), indent=1))
         (target / DESCRIPTION).write_text(to_json(description, indent=1))
@@ -81,6 +94,8 @@ def load_run(folder: str | os.PathLike[str]) -> tuple[Network, ModelCard]:
     try:
         with opened(folder / WEIGHTS) as file:
             held = _shapes(folder / WEIGHTS)
+            if len(held) < _least_tensors(card):  # before a deep network is built
+                raise misfit
             model = card.outline()
             if held != {name: list(x.shape) for name, x in model.state_dict().items()}:
                 raise misfit
@@ -103,10 +118,63 @@ def load_run(folder: str | os.PathLike[str]) -> tuple[Network, ModelCard]:
     return model.eval(), card
 
 
+def check_can_keep(dataset: NodeDataset) -> None:
+    """Refuse data that a model folder cannot keep."""
+    if isinstance(dataset, PartDataset) or len(dataset.graphs) != 1:
+        raise UserError(
+            f"{dataset.title} cannot be kept with the model: a folder keeps one whole graph; leave "
+            "keep_graph out"
+        )
+
+
+def keep_graph(folder: Path, dataset: NodeDataset) -> None:
+    """Add the training graph to a model folder that lacks it."""
+    check_can_keep(dataset)
+    description = parse_json(read_whole(folder / DESCRIPTION), DESCRIPTION)
+    if "graph_sha256" in description:
+        return
+    with writing(folder):
+        shutil.rmtree(folder / GRAPH, ignore_errors=True)  # of an earlier try that was cut short
+        description["graph_sha256"] = write_kept(folder / GRAPH, dataset)
+        write_whole(folder / DESCRIPTION, to_json(description, indent=1))
+
+
+def read_graph(folder: str | os.PathLike[str], card: ModelCard) -> KeptGraph | None:
+    """The training graph in the model folder, mapped from disk; None if it was not kept."""
+    whole = parse_json(read_whole(Path(folder) / DESCRIPTION), DESCRIPTION)
+    digest = whole.get("graph_sha256") if isinstance(whole, dict) else None
+    if digest is None:
+        return None
+    expected = Expected(
+        card.num_features, card.num_classes, card.multi_label, card.edge_weights, card.edge_features
+    )
+    return read_kept(Path(folder) / GRAPH, str(digest), expected)
+
+
 def _shapes(path: Path) -> dict[str, list[int]]:
     """The names and shapes in the header of a file of weights."""
     with safe_open(str(path), "pt") as file:
         return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+
+
+def _least_tensors(card: ModelCard) -> float:
+    """How many tensors a deep network has at least, as two shallow ones tell; 0 of a shallow one.
+
+    Networks without memory for weights take milliseconds per layer to make.
+    """
+    if card.system == ENSEMBLE:
+        total = 0.0
+        for member in card.settings.to_dict()["members"]:
+            system = find_system(member["system"])
+            settings = system.config.with_changes(member["settings"])
+            total += _least_tensors(replace(card, system=system.name, settings=settings))
+        return total
+    depth = card.settings.to_dict()["num_layers"]
+    if depth <= PLAINLY_SHALLOW:
+        return 0
+    shallow = [card.settings.with_changes({"num_layers": layers}) for layers in SHALLOW]
+    few, more = (len(replace(card, settings=each).outline().state_dict()) for each in shallow)
+    return (more - few) / (SHALLOW[1] - SHALLOW[0]) * (depth - SHALLOW[1]) / 2
 
 
 def saved_record(folder: Path, card: ModelCard) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +32,8 @@ from pyarrow import parquet
 from deepgat.data import load_graph
 from deepgat.data.catalogue.cache import DamagedFile, read_graphs, write_graphs
 from deepgat.data.dataset import NodeDataset
+from deepgat.data.grown_graph import GrownGraph
+from deepgat.data.kept_folder import Expected, read_kept, write_kept
 from deepgat.distributed.partition_folder import read_part, write_partition
 from deepgat.errors import UserError
 from deepgat.lab.experiments import Store, export_runs, import_runs, read_records
@@ -45,6 +48,8 @@ from deepgat.model_folder import (
     save_run,
     saved_record,
 )
+from deepgat.models import build_network, find_system
+from deepgat.training.fields import field_outputs
 from deepgat.training.recipes import recipe
 from deepgat.training.resume import Epoch, Progress
 from deepgat.training.run import train_once
@@ -672,11 +677,10 @@ def partition_bytes() -> dict[str, bytes]:
 
 
 @st.composite
-def odd_part(draw: st.DrawFn) -> Files:
-    """A part one of whose arrays has other numbers, another type or another length."""
-    files: Files = dict(partition_bytes())
+def odd_array(draw: st.DrawFn, files: dict[str, bytes]) -> Files:
+    """Files one of whose arrays has other numbers, another type or another length."""
     name = draw(st.sampled_from([n for n in sorted(files) if n.endswith(".npy")]))
-    array = np.load(io.BytesIO(partition_bytes()[name]))
+    array = np.load(io.BytesIO(files[name]))
     how = draw(st.sampled_from(("value", "type", "short", "long", "shape")))
     if how == "value" and array.size:
         array.flat[draw(st.integers(0, array.size - 1))] = draw(
@@ -697,7 +701,8 @@ def partition_files() -> st.SearchStrategy[Files]:
     described = altered(json.loads(text)).map(
         lambda value: {**files, "dense/partition.json": json_bytes(value)}
     )
-    return described | odd_part() | odd_part() | damaged(files) | misplaced(files)
+    odd = odd_array(partition_bytes())
+    return described | odd | odd | damaged(files) | misplaced(files)
 
 
 def read_parts(folder: Path) -> None:
@@ -710,6 +715,65 @@ def read_parts(folder: Path) -> None:
                 assert graph.x.shape == (graph.own, part.num_features)
                 assert len(graph.y) == len(graph.train_mask) == graph.own
                 graph.x.to_dense().sum()
+
+
+KEPT = {"dense": tiny_dataset(24), "sparse": tiny_dataset(24, sparse=True)}
+
+
+@cache
+def kept_bytes() -> dict[str, bytes]:
+    """Graphs that models keep: one with ids and weights, one sparse."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in KEPT.items():
+            if name == "dense":
+                graph = data.graph.clone()
+                graph.edge_weight = torch.ones(graph.num_edges)
+                data = replace(data, graphs=(graph,), node_ids=tuple(f"n{k}" for k in range(24)))
+            write_kept(Path(folder) / name, data)
+            inner = _folder_bytes(Path(folder) / name)
+            found |= {f"{name}/{path}": content for path, content in inner.items()}
+    return found
+
+
+def kept_files() -> st.SearchStrategy[Files]:
+    files: Files = dict(kept_bytes())
+    text = kept_bytes()["dense/graph.json"]
+    described = altered(json.loads(text)).map(
+        lambda value: {**files, "dense/graph.json": json_bytes(value)}
+    )
+    odd = odd_array(kept_bytes())
+    return described | odd | odd | damaged(files) | misplaced(files)
+
+
+def read_kept_graphs(folder: Path) -> None:
+    """With right checksums, as a malicious writer has them."""
+    torch.manual_seed(0)
+    for name in KEPT:
+        network = build_network("deepgat", find_system("deepgat").config, 6, 3).eval()
+        digest = _signed(folder / name)
+        graph = read_kept(folder / name, digest, Expected(6, 3, False, name == "dense", 0))
+        if graph.ids is not None:
+            assert graph.ids.find("n7") in (*range(24), -1)
+        outputs = field_outputs(network, GrownGraph(graph), np.array([3, 20]))
+        assert outputs.logits.shape == (2, 3)
+
+
+def _signed(folder: Path) -> str:
+    path = folder / "graph.json"
+    if not path.is_file():
+        return ""
+    text = path.read_bytes()
+    try:
+        described = json.loads(text)
+        for name in described["arrays"]:
+            content = (folder / f"{name}.npy").read_bytes()
+            described["arrays"][name] = hashlib.sha256(content).hexdigest()
+        text = json.dumps(described).encode()
+        path.write_bytes(text)
+    except (ValueError, LookupError, TypeError, AttributeError, OSError, RecursionError):
+        pass
+    return hashlib.sha256(text).hexdigest()
 
 
 @cache
@@ -749,5 +813,6 @@ READERS = (
     Reader("store", store_files, read_store),
     Reader("toml", config_files, read_config_file),
     Reader("partition", partition_files, read_parts),
+    Reader("kept-graph", kept_files, read_kept_graphs),
     Reader("cache", cache_files, read_cache),
 )

@@ -117,6 +117,8 @@ CASES: dict[str, tuple[str, Callable[[], Files]]] = {
         "graphml", lambda: {"g.graphml": b"<graphml>" + b"<node>" * 100_000}),
     "GML of many brackets": ("gml", lambda: {"g.gml": b"graph " + DEEP}),
     "model nested deep": ("model.json", lambda: model(DEEP)),
+    "model of ten thousand layers": (
+        "model.json", lambda: described(b'"num_layers": 2', b'"num_layers": 10000')),
     "model of a long number": ("model.json", lambda: model(b'{"format": ' + LONG + b"}")),
     "model of a million layers": (
         "model.json", lambda: described(b'"num_layers": 2', b'"num_layers": 1000000')),
@@ -151,6 +153,8 @@ CASES: dict[str, tuple[str, Callable[[], Files]]] = {
     "no tar": ("tar", lambda: {"s.tar": b"\0/./@" + bytes(2000)}),
     "settings nested deep": ("toml", lambda: {"c.toml": b"a = " + DEEP}),
     "settings of a long number": ("toml", lambda: {"c.toml": b"a = " + LONG}),
+    "settings of tables in tables": (
+        "toml", lambda: {"c.toml": CONFIG + b"settings" + b".gs" * 2000 + b" = [1]"}),
     "settings that are a pipe": ("toml", lambda: {"c.toml": "a pipe"}),
     "a partition nested deep": (
         "partition", lambda: {**partition_bytes(), "dense/partition.json": DEEP}),

@@ -13,6 +13,7 @@ from deepgat.cli import main
 from deepgat.data import load_graph
 from deepgat.lab.bench import csv_reading, measure, random_graphs, suites
 from deepgat.lab.bench.attention_layers import PlainClassAttention, fused_layer
+from deepgat.lab.bench.layer_ways import Way, times_alike
 
 CPU = torch.device("cpu")
 
@@ -34,6 +35,16 @@ def test_a_hub_rich_graph_has_hubs_and_is_undirected():
     assert near.degree.max() > 5 * near.degree.float().mean()
     again = random_graphs.hub_rich(1000, 5000)
     assert torch.equal(near.source, again.source)
+
+
+def test_a_factor_alike_compares_with_the_same_treatment():
+    times = {"PyG GATConv": 4.0, "PyG GATConv, compiled": 2.0, "deepgat": 1.0}
+    times |= {"deepgat, compiled": 0.5, "deepgat, replayed": 0.1}
+    found = {way: measure.Measurement(ms, 0.0) for way, ms in times.items()}
+    ways = {way: Way(lambda: None, way.partition(", ")[2] or "eager") for way in times}
+    assert times_alike(found, ways, "deepgat") == 4
+    assert times_alike(found, ways, "deepgat, compiled") == 4
+    assert times_alike(found, ways, "deepgat, replayed") is None
 
 
 PEAK = """
@@ -80,7 +91,10 @@ def test_the_command_measures_one_table(monkeypatch, capsys, tmp_path):
     assert not run(monkeypatch, "layer", *options)
     rows = json.loads(out.read_text())["rows"]
     assert {row["suite"] for row in rows} == {"layer"}
-    assert "deepgat" in {row["way"] for row in rows}
+    ways = {row["way"]: row for row in rows}
+    assert {"deepgat", "deepgat, lists prepared", "PyG GATConv", "PyG GATv2Conv"} <= set(ways)
+    assert all(row["treatment"] == "eager" for row in rows)  # --quick compiles nothing
+    assert ways["PyG GATConv"]["times_alike"] == ways["PyG GATConv"]["times_gatconv"] == 1
     assert f"Rows: {out}" in capsys.readouterr().out
 
 

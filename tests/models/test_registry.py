@@ -22,7 +22,9 @@ from graphs import random_edges
 
 TRAINED = [name for name in SYSTEMS if name != LABEL_PROPAGATION]
 FILES = Path(models.__file__).parent
-SHARED = {"__init__", "chunked", "config", "convolutions", "network", "outputs", "registry"}
+SHARED = {
+    "__init__", "chunked", "config", "convolutions", "field", "network", "outputs", "registry",
+}  # fmt: skip
 OF_SYSTEMS = sorted(path.stem for path in FILES.glob("*.py") if path.stem not in SHARED)
 
 

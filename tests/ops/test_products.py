@@ -144,3 +144,23 @@ def test_the_number_of_threads_changes_no_bit_of_a_training():
         torch.set_num_threads(before)
     assert one[0] != one[19], "nothing was learned"
     assert all(map(torch.equal, one, two))
+
+
+@native_only
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_dropout_in_eager_mode_is_the_registered_operator(dtype, named):
+    x = torch.randn(9, 5, dtype=dtype)[:, ::2].requires_grad_()
+    seed = torch.tensor([7, *range(20, 29)]) if named else torch.tensor([7])
+    grad = torch.randn(9, 3, dtype=dtype).t().contiguous().t()
+    outs = [f(x, seed, 0.4) for f in (matmul.dropped, matmul.drop_entries)]
+    assert "_Dropped" in type(outs[0].grad_fn).__name__
+    assert torch.equal(*outs)
+    assert 0 < outs[0].count_nonzero() < outs[0].numel()
+    assert torch.equal(*(torch.autograd.grad(out, x, grad)[0] for out in outs))
+
+
+def test_dropout_in_eager_mode_is_differentiable_twice():
+    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    seed = torch.tensor([3])
+    assert torch.autograd.gradgradcheck(lambda x: matmul.dropped(x, seed, 0.5) ** 3, x)

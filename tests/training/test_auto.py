@@ -22,7 +22,7 @@ from deepgat.training import loop
 from deepgat.training.auto import train_auto
 from deepgat.training.ensembling import FEW_NODES, Candidate, select
 from deepgat.training.looks import look_at
-from deepgat.training.portfolio import CHEAP, MEMBERS, PORTFOLIO, ranked
+from deepgat.training.portfolio import CHEAP, LIGHT, MEMBERS, PORTFOLIO, ranked
 from deepgat.training.recipes import recipe
 from deepgat.training.resume import Held
 from deepgat.training.search import QUALITIES, Request
@@ -110,9 +110,31 @@ REGIMES = {
 @pytest.mark.parametrize("regime", REGIMES)
 def test_the_favourite_of_every_regime(regime):
     data, expected = REGIMES[regime][0](), REGIMES[regime][1]
+    assert ranked(look_at(data))[0] == expected
     run = searched(data, "fast", training={"epochs": 1})
-    assert names(run) == [ranked(look_at(data))[0]] == [expected]
-    assert outcomes(run)[expected] == "chosen"
+    light = LIGHT.get(expected, expected)
+    assert names(run) == [light]
+    assert outcomes(run)[light] == "chosen"
+
+
+@pytest.mark.parametrize(
+    ("quality", "device", "expected"),
+    [("fast", "cpu", LIGHT["deep"]), ("fast", "cuda", "deep"), ("good", "cpu", "deep")],
+)
+def test_fast_takes_a_lighter_member_on_a_cpu(quality, device, expected, monkeypatch):
+    monkeypatch.setattr(AUTO, "choose_device", lambda _: torch.device(device))
+    search = AUTO._Auto(tiny_dataset(), Request(quality), 0, None, None, False)
+    assert search.trials[0].name == expected
+
+
+def test_lighter_members_are_trained_for_less_time():
+    looks = look_at(tiny_dataset())
+    for old, new in LIGHT.items():
+        usual, light = (PORTFOLIO[name].recipe(looks, {}) for name in (old, new))
+        assert light.system == usual.system
+        assert light.training.patience < usual.training.patience
+        assert light.training.self_training == 0
+        assert PORTFOLIO[new].cost < PORTFOLIO[old].cost
 
 
 def test_looks_count_what_is_there():
@@ -216,8 +238,8 @@ def test_the_leaderboard_has_all_that_was_tried(tmp_path):
 
 def test_one_recipe_is_enough_for_fast():
     run = searched(quality="fast")
-    assert names(run) == ["deep"]
-    assert run.card.system == "deep"
+    assert names(run) == [LIGHT["deep"]]
+    assert (run.card.system, run.card.training.self_training) == ("deep", 0)
 
 
 def test_best_tries_all_and_more_seeds():
@@ -734,3 +756,40 @@ def test_a_folder_of_an_ensemble_serves_every_command(my_graph, command, monkeyp
     assert inspected.code == 0, inspected.err
     assert command("inspect", "model", "member-003").code == 0
     assert_sentence(command("predict", "model", "--early-exit"), "early exit")
+
+
+def _member(changes):
+    return lambda members: [{**members[0], **changes}, *members[1:]]
+
+
+NUMBERS = (1e308, 5e-324, 10**400, 0, -1, True, "1", None, float("nan"))
+DEEP = {"system": "gcn", "settings": {"num_layers": 10**4}, "weight": 1, "temperature": 1}
+FORGED = [
+    *(_member({name: value}) for name in ("weight", "temperature") for value in NUMBERS),
+    _member({"system": "ensemble"}),
+    _member({"system": "unknown"}),
+    _member({"settings": {"num_layers": 10**6}}),
+    _member({"settings": {"hidden_channels": 10**9}}),
+    lambda members: members[:1] * 10**5,
+    lambda _: [DEEP] * 50,
+    lambda _: [DEEP],
+    lambda _: [1],
+    lambda _: [],
+]
+
+
+def test_forged_ensembles_are_refused_at_once(ensemble, tmp_path):
+    folder = save_run(tmp_path / "m", ensemble, tiny_dataset())
+    text = (folder / "model.json").read_text()
+    for change in FORGED:
+        found = json.loads(text)
+        found["settings"]["members"] = change(found["settings"]["members"])
+        (folder / "model.json").write_text(json.dumps(found))
+        with pytest.raises(UserError, match="is damaged"):
+            Model.load(folder)
+    for name in ("num_layers", "hidden_channels"):
+        found = json.loads(text)
+        found["settings"][name] = 9999
+        (folder / "model.json").write_text(json.dumps(found))
+        with pytest.raises(UserError, match=f"{name} is 9999: the largest of the members is"):
+            Model.load(folder)

@@ -118,7 +118,7 @@ def test_an_ensemble_speaks_by_its_heaviest_member():
     ]
     plan = recipe("deep", num_layers=3, training={"device": "cpu"})
     card = replace(ModelCard.of(data, plan), system="ensemble")
-    network = build_network("ensemble", EnsembleConfig(3, 8, members), 6, 3)
+    network = build_network("ensemble", EnsembleConfig(3, 64, members), 6, 3)
     found = page_contents(Model(network.eval(), card, dataset=data), layout="pca")
     assert [(m["name"], m["share"], m["speaks"]) for m in found["system"]["members"]] == [
         ("mlp", 0.25, False),

@@ -116,7 +116,12 @@ def metric(name: str, logits: Tensor, labels: Tensor, multi_label: bool) -> Tens
         case "balanced_accuracy":
             found = _mean(hits / sizes.clamp(min=1), sizes > 0)
         case "roc_auc" | "average_precision":
-            one = slice(1, None) if classes == 2 and not multi_label else slice(None)
+            one: slice | Tensor = slice(None)
+            if classes == 2 and not multi_label:
+                one = slice(1, None)
+            elif classes > len(labels) and logits.device.type == "cpu":
+                # most classes have no node; no CUDA graph can record this
+                one = (sizes > 0).nonzero().squeeze(1)
             rank = _roc_auc if name == "roc_auc" else _average_precision
             block = max(1, BLOCK // len(labels))
             columns = (x[:, one].T.contiguous().split(block) for x in (shares, true))

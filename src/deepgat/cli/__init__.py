@@ -29,6 +29,7 @@ COMMANDS = {
     "tune": "Search good settings with Optuna, judged by validation nodes alone.",
     "crossval": "Classify whole graphs: accuracy by cross validation.",
     "predict": "Predict the class of every node, of this graph or another.",
+    "export": "Write a model as a program that runs without deepgat, in PyTorch or onnxruntime.",
     "inspect": "One node: the class that every layer gives it, and whom it listens to.",
     "view": "Write a page that shows a model: its nodes, layers and attention, in one HTML file.",
     "datasets": "List the datasets, and which of them are available.",
@@ -149,12 +150,15 @@ def _explain_disk(error: OSError) -> NoReturn:
         _refuse(f"{os.fsdecode(error.filename)} cannot be used ({why}): choose another path")
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
         raise error
+    # Writers name their files (deepgat.files), so it is standard output, or a temporary file.
     try:
         sys.stdout.flush()
     except OSError:
         _drop_output()
-        _refuse(f"standard output cannot be written ({why}): make room, or send it elsewhere")
-    _refuse(f"a file cannot be written ({why}): make room, also in {tempfile.gettempdir()}")
+    _refuse(
+        f"the output cannot be written ({why}): make room where it goes and in "
+        f"{tempfile.gettempdir()}, or send it elsewhere"
+    )
 
 
 def _drop_output() -> None:

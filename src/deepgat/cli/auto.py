@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from deepgat.cli.runs import print_runs, save_anywhere
 from deepgat.cli.show import ERR, OUT, echo_json, percent, print_table, progress_bar
 from deepgat.data import NodeDataset
-from deepgat.model_folder import saved_auto_record
+from deepgat.model_folder import keep_graph, saved_auto_record
 from deepgat.training.auto import train_auto
 from deepgat.training.search import Request, Step
 
@@ -23,6 +23,7 @@ class AutoOutput(NamedTuple):
     save_every: int | None
     json: bool
     quiet: bool
+    keep_graph: bool = False
 
 
 def search(
@@ -39,6 +40,8 @@ def search(
             record = None
             if how.resume and target is not None:
                 record = saved_auto_record(target, data, request, seed)
+                if record is not None and how.keep_graph:
+                    keep_graph(target, data)
             if record is None:
                 record = _search_once(data, request, seed, target, how)
             records.append(record)
@@ -76,7 +79,7 @@ def _search_once(
 
         run = train_auto(data, request, seed, on_step, states, how.resume)
     if target is not None:
-        save_anywhere(target, run, data)
+        save_anywhere(target, run, data, how.keep_graph)
         if states is not None and run.fitted.stopped != "interrupted":
             with suppress(OSError):
                 states.rmdir()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -18,6 +18,7 @@ from deepgat.cli.parsing import check_picture
 from deepgat.cli.probabilities import ClassConditional, Coverage, TestNodes, always_included
 from deepgat.cli.reading import ReadOption, parse_reading, tell_notes
 from deepgat.cli.show import ERR, percent
+from deepgat.cli.some_nodes import SomeNodes, predict_some, tell_some
 from deepgat.data import NodeDataset
 from deepgat.data.names import Names
 from deepgat.errors import UserError
@@ -61,26 +62,69 @@ def predict(
             help="Draw confidence against accuracy, before and after calibration.",
         ),
     ] = None,
+    new: Annotated[
+        Path | None,
+        typer.Option(
+            "--new",
+            metavar="FILE",
+            help="Predict new nodes instead: a table of them, with the columns of nodes.csv.",
+        ),
+    ] = None,
+    new_edges: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The edges of new nodes, to the graph's nodes or to each other.",
+        ),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(metavar="ID,ID,…", help="Predict only these nodes of the graph."),
+    ] = None,
+    hops: Annotated[
+        int | None,
+        typer.Option(
+            help="With --new or --nodes: leave out nodes that are further away; an approximation."
+        ),
+    ] = None,
     read: ReadOption = None,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Predict the class of every node, of this graph or another.
+    """Predict the class of every node, of this graph or another, or of new nodes.
 
     Writes a line per node: its id, label and calibrated confidence; with --coverage also a set of
     classes. The labels of the graph's training nodes are known to the model, all others are not.
 
+    --new and --nodes read only the part of the graph that these nodes depend on, and predict what
+    the whole graph would. A model that was trained with --keep-graph has the graph with it.
+
     Example: deepgat train cora --out model/ && deepgat predict model/ cora -o labels.csv
 
+    Example: deepgat predict model/ --new new-nodes.csv --new-edges new-edges.csv
     Example: deepgat predict model/ --coverage 0.9 --abstain 0.8 -o labels.csv
     """
     if out != "-":
         check_can_write(Path(out))
     check_picture(reliability_figure)
+    some = SomeNodes(new, new_edges, nodes, hops)
+    some.check(reliability_figure)
     if class_conditional and coverage is None:
         raise UserError("--class-conditional is a kind of --coverage: give that too")
     if coverage is not None:
         check_coverage(coverage)
     model = Model.load(folder)
+    if some:
+        how: dict[str, Any] = {
+            "early_exit": model.exit_policy(tolerance) if early_exit else None,
+            "coverage": coverage,
+            "class_conditional": class_conditional,
+            "abstain": abstain,
+        }
+        ids, few = predict_some(model, some, graph, split, parse_reading(read), how, quiet)
+        _write(out, _csv([few], Names(ids, model.card.class_names)))
+        if not quiet:
+            tell_some(some, few, model.network.num_layers, out)
+        return
     data = model.data_for(graph, split, **parse_reading(read))
     if graph is not None or split is not None or read:
         tell_notes(data)
@@ -91,11 +135,7 @@ def predict(
         )
         for each in data.graphs
     ]
-    text = _csv(found, Names(data.node_ids, model.card.class_names))
-    if out == "-":
-        typer.echo(text, nl=False)
-    else:
-        write_whole(Path(out), text)
+    _write(out, _csv(found, Names(data.node_ids, model.card.class_names)))
     if not quiet:
         _tell(model, data, found, out)
         if coverage is not None:
@@ -104,6 +144,13 @@ def predict(
                 ERR.print(note, soft_wrap=True, markup=False)
     if reliability_figure is not None:
         _draw(reliability_figure, model, data)
+
+
+def _write(out: str, text: str) -> None:
+    if out == "-":
+        typer.echo(text, nl=False)
+    else:
+        write_whole(Path(out), text)
 
 
 def _csv(found: list[Predictions], names: Names) -> str:

@@ -26,12 +26,12 @@ ENDINGS = {
 }
 
 
-def save_anywhere(folder: Path, run: Run, data: NodeDataset) -> None:
+def save_anywhere(folder: Path, run: Run, data: NodeDataset, keep_graph: bool = False) -> None:
     """Save a trained model; where that fails, elsewhere, rather than to lose it."""
     place = folder
     while True:
         try:
-            save_run(place, run, data)
+            save_run(place, run, data, keep_graph)
             if place != folder:
                 ERR.print(f"saved to {place}", soft_wrap=True, markup=False)
             return
@@ -45,7 +45,8 @@ def save_anywhere(folder: Path, run: Run, data: NodeDataset) -> None:
         except typer.Abort:
             break
     try:
-        copy = save_run(Path(tempfile.mkdtemp(prefix="deepgat-")) / "model", run, data)
+        spare = Path(tempfile.mkdtemp(prefix="deepgat-")) / "model"
+        copy = save_run(spare, run, data, keep_graph)
     except OSError as error:
         told = f"a copy in {tempfile.gettempdir()} failed too ({error.strerror or error})"
         raise UserError(f"{problem}; {told}") from problem

@@ -31,7 +31,13 @@ from deepgat.distributed.partition_folder import is_partition, read_description,
 from deepgat.errors import UserError
 from deepgat.files import check_can_write
 from deepgat.machine import memory_bound
-from deepgat.model_folder import MODEL_FOLDER, is_model_folder, saved_record
+from deepgat.model_folder import (
+    MODEL_FOLDER,
+    check_can_keep,
+    is_model_folder,
+    keep_graph,
+    saved_record,
+)
 from deepgat.models import LabelPropagation
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.training.config_file import read_config
@@ -120,6 +126,13 @@ def train(
         Path | None,
         typer.Option(help="Save model, scores and predictions here (several seeds: seed-K in it)."),
     ] = None,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep-graph",
+            help="Keep the graph in --out too, so that deepgat predict --new needs nothing else.",
+        ),
+    ] = False,
     resume: Annotated[
         bool,
         typer.Option(
@@ -201,22 +214,29 @@ def train(
         _propagate_labels(load_data(dataset, split, read), hops, out, json)
         return
     folders = _folders(out, all_seeds)
-    for option, wanted in (("--resume", resume), ("--save-every", save_every)):
+    if save_every is not None and save_every < 1:
+        raise UserError(f"--save-every {save_every}: expected 1 or more epochs")
+    kept = (("--resume", resume), ("--save-every", save_every), ("--keep-graph", keep))
+    for option, wanted in kept:
         if out is None and wanted:
             raise UserError(f"{option} needs --out: it keeps and finds runs there")
+    data: NodeDataset | PartDataset
     auto = is_auto(model, preset, choices, changes)
     if Team.launched():  # every process has a part of one model
         if auto and (model == AUTO or quality is not None or time_limit is not None):
             raise UserError("auto trains in one process: name a model, or leave --processes out")
     elif auto:
-        request = Request(quality or "good", time_limit, changes)
+        request = Request("good" if quality is None else quality, time_limit, changes)
         choose_device(str(changes.get("device", "auto")))
+        data = load_data(dataset, split, read)
+        if keep:
+            check_can_keep(data)
         search(
-            load_data(dataset, split, read),
+            data,
             request,
             list(zip(all_seeds, folders, strict=True)),
             out,
-            AutoOutput(resume, save_every, json, quiet),
+            AutoOutput(resume, save_every, json, quiet, keep),
         )
         return
     if quality is not None or time_limit is not None:
@@ -227,12 +247,13 @@ def train(
     choose_device(plan.training.device)  # a wrong one is refused before loading
     team = Team.join(plan.training.device) if Team.launched() else None
     first = team is None or team.rank == 0
-    data: NodeDataset | PartDataset
     if folder is None:
         data = load_data(dataset, split, read, first)
     else:
         assert team is not None
         data = read_part(folder, team.rank, team.size)
+    if keep:
+        check_can_keep(data)
     plan = drop_unsuited_self_training(plan, data, changes)
     resume = resume or (out is not None and launch.restarted())
 
@@ -245,10 +266,13 @@ def train(
             if resume and target is not None:
                 card = ModelCard.of(data, run_plan)
                 record = saved_record(target, card)
+                if record is not None and keep and first:
+                    keep_graph(target, data)
                 if record is not None and progress is not None and first:
                     progress.remove(card.digest())  # it ended between saving and removing it
             if record is None:
-                record = _run(data, run_plan, target, progress, quiet or not first, team)
+                silent = quiet or not first
+                record = _run(data, run_plan, target, progress, silent, team, keep)
             if first:
                 records.append(record)
             if first and json:
@@ -303,6 +327,7 @@ def _run(
     progress: Progress | None,
     quiet: bool,
     team: Team | None,
+    keep: bool = False,
 ) -> dict[str, Any]:
     """Train with one seed, save, and return the record."""
     training = plan.training
@@ -330,7 +355,7 @@ def _run(
         else:
             whole = data if team is None or team.rank == 0 else None
         if whole is not None:
-            save_anywhere(folder, run, whole)
+            save_anywhere(folder, run, whole, keep)
             if progress is not None:
                 progress.path.unlink(missing_ok=True)
         if team is not None:

@@ -57,8 +57,20 @@ class NodeDataset:
 
     def _check(self, graph: Data) -> None:
         x, y, n = graph.x, graph.y, graph.num_nodes
+        if not n:
+            raise UserError(f"{self.title} has no nodes: expected one at least")
+        if x.dim() == 2 and not x.size(1):
+            raise UserError(
+                f"x of {self.title} has no columns: give every node a feature, such as 1 "
+                "(torch.ones(n, 1))"
+            )
+        if not x.is_floating_point():
+            raise UserError(
+                f"x of {self.title} holds {x.dtype} values: expected floating-point numbers; "
+                f"convert it with x{'.real' if x.is_complex() else ''}.float()"
+            )
         values = x if x.layout == torch.strided else x.to_sparse_csr().values()
-        if values.is_floating_point() and values.numel():
+        if values.numel():
             low, high = values.aminmax()  # NaN if any value is
             if not (low.isfinite() and high.isfinite()):
                 raise UserError(
@@ -82,7 +94,7 @@ class NodeDataset:
                     "of nodes, mask = torch.zeros(n, dtype=torch.bool) and mask[numbers] = True"
                 )
             used += mask.cpu()
-        if n and int(used.max()) > 1:
+        if int(used.max()) > 1:
             raise UserError(
                 f"the masks of {self.title} overlap in {int((used > 1).sum())} nodes: every node "
                 "is in one of train_mask, val_mask and test_mask at most"
@@ -93,9 +105,15 @@ class NodeDataset:
         for graph in self.graphs:
             for name in ("train_mask", "val_mask"):
                 y = graph.y[graph[name]]
-                if y.dim() != 1 or not y.numel():
+                if not y.numel():
                     continue
-                if not 0 <= int(y.min()) <= int(y.max()) < self.num_classes:
+                if y.dim() == 2:
+                    if not bool(((y == 0) | (y == 1)).all()):
+                        raise UserError(
+                            f"y of {self.title} has labels other than 0 and 1 in {name}: expected "
+                            "1 where a node has the label, 0 where it has not"
+                        )
+                elif not 0 <= int(y.min()) <= int(y.max()) < self.num_classes:
                     raise UserError(
                         f"{name} of {self.title} has nodes with the classes {int(y.min())} to "
                         f"{int(y.max())}: expected 0 to {self.num_classes - 1}; leave unlabelled "

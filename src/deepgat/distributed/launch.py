@@ -10,11 +10,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
+
 from deepgat.errors import UserError
+from deepgat.machine import free_memory
 
 VERDICT = "DEEPGAT_VERDICT"
 """Environment variable: path of the file in which a process records that restarts are futile."""
 MOST_RESTARTS = 3
+PER_CORE, LEAST_LIMIT = 8, 64
+"""Processes per core that are accepted, and how many always are."""
+PROCESS_BYTES = 200 * 2**20
+"""Memory that a process takes before it has read any data."""
 
 
 def launch(processes: int, arguments: Sequence[str], restarts: int = MOST_RESTARTS) -> int:
@@ -22,8 +29,7 @@ def launch(processes: int, arguments: Sequence[str], restarts: int = MOST_RESTAR
 
     If a process dies, all of them restart from the last checkpoint, at most ``restarts`` times.
     """
-    if processes < 1:
-        raise UserError(f"processes is {processes}: expected 1 or more")
+    check_processes(processes)
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -55,6 +61,23 @@ def launch(processes: int, arguments: Sequence[str], restarts: int = MOST_RESTAR
                 f"{restarts} restarts did not help: see its output above"
             ) from error
         return int(verdict.read_text() or 0) if verdict.exists() else 0
+
+
+def check_processes(processes: int, name: str = "processes") -> None:
+    """Refuse more processes than the machine has cores and memory for."""
+    if processes < 1:
+        raise UserError(f"{name} is {processes}: expected 1 or more")
+    if processes > (most := max(LEAST_LIMIT, PER_CORE * (os.cpu_count() or 1))):
+        raise UserError(
+            f"{name} is {processes}: expected {most} or fewer on a machine of "
+            f"{os.cpu_count()} cores"
+        )
+    free = free_memory(torch.device("cpu"))
+    if processes > 1 and processes * PROCESS_BYTES > free:
+        raise UserError(
+            f"{name} is {processes}: each takes {PROCESS_BYTES / 2**20:,.0f} MiB at least, but "
+            f"{free / 2**20:,.0f} MiB of memory are free; choose fewer"
+        )
 
 
 def give_up(code: int) -> bool:

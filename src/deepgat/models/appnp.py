@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput, NeighborAttention
+from deepgat.nn.attention import ConvOutput, NeighborAttention, Reach
 from deepgat.nn.residual import mix
 from deepgat.nn.scores import UniformScore
 from deepgat.ops import Features
@@ -77,6 +77,9 @@ class APPNP(Network):
     def encode(self, x: Features) -> Tensor:
         hidden = F.relu(linear(self.lin1, self.dropped(x)))
         return linear(self.lin2, self.dropped(hidden))
+
+    def reach(self, number: int) -> Reach:
+        return self.hop.reach
 
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         assert context.initial is not None

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from deepgat.errors import UserError
-from deepgat.models.config import Config, layers, setting
+from deepgat.models.config import MOST_LAYERS, Config, layers, setting
 from deepgat.models.network import Network
 from deepgat.models.outputs import LayerOutputs, Until
 from deepgat.ops import Features, Neighbors
 
 MOST_MEMBERS = 50
+LEAST, MOST = 1e-6, 1e6
+"""Of a member's weight and temperature; beyond them probabilities would not be finite numbers."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,18 @@ class EnsembleConfig(Config):
             right = right and isinstance(member["system"], str)
             right = right and isinstance(member["settings"], dict)
             numbers = [member["weight"], member["temperature"]] if right else [math.nan]
-            if not all(isinstance(x, int | float) and 0 < x < math.inf for x in numbers):
+            if not all(type(x) in (int, float) and LEAST <= x <= MOST for x in numbers):
                 raise UserError(
                     "a member of the ensemble is not a table of system, settings, weight and "
-                    "temperature, the last two above 0"
+                    f"temperature, the last two from {LEAST:g} to {MOST:,.0f}"
                 )
+            if member["system"] == "ensemble":
+                raise UserError("a member of an ensemble is one network, not an ensemble")
+        depths = [member["settings"].get("num_layers", 1) for member in self.members]
+        if all(type(depth) is int for depth in depths) and sum(depths) > MOST_LAYERS:
+            raise UserError(
+                f"the members have {sum(depths):,} layers: expected {MOST_LAYERS:,} or fewer"
+            )
 
 
 class Ensemble(Network):
@@ -80,6 +89,10 @@ class Ensemble(Network):
         super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
         described = self.config.members
         self.members = nn.ModuleList(build(m["system"], m["settings"]) for m in described)
+        configs = [cast(Network, member).config.to_dict() for member in self.members]
+        for name, value in (("num_layers", num_layers), ("hidden_channels", hidden_channels)):
+            if (found := max(config[name] for config in configs)) != value:
+                raise UserError(f"{name} is {value}: the largest of the members is {found}")
         total = sum(member["weight"] for member in described)
         self.shares = [member["weight"] / total for member in described]
         self.temperatures = [float(member["temperature"]) for member in described]

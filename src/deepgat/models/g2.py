@@ -15,7 +15,7 @@ from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.convolutions import CONVS, loss_with, make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput, NeighborAttention
+from deepgat.nn.attention import ConvOutput, NeighborAttention, Reach
 from deepgat.nn.residual import mix
 from deepgat.ops import Features, Neighbors
 
@@ -90,6 +90,11 @@ class G2(Network):
 
     def encode(self, x: Features) -> Tensor:
         return F.relu(linear(self.encoder, self.dropped(x, self.config.input_dropout)))
+
+    def reach(self, number: int) -> Reach:
+        """One hop beyond the convolution: the gate compares the outputs of neighbours."""
+        states, lists = self.conv.reach
+        return Reach(states + 1, lists + 1)
 
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         assert isinstance(h, Tensor)

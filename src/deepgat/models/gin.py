@@ -15,7 +15,7 @@ from deepgat.errors import UserError
 from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput
+from deepgat.nn.attention import ConvOutput, Reach
 from deepgat.nn.norms import BatchNorm
 from deepgat.ops import Features
 
@@ -69,6 +69,9 @@ class GIN(Network):
         if not isinstance(x, Tensor):
             raise UserError("GIN reads dense features: pass x.to_dense()")
         return x
+
+    def reach(self, number: int) -> Reach:
+        return Reach(1, 1)
 
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         edges = context.neighbors.square.edge_index

@@ -12,7 +12,7 @@ from torch_geometric.nn import Linear
 from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput
+from deepgat.nn.attention import ConvOutput, Reach
 from deepgat.nn.norms import NORMS, make_norm, normalized
 from deepgat.ops import Features
 
@@ -61,6 +61,9 @@ class MLP(Network):
             )
             if number < num_layers:
                 self.norms.append(make_norm(self.config.norm, hidden_channels))
+
+    def reach(self, number: int) -> Reach:
+        return Reach()
 
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         out = linear(self.lins[number - 1], self.dropped(h))

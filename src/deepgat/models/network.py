@@ -17,10 +17,11 @@ from deepgat import ops
 from deepgat.errors import UserError, unknown_name
 from deepgat.models.config import Config
 from deepgat.models.outputs import Computed, Context, LayerOutputs, Until
-from deepgat.nn.attention import Attention, ConvOutput, NeighborAttention
+from deepgat.nn.attention import Attention, ConvOutput, NeighborAttention, Reach
 from deepgat.nn.checkpoint import recomputed
 from deepgat.nn.drop_edge import DropEdge, EdgeSampler, all_edges
 from deepgat.nn.losses import Loss, OutputLoss
+from deepgat.nn.norms import PairNorm
 from deepgat.nn.residual import IdentityMap
 from deepgat.ops import Features, Neighbors
 
@@ -83,6 +84,19 @@ class Network(nn.Module):
     def step(self) -> float:
         """How far a layer goes from its input to its output; 1: all the way."""
         return 1.0
+
+    @property
+    def graph_wide(self) -> str:
+        """What a prediction needs of the whole graph, in words; empty if every layer is local."""
+        if any(getattr(module, "needs_labels", False) for module in self.modules()):
+            return "the oracle reads every label"
+        if any(isinstance(module, PairNorm) for module in self.modules()):
+            return "PairNorm subtracts the mean over all nodes"
+        return ""
+
+    def reach(self, number: int) -> Reach:
+        """How far layer ``number``, from 1, looks; here as far as its convolution."""
+        return cast(NeighborAttention, cast(nn.ModuleList, self.convs)[number - 1]).reach
 
     def encode(self, x: Features) -> Features:
         """h⁰ from the features [n, d]; here these."""

@@ -337,8 +337,6 @@ def build_network(
     if system == ENSEMBLE:
 
         def build(name: str, chosen: Mapping[str, Any]) -> Network:
-            if name == ENSEMBLE:
-                raise UserError("a member of an ensemble is one network, not an ensemble")
             config = find_system(name).config.with_changes(chosen, f"setting of {name}")
             return build_network(
                 name, config, in_channels, out_channels, multi_label=multi_label, edge_dim=edge_dim

@@ -43,6 +43,15 @@ class ConvOutput(NamedTuple):
     """On request only."""
 
 
+class Reach(NamedTuple):
+    """How many hops a layer looks from a node v to compute its output there."""
+
+    states: int = 0
+    """It reads the input of nodes up to so many hops away."""
+    lists: int = 0
+    """It reads neighbour lists whose members are up to so many hops away; at least ``states``."""
+
+
 class NeighborAttention(nn.Module):
     r"""A graph convolution that weighs neighbours by a score.
 
@@ -80,8 +89,9 @@ class NeighborAttention(nn.Module):
     Shapes:
         x [n, d], dense or sparse (``torch.sparse_csr``/``sparse_coo`` or an
         :class:`~deepgat.ops.SparseMatrix`); edge_index [2, ·] or an
-        :class:`~torch_geometric.EdgeIndex` as in PyG, or :class:`~deepgat.ops.Neighbors` built
-        once; out [n, H·D] or [n, D]. Repeated edges count once.
+        :class:`~torch_geometric.EdgeIndex` as in PyG, or :class:`~deepgat.ops.Neighbors`. The
+        lists of an edge_index are kept for the next call (:mod:`deepgat.ops.neighbor_cache`).
+        out [n, H·D] or [n, D]. Repeated edges count once.
 
     Example:
         >>> conv = NeighborAttention(16, 8, heads=2, num_classes=7)
@@ -157,6 +167,13 @@ class NeighborAttention(nn.Module):
         self._reset_own()
         self.res = nn.Linear(in_channels, width) if residual else None
 
+    @property
+    def reach(self) -> Reach:
+        """N_v, and with symmetric normalisation also N_u of every u ∈ N_v, which d_u sums over."""
+        if self.normalization is Normalization.ROW:
+            return Reach(1, 1)
+        return Reach(2 if self.score.reads_states else 1, 2)
+
     def reset_parameters(self) -> None:
         """Reinitialise all parameters."""
         self._reset_own()
@@ -209,10 +226,12 @@ class NeighborAttention(nn.Module):
             )
         x = ops.as_features(x)
         ops.checks.features(x)
-        neighbors = ops.weighted_neighbors(edge_index, x.size(0), edge_weight, edge_attr)
+        edges = (edge_index, x.size(0), edge_weight, edge_attr)
         isolated = None
-        if not self.add_self_loops:
-            neighbors, isolated = _without_added_loops(neighbors, edge_index)
+        if self.add_self_loops:
+            neighbors = ops.weighted_neighbors(*edges)
+        else:
+            neighbors, isolated = ops.neighbors_without_loops(*edges)
         result = self.run(
             x, neighbors, label_features, labels, bool(return_attention_weights), isolated=isolated
         )
@@ -278,15 +297,22 @@ class NeighborAttention(nn.Module):
         """(W₂ x, W₁(x ‖ z) + b₁), by a single product if that is faster."""
         if self.weight is None or self.class_weight is None:
             return self._value(x), self.predict_classes(x, label_features)
-        of_features = self.class_weight[:, : self.in_channels]
-        value, logits = self._per_head(x, self.weight, of_features)
+        value, logits = self._per_head(x, self.weight, self._class_weight_of_x)
         return value, self._complete(logits, label_features)
+
+    @property
+    def _class_weight_of_x(self) -> Tensor:
+        """W₁'s columns for x."""
+        assert self.class_weight is not None
+        return (
+            self.class_weight[:, : self.in_channels] if self.label_channels else self.class_weight
+        )
 
     def predict_classes(self, x: Features, label_features: Tensor | None) -> Tensor | None:
         """p_v = W₁(x_v ‖ z_v) + b₁: [n, H, C]; None if the score does not need it."""
         if self.class_weight is None:
             return None
-        (logits,) = self._per_head(x, self.class_weight[:, : self.in_channels])
+        (logits,) = self._per_head(x, self._class_weight_of_x)
         return self._complete(logits, label_features)
 
     def _complete(self, logits: Tensor, label_features: Tensor | None) -> Tensor:
@@ -316,24 +342,23 @@ class NeighborAttention(nn.Module):
     def _per_head(self, x: Features, *weights: Tensor) -> list[Tensor]:
         """x Wᵀ as [n, H, ·] for every weight [H·, d].
 
-        On the CPU the heads are innermost in memory, as its kernels expect. Transposing the small
-        weight is cheaper than transposing the large result. On a GPU, or for sparse x, one product
-        serves all weights.
+        On the CPU the heads are innermost in memory, as its kernels expect. On a GPU, or for sparse
+        x, one product serves all weights.
         """
-        on_cpu, flat = weights[0].device.type == "cpu", list(weights)
+        on_cpu, heads, flat = weights[0].device.type == "cpu", self.heads, list(weights)
+        if on_cpu and isinstance(x, Tensor):
+            return [ops.linear_by_head(x, weight, heads) for weight in weights]
         if on_cpu:
-            flat = [
-                w.view(self.heads, -1, w.size(1)).transpose(0, 1).flatten(0, 1) for w in weights
-            ]
-        if len(flat) == 1 or (on_cpu and isinstance(x, Tensor)):
-            products = [ops.linear(x, weight) for weight in flat]
+            flat = [w.view(heads, -1, w.size(1)).transpose(0, 1).flatten(0, 1) for w in weights]
+        if len(flat) == 1:
+            products = [ops.linear(x, flat[0])]
         else:
             joint = ops.linear(x, torch.cat(flat))
             products = list(joint.split([weight.size(0) for weight in flat], dim=1))
         if on_cpu:
-            inner = [out.contiguous().unflatten(1, (-1, self.heads)) for out in products]
+            inner = [out.contiguous().unflatten(1, (-1, heads)) for out in products]
             return [out.transpose(1, 2) for out in inner]
-        return [out.unflatten(1, (self.heads, -1)) for out in products]
+        return [out.unflatten(1, (heads, -1)) for out in products]
 
     def _edge_bias(self, neighbors: Neighbors) -> Tensor | None:
         """log(weight) + W_e · features of the edges: [E, H or 1]; None without either."""
@@ -365,21 +390,3 @@ def _check_labels(labels: Tensor | None, score: str, num_nodes: int) -> None:
             f"labels has shape {list(labels.shape)}: expected [{num_nodes}] classes, or "
             f"[{num_nodes}, labels] of 0 and 1"
         )
-
-
-def _without_added_loops(
-    neighbors: Neighbors, edge_index: Tensor | Neighbors
-) -> tuple[Neighbors, Tensor]:
-    """(the lists with weight 0 for added self-loops, [n] bool nodes without incoming edges)."""
-    if isinstance(edge_index, Neighbors):
-        raise UserError(
-            "prepared Neighbors always contain self-loops: pass edge_index to a layer with "
-            "add_self_loops=False"
-        )
-    source, target = edge_index
-    looped = torch.zeros(neighbors.num_nodes, dtype=torch.bool, device=neighbors.device)
-    looped[target[source == target]] = True
-    alone = neighbors.others == 0
-    added = (neighbors.source == neighbors.target) & ~looped.index_select(0, neighbors.target)
-    added &= ~alone.index_select(0, neighbors.target)  # so that their softmax is defined
-    return neighbors.masked(added), alone & ~looped

@@ -57,6 +57,8 @@ class Score(nn.Module):
     needs_labels = False
     others_only = False
     """Whether N_v excludes v itself; a node without other neighbours then receives 0."""
+    reads_states = True
+    """Whether s_vu depends on what the nodes hold, rather than on the edges alone."""
 
     def reset_parameters(self) -> None:
         """Reinitialise the parameters; most scores have none."""
@@ -152,7 +154,7 @@ class ClassScore(Score):
         self.factor = sharpness * scale(shape.classes, shape.width)
         self.independent_labels = independent_labels
         self.detached = detached
-        self.attends = attends
+        self.attends = self.reads_states = attends
 
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
         if not self.attends:
@@ -189,6 +191,8 @@ class OracleScore(Score):
 class UniformScore(Score):
     """GCN: s_vu = 0. Row normalisation gives α = 1/|N_v|, symmetric 1/sqrt(|N_v| |N_u|)."""
 
+    reads_states = False
+
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
 
@@ -200,6 +204,7 @@ class NeighborMeanScore(Score):
     """GraphSAGE's mean: all neighbours except v itself have the weight 1/(|N_v| − 1)."""
 
     others_only = True
+    reads_states = False
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()

@@ -5,8 +5,9 @@ import torch
 from deepgat.ops import checks, cpu, gpu
 from deepgat.ops.attention import neighbor_attention
 from deepgat.ops.backends import BACKENDS, use_backend
-from deepgat.ops.deterministic import identity_map, layer_norm
+from deepgat.ops.deterministic import identity_map, layer_norm, linear_by_head
 from deepgat.ops.differences import neighbor_differences
+from deepgat.ops.edges import as_neighbors, neighbors_without_loops, weighted_neighbors
 from deepgat.ops.features import (
     Columns,
     Features,
@@ -17,7 +18,8 @@ from deepgat.ops.features import (
     take_rows,
     unit_rows,
 )
-from deepgat.ops.neighbors import Neighbors, as_neighbors, weighted_neighbors
+from deepgat.ops.neighbor_cache import use_neighbor_cache
+from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.norm import layer_norm_elu
 from deepgat.ops.partitioned.lists import PartNeighbors
 from deepgat.ops.partitioned.part import (
@@ -67,13 +69,16 @@ __all__ = [
     "layer_norm",
     "layer_norm_elu",
     "linear",
+    "linear_by_head",
     "neighbor_attention",
     "neighbor_differences",
+    "neighbors_without_loops",
     "node_mean",
     "node_mean_share",
     "take_rows",
     "unit_rows",
     "use_backend",
+    "use_neighbor_cache",
     "use_part",
     "weighted_neighbors",
 ]

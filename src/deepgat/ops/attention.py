@@ -39,7 +39,7 @@ LISTS = (
 _SCHEMA = (
     "Tensor[] lists, Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor seed, int kind, "
     "int activation, float scale, float slope, bool symmetric_normalization, bool shared, "
-    "bool undirected, float dropout"
+    "SymInt undirected, float dropout"
 )
 
 

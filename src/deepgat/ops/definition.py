@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from deepgat.ops import dropout_masks
+from deepgat.ops.edge_list import EdgeList
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.score_forms import (
     Additive,
@@ -49,7 +50,7 @@ def edge_scores(neighbors: Neighbors, form: ScoreForm) -> Tensor:
 def shifted_exp(scores: Tensor, neighbors: Neighbors) -> tuple[Tensor, Tensor]:
     """exp(s_vu − m_v), [E, H], and m_v = max_u s_vu, [n, H], which prevents overflow."""
     with torch.no_grad():  # the weights do not depend on the shift
-        highest = torch.segment_reduce(scores.detach(), "max", offsets=neighbors.ptr, axis=0)
+        highest = max_by_target(scores.detach(), neighbors)
     return (scores - target_rows(highest, neighbors)).exp(), highest
 
 
@@ -144,7 +145,16 @@ def target_rows(x: Tensor, neighbors: Neighbors) -> Tensor:
 
 def sum_by_target(x: Tensor, neighbors: Neighbors) -> Tensor:
     """Σ over the edges into v: [E, …] → [n, …]."""
+    if isinstance(neighbors, EdgeList):
+        return neighbors.sums(x)
     return _SumRows.apply(x, neighbors, "target")
+
+
+def max_by_target(x: Tensor, neighbors: Neighbors) -> Tensor:
+    """The maximum over the edges into v: [E, H] → [n, H]; not differentiable."""
+    if isinstance(neighbors, EdgeList):
+        return neighbors.maxima(x)
+    return torch.segment_reduce(x, "max", offsets=neighbors.ptr, axis=0)
 
 
 class _Rows(torch.autograd.Function):

@@ -24,6 +24,15 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _Linear.apply(x, weight, bias)
 
 
+def linear_by_head(x: Tensor, weight: Tensor, heads: int) -> Tensor:
+    """x Wᵀ for dense x on the CPU, heads innermost in memory: [n, d], weight [H·D, d] → [n, H, D].
+
+    One autograd node. Transposing the small weight is cheaper than transposing the large result.
+    """
+    checks.linear(x, weight, None)
+    return _LinearByHead.apply(x, weight, heads)
+
+
 def identity_map(x: Tensor, weight: Tensor, beta: float) -> Tensor:
     """x ((1 − β) I + β W): [n, m], weight [m, m] → [n, m]."""
     checks.identity_map(x, weight)
@@ -43,6 +52,22 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
 
 def transposed_product(x: Tensor, y: Tensor) -> Tensor:
     """xᵀ y, summed over fixed blocks of rows: [n, m], [n, d] → [m, d]."""
+    # one operator of a traced graph, which then holds for any number of rows
+    return product_operator(x, y) if torch.compiler.is_compiling() else _in_blocks(x, y)
+
+
+@torch.library.custom_op("deepgat::transposed_product", mutates_args=())
+def product_operator(x: Tensor, y: Tensor) -> Tensor:
+    """:func:`transposed_product`."""
+    return _in_blocks(x, y)
+
+
+@product_operator.register_fake
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return x.new_empty(x.size(1), y.size(1))
+
+
+def _in_blocks(x: Tensor, y: Tensor) -> Tensor:
     n = x.size(0)
     parts = max(1, min(n // _ROWS, _MOST_PARTS))
     rows = n // parts
@@ -66,6 +91,31 @@ class _Linear(torch.autograd.Function):
             transposed_product(grad, x) if ctx.needs_input_grad[1] else None,
             grad.sum(0) if ctx.needs_input_grad[2] else None,
         )
+
+
+class _LinearByHead(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, heads: int) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.heads = heads
+        out = F.linear(x, _swapped(weight, heads))
+        return out.unflatten(1, (-1, heads)).transpose(1, 2)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, weight = ctx.saved_tensors
+        flat = grad.transpose(1, 2).flatten(1)
+        grad_x = flat @ _swapped(weight, ctx.heads) if ctx.needs_input_grad[0] else None
+        grad_weight = None
+        if ctx.needs_input_grad[1]:
+            swapped = transposed_product(flat, x)
+            grad_weight = _swapped(swapped, swapped.size(0) // ctx.heads)
+        return grad_x, grad_weight, None
+
+
+def _swapped(weight: Tensor, outer: int) -> Tensor:
+    """Rows in the order (inner, outer) instead of (outer, inner): [outer · inner, d]."""
+    return weight.view(outer, -1, weight.size(1)).transpose(0, 1).flatten(0, 1)
 
 
 class _LayerNorm(torch.autograd.Function):

@@ -57,14 +57,14 @@ def kernel_differences(neighbors: Neighbors, x: Tensor, power: float) -> Tensor:
 
 
 @torch.library.custom_op("deepgat::differences", mutates_args=())
-def differences(lists: Sequence[Tensor], x: Tensor, power: float, undirected: bool) -> Tensor:
+def differences(lists: Sequence[Tensor], x: Tensor, power: float, undirected: int) -> Tensor:
     """out: [n, D] → [n, D]."""
     raise NotImplementedError(f"deepgat has no differences kernel for {x.device}")
 
 
 @torch.library.custom_op("deepgat::differences_backward", mutates_args=())
 def differences_backward(
-    grad: Tensor, lists: Sequence[Tensor], x: Tensor, power: float, undirected: bool
+    grad: Tensor, lists: Sequence[Tensor], x: Tensor, power: float, undirected: int
 ) -> Tensor:
     """The gradient of x: [n, D] → [n, D]."""
     raise NotImplementedError(f"deepgat has no differences kernel for {x.device}")

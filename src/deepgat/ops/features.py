@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from deepgat.ops import checks, deterministic, dropout_masks
-from deepgat.ops.matmul import drop_entries, sparse_matmul
+from deepgat.ops.matmul import dropped, sparse_matmul
 from deepgat.ops.neighbors import Lists, pointers
 from deepgat.ops.partitioned.part import row_ids
 
@@ -170,7 +170,7 @@ def dropout(x: Any, p: float, training: bool) -> Any:
     ids = row_ids()
     checks.dropout(x, None if ids is None else ids.numel())
     if isinstance(x, Tensor):
-        return drop_entries(x, _row_seed(x.device), p)
+        return dropped(x, _row_seed(x.device), p)
     if isinstance(x, Columns):
         return Columns(tuple(dropout(block, p, training) for block in x.blocks))
     return replace(x, dropped=p, seed=_row_seed(x.device))

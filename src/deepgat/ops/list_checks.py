@@ -9,33 +9,43 @@ import torch
 from torch import Tensor
 
 from deepgat.errors import UserError
+from deepgat.ops.unchanged import Known
 
 if TYPE_CHECKING:
     from deepgat.ops.neighbors import Neighbors
 
+_KNOWN = {"edge_weight": Known(), "edge_attr": Known()}
+"""The values that were found to be in range."""
+
 
 def check_edge_values(weight: Any, features: Any, edges: int, order: str) -> None:
     """Weights [edges] ≥ 0 and features [edges, k] of edges, finite; each may be None."""
-    for name, values, shape in (
-        ("edge_weight", weight, f"[{edges}]"),
-        ("edge_attr", features, f"[{edges}, features]"),
-    ):
+    for name, values, dimensions in (("edge_weight", weight, 1), ("edge_attr", features, 2)):
         if values is None:
             continue
         if not isinstance(values, Tensor) or values.is_complex():
+            shape = _shape(edges, dimensions)
             raise UserError(f"{name} is {type(values).__name__}: expected real numbers {shape}")
-        if values.dim() != shape.count(",") + 1 or values.size(0) != edges:
+        if values.dim() != dimensions or values.size(0) != edges:
             raise UserError(
-                f"{name} has shape {list(values.shape)}: expected {shape}, one row per edge, "
-                f"{order}"
+                f"{name} has shape {list(values.shape)}: expected {_shape(edges, dimensions)}, one "
+                f"row per edge, {order}"
             )
         if torch.compiler.is_compiling() or not values.numel():  # a graph cannot branch on values
+            continue
+        if values in (known := _KNOWN[name]):  # reading them would stop a GPU at every call
             continue
         low, high = values.detach().aminmax()  # NaN if any value is
         least = 0 if name == "edge_weight" else -math.inf
         if not (low >= least and low.isfinite() and high.isfinite()):
             wanted = "finite numbers of at least 0" if name == "edge_weight" else "finite numbers"
             raise UserError(f"{name} runs from {low:g} to {high:g}: expected {wanted}")
+        known.add(values)
+
+
+def _shape(edges: int, dimensions: int) -> str:
+    """In words only where it is refused: a compiled graph that did so would hold for one size."""
+    return f"[{edges}]" if dimensions == 1 else f"[{edges}, features]"
 
 
 def check_lists(lists: Neighbors) -> None:
@@ -106,6 +116,8 @@ def check_edge_index(edge_index: Any, num_nodes: int) -> None:
         )
     if edge_index.is_floating_point() or edge_index.dtype == torch.bool:
         raise UserError(f"edge_index holds {edge_index.dtype} values: expected integers")
+    if torch.compiler.is_compiling():  # the operator that builds the lists checks the numbers
+        return
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
         raise UserError(
             f"edge_index names node {int(edge_index.min())} to {int(edge_index.max())} but there "

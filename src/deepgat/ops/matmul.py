@@ -6,6 +6,7 @@ devices without a registered kernel.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -81,3 +82,26 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
 
 
 drop_entries.register_autograd(_backward, setup_context=_setup)
+
+
+EAGER: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {}
+"""The kernel of :func:`drop_entries` by device type, called directly outside ``torch.compile``."""
+
+
+def dropped(x: Tensor, seed: Tensor, dropout: float) -> Tensor:
+    """:func:`drop_entries`; in eager mode without the overhead of a registered operator."""
+    if torch.compiler.is_compiling() or type(x) is not Tensor or x.device.type not in EAGER:
+        return drop_entries(x, seed, dropout)
+    return _Dropped.apply(x, seed, dropout)
+
+
+class _Dropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, seed: Tensor, dropout: float) -> Tensor:
+        ctx.save_for_backward(seed)
+        ctx.dropout = dropout
+        return EAGER[x.device.type](x, seed, dropout)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return dropped(grad.contiguous(), *ctx.saved_tensors, ctx.dropout), None, None

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from deepgat.errors import UserError
 from deepgat.ops.list_checks import check_edge_index, check_edge_values, check_lists
 
 LONGEST = 512
@@ -226,14 +225,43 @@ class Neighbors:
         ``edge_index`` gets weight 1 and features 0. A self-loop also gets weight 1 if all edges
         into its node have weight 0.
         """
+        return self.with_given_values(edge_index, weight, features).audible()
+
+    def with_given_values(
+        self, edge_index: Tensor, weight: Tensor | None, features: Tensor | None
+    ) -> Neighbors:
+        """As :meth:`with_values`, but a node whose edges all have weight 0 stays like that."""
         check_edge_values(weight, features, edge_index.size(1), "in the order of edge_index")
+        return self._with_values(self.places(edge_index), weight, features)
+
+    def with_placed_values(
+        self, places: tuple[Tensor, Tensor], weight: Tensor | None, features: Tensor | None
+    ) -> Neighbors:
+        """As :meth:`with_values`, for values that were checked and whose places are known."""
+        return self._with_values(places, weight, features).audible()
+
+    def _with_values(
+        self, places: tuple[Tensor, Tensor], weight: Tensor | None, features: Tensor | None
+    ) -> Neighbors:
         log_weight = None
         if weight is not None:
-            listed = self._in_order(edge_index, weight.unsqueeze(-1), mean=False, loops=1.0)
+            listed = _in_order(places, weight.unsqueeze(-1), mean=False, loops=1.0)
             log_weight = listed.log()
         if features is not None:
-            features = self._in_order(edge_index, features, mean=True, loops=0.0)
-        return replace(self, log_weight=log_weight, features=features).audible()
+            features = _in_order(places, features, mean=True, loops=0.0)
+        return replace(self, log_weight=log_weight, features=features)
+
+    def places(self, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+        """([m] the place in the lists of each edge of ``edge_index`` [2, m], [E, 1] their number).
+
+        A self-loop that is not in ``edge_index`` has the number 0.
+        """
+        n = self.num_nodes
+        source, target = edge_index.long()
+        key = self.target.long() * n + self.source.long()
+        place = torch.searchsorted(key, target * n + source)
+        count = torch.zeros_like(key).index_add(0, place, torch.ones_like(place))
+        return place, count.unsqueeze(1)
 
     def audible(self) -> Neighbors:
         """The lists with weight 1 for the self-loops of nodes whose edges all have weight 0.
@@ -277,22 +305,6 @@ class Neighbors:
             return self.degree - 1
         heard = (self.log_weight.view(-1) > -math.inf) & (self.source != self.target)
         return _places(heard)[self.ptr].diff()
-
-    def _in_order(self, edge_index: Tensor, values: Tensor, mean: bool, loops: float) -> Tensor:
-        """Values per edge of ``edge_index`` [2, m] in the order of the lists: [m, k] → [E, k].
-
-        Values of repeated edges are added, or averaged with ``mean``. Self-loops missing from
-        ``edge_index`` get the value ``loops``.
-        """
-        n = self.num_nodes
-        source, target = edge_index.long()
-        key = self.target.long() * n + self.source.long()
-        place = torch.searchsorted(key, target * n + source)
-        total = values.new_zeros(self.num_edges, values.size(1)).index_add(0, place, values)
-        count = torch.bincount(place, minlength=self.num_edges).unsqueeze(1)
-        if mean:
-            total = total / count.clamp(min=1)
-        return torch.where(count == 0, torch.full_like(total, loops), total)
 
     @property
     def square(self) -> Neighbors:
@@ -356,47 +368,17 @@ class Neighbors:
         return Neighbors(**tensors, symmetric=self.symmetric, checked=checked)
 
 
-def as_neighbors(edge_index: Tensor | Neighbors, num_nodes: int) -> Neighbors:
-    """Build lists from ``edge_index``; return existing lists unchanged.
+def _in_order(places: tuple[Tensor, Tensor], values: Tensor, mean: bool, loops: float) -> Tensor:
+    """Values per edge of an ``edge_index`` in the order of the lists: [m, k] → [E, k].
 
-    Building sorts the edges, so a training loop builds the lists once and reuses them.
+    ``places`` are those of :meth:`Neighbors.places`. Values of repeated edges are added, or
+    averaged with ``mean``. Self-loops missing from the ``edge_index`` get the value ``loops``.
     """
-    if not isinstance(edge_index, Neighbors):
-        pairs: Any = edge_index
-        if hasattr(pairs, "as_tensor"):  # PyG's EdgeIndex, without importing PyG
-            pairs = pairs.as_tensor()
-        return Neighbors.from_edge_index(pairs, num_nodes)
-    if edge_index.num_nodes != num_nodes:
-        raise UserError(
-            f"the neighbour lists are for {edge_index.num_nodes} nodes but x has {num_nodes} rows: "
-            "build them from the same graph"
-        )
-    return edge_index
-
-
-def weighted_neighbors(
-    edge_index: Tensor | Neighbors,
-    num_nodes: int,
-    edge_weight: Tensor | None = None,
-    edge_attr: Tensor | None = None,
-) -> Neighbors:
-    """The lists with the weights and features of their edges.
-
-    ``edge_weight`` [number of edges] and ``edge_attr`` [number of edges, k] are in the order of
-    ``edge_index``. If that is a :class:`Neighbors`, they replace the values it holds. A self-loop
-    gets weight 1 if all edges into its node have weight 0.
-    """
-    neighbors = as_neighbors(edge_index, num_nodes)
-    if edge_weight is None and edge_attr is None:
-        return neighbors
-    if not isinstance(edge_index, Neighbors):
-        return neighbors.with_values(edge_index, edge_weight, edge_attr)
-    check_edge_values(edge_weight, edge_attr, neighbors.num_edges, "in the order of the lists")
-    features = neighbors.features if edge_attr is None else edge_attr
-    if edge_weight is None:
-        return replace(neighbors, features=features)
-    log_weight = edge_weight.unsqueeze(-1).log()
-    return replace(neighbors, log_weight=log_weight, features=features).audible()
+    place, count = places
+    total = values.new_zeros(count.size(0), values.size(1)).index_add(0, place, values)
+    if mean:
+        total = total / count.clamp(min=1)
+    return torch.where(count == 0, torch.full_like(total, loops), total)
 
 
 def _places(keep: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ from deepgat.training.looks import look_at
 from deepgat.training.loop import FitResult, train
 from deepgat.training.memory import Choice, NoRoom, choose
 from deepgat.training.minibatch import in_chunks
-from deepgat.training.portfolio import CHEAP, PORTFOLIO, ranked
+from deepgat.training.portfolio import CHEAP, LIGHT, PORTFOLIO, ranked
 from deepgat.training.recipes import Recipe, drop_unsuited_self_training
 from deepgat.training.resume import Epoch, Held
 from deepgat.training.run import ModelCard, Run
@@ -144,6 +144,8 @@ class _Auto:
         tried = names[: TRIED[request.quality]]
         if request.quality != "fast":
             tried += CHEAP
+        elif self.device.type != "cuda":
+            tried = [LIGHT.get(name, name) for name in tried]
         self.trials = [self._trial(name, seed) for name in tried]
         self.labels = self._labels()
         self.start = time.perf_counter()

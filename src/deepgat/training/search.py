@@ -61,7 +61,7 @@ class Request:
         if self.quality not in QUALITIES:
             raise unknown_name("quality", str(self.quality), QUALITIES)
         limit = self.time_limit
-        if limit is not None and not (isinstance(limit, int | float) and 0 < limit < float("inf")):
+        if limit is not None and not (type(limit) in (int, float) and 0 < limit < float("inf")):
             raise UserError(f"time_limit is {limit!r}: expected a number of seconds above 0")
         is_auto(AUTO, None, {}, self.training)
 

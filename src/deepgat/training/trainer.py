@@ -51,7 +51,9 @@ def make_optimizer(model: Trained, settings: TrainSettings, nodes: int) -> torch
     if rest:
         groups.insert(0, {"params": list(rest.values()), "weight_decay": decay})
     on_gpu = next(model.parameters()).is_cuda
-    return torch.optim.Adam(groups, lr=settings.lr, fused=on_gpu, capturable=on_gpu)
+    # On a CPU "foreach" gives the same bits as a loop over the weights, with less Python.
+    kind = {"fused": True, "capturable": True} if on_gpu else {"foreach": True}
+    return torch.optim.Adam(groups, lr=settings.lr, **kind)
 
 
 class Trainer:

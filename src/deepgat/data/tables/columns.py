@@ -154,7 +154,8 @@ class Table:
         if self.path is not None:
             return pa.ipc.open_stream(pa.memory_map(str(self.path))).read_all()
         if self._whole is None:
-            self._whole = pa.Table.from_batches(self._batches)
+            # a table of ids alone has no columns here, and so no batches
+            self._whole = pa.Table.from_batches(self._batches) if self._batches else pa.table({})
         return self._whole
 
     def place(self, row: int) -> str:

@@ -148,7 +148,7 @@ def from_pandas(
     nodes: Any, edges: Any, split: str | Split | None = None, **options: Any
 ) -> NodeDataset:
     """A dataset from two data frames with the columns of ``nodes.csv`` and ``edges.csv``."""
-    tables = _frame(nodes, "nodes"), _frame(edges, "edges")
+    tables = frame_table(nodes, "nodes"), frame_table(edges, "edges")
     graph = graph_from_tables(*tables, ReadOptions.of(options), "", "the data frames")
     return to_dataset(graph, split)
 
@@ -274,7 +274,13 @@ def _edge_values(data: Any, key: str, count: int) -> np.ndarray | None:
     return found
 
 
-def _frame(frame: Any, name: str) -> MemoryTable:
+def records_table(rows: Sequence[Mapping[str, Any]], name: str) -> MemoryTable:
+    """A table from a dictionary per row; a list of numbers becomes several columns."""
+    return MemoryTable(name, _attributes(rows, name, set()))
+
+
+def frame_table(frame: Any, name: str) -> MemoryTable:
+    """A table from a data frame."""
     import pyarrow as pa
 
     if not hasattr(frame, "columns") or not hasattr(frame, "__len__"):

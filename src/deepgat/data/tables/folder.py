@@ -76,7 +76,7 @@ def _digest(path: str, size: int, changed: int) -> bytes:
 def folder_tables(folder: Path) -> tuple[Source, Source]:
     """The tables of nodes and edges in a folder."""
     nodes, edges = _table_file(folder, "nodes"), _table_file(folder, "edges")
-    return _table(nodes), _table(edges)
+    return open_table(nodes), open_table(edges)
 
 
 def _table_file(folder: Path, stem: str) -> Path:
@@ -94,7 +94,8 @@ def _table_file(folder: Path, stem: str) -> Path:
     return found[0]
 
 
-def _table(path: Path) -> Source:
+def open_table(path: Path) -> Source:
+    """A CSV or Parquet file."""
     return ParquetTable(path) if path.suffix.lower() == ".parquet" else csv_file(path)
 
 
@@ -107,14 +108,17 @@ def _read_single_table(path: Path, options: ReadOptions) -> OwnGraph:
     nodes: Source | None = None
     file = Path(options.nodes)
     if options.nodes:
-        nodes = feature_array(file, options.id) if file.suffix.lower() == ".npy" else _table(file)
-    edges = _edge_table(path, options)
+        nodes = (
+            feature_array(file, options.id) if file.suffix.lower() == ".npy" else open_table(file)
+        )
+    edges = open_edges(path, options)
     return graph_from_tables(nodes, edges, options, full_name(path), title_of(path))
 
 
-def _edge_table(path: Path, options: ReadOptions) -> Source:
+def open_edges(path: Path, options: ReadOptions) -> Source:
+    """A table of edges, with or without a header."""
     if path.suffix.lower() == ".parquet":
-        return _table(path)
+        return open_table(path)
     if path.suffix.lower() in (".csv", ".tsv"):
         try:
             table = csv_file(path)

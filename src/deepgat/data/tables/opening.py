@@ -27,6 +27,8 @@ MOST_LINES = 2**26
 """Compressed text may always unpack to this many bytes."""
 MOST_RATIO = 100
 """A larger archive may unpack to at most this many times its own size."""
+MOST_DEPTH = 100
+"""Lists and tables inside each other."""
 
 
 def shown(path: os.PathLike[str] | str) -> str:
@@ -97,15 +99,39 @@ def check_unpacked(
 def parse_json(text: str | bytes, what: str) -> Any:
     """The value of a JSON text; the error says that ``what`` is none."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        _check_depth(value)
     except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise UserError(f"{what} is not JSON: write it again") from error
+    return value
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """The tables of a TOML text."""
     try:
-        return tomllib.loads(text)
+        tables = tomllib.loads(text)
+        _check_depth(tables)
     except (ValueError, RecursionError) as error:
-        why = "too many lists inside each other" if isinstance(error, RecursionError) else error
+        deep = "too many lists or tables inside each other"
+        why = deep if isinstance(error, RecursionError) else error
         raise UserError(f"not a TOML text ({why}): expected sections such as [data]") from error
+    return tables
+
+
+def _check_depth(value: Any) -> None:
+    """Refuse lists and tables so deep in each other that code which walks them would not end.
+
+    A parser may take them: ``a.a.a. … = 1`` in TOML is a table per letter.
+    """
+    level = [value]
+    for _ in range(MOST_DEPTH):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise RecursionError

@@ -11,13 +11,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch_geometric.nn import GATConv, TransformerConv
 
 from deepgat.data import NodeDataset, load_graph
 from deepgat.errors import UserError
 from deepgat.lab.bench import random_graphs
 from deepgat.lab.bench.attention_layers import PlainClassAttention, fused_layer
 from deepgat.lab.bench.csv_reading import reading_rows
+from deepgat.lab.bench.layer_ways import (
+    CHANNELS,
+    HEADS,
+    PEER,
+    WIDTH,
+    both_ways,
+    layer_ways,
+    times_alike,
+)
 from deepgat.lab.bench.measure import Measurement, Step, copy_bandwidth, measure, replayed
 from deepgat.machine import free_memory
 from deepgat.models import DeepGAT
@@ -28,7 +36,6 @@ from deepgat.training.recipes import Recipe, recipe
 from deepgat.training.run import ModelCard
 
 Row = dict[str, Any]
-WIDTH, CHANNELS, HEADS = 64, 8, 8
 DEEP = 15
 
 
@@ -45,32 +52,23 @@ class Options(NamedTuple):
 
 
 def layer(options: Options) -> Iterator[Row]:
-    """Forward and backward of one attention layer, 64 → 8 heads of 8, against PyG and plain."""
-    device, shape = options.device, (WIDTH, CHANNELS, HEADS)
+    """Forward and backward of one attention layer, 64 → 8 heads of 8, against PyG and plain.
+
+    ``treatment`` is what was done to the layer; ``times_alike`` compares with GATConv after the
+    same treatment.
+    """
     for name, near, classes in _graphs(options):
-        near = near.to(device)
-        gat = GATConv(*shape, add_self_loops=False).to(device)
-        plain = PlainClassAttention(*shape, classes).to(device)
-        fused = fused_layer(*shape, classes).to(device)
-        theirs: dict[str, Callable[..., Tensor]] = {
-            "PyG GATConv": gat,
-            "PyG TransformerConv": TransformerConv(*shape, root_weight=False).to(device),
-            "plain": plain,
-            "authors' style": PlainClassAttention(*shape, classes, True).to(device),
-        }
-        if not options.quick:  # torch.compile takes minutes
-            theirs["PyG GATConv, compiled"] = torch.compile(gat, dynamic=False)
-            theirs["plain, compiled"] = torch.compile(plain, dynamic=False)
-        ways = {way: _both_ways(module, near.edge_index, near) for way, module in theirs.items()}
-        ways["deepgat"] = _both_ways(fused, near, near)
-        if device.type == "cuda":
-            ways["deepgat, graphed"] = _both_ways(_graphed(fused, near), near, near)
-            ways["deepgat, replayed"] = replayed(ways["deepgat"])
-            ways["PyG GATConv, replayed"] = replayed(ways["PyG GATConv"])
-        found = measure(ways, device, options.rounds)
-        bound = _gather_bound(near, classes, device)
-        against = {"times_gatconv": "PyG GATConv", "times_plain": "plain"}
-        yield from _rows("layer", name, found, near, against, gather_bound_milliseconds=bound)
+        near = near.to(options.device)
+        ways = layer_ways(near, classes, options.quick)
+        steps = {way: item.step for way, item in ways.items()}
+        found = measure(steps, options.device, options.rounds)
+        bound = _gather_bound(near, classes, options.device)
+        against = {"times_gatconv": PEER, "times_plain": "plain"}
+        for row in _rows("layer", name, found, near, against, gather_bound_milliseconds=bound):
+            way = row["way"]
+            row["treatment"] = ways[way].treatment
+            row["times_alike"] = times_alike(found, ways, way)
+            yield row
 
 
 def step(options: Options) -> Iterator[Row]:
@@ -161,11 +159,11 @@ def growth(options: Options) -> Iterator[Row]:
         if edges <= largest:
             near = random_graphs.hub_rich(max(edges // 20, 10), edges // 2, device=device)
             conv = fused_layer(WIDTH, CHANNELS, HEADS, 5).to(device)
-            yield from _growth("edges", near, _both_ways(conv, near, near))
+            yield from _growth("edges", near, both_ways(conv, near, near))
     near = random_graphs.like_physics().to(device)
     for heads in (1, 2, 4, 8, 16):
         conv = fused_layer(WIDTH, WIDTH // heads, heads, 5).to(device)
-        yield from _growth("heads", near, _both_ways(conv, near, near), heads=heads)
+        yield from _growth("heads", near, both_ways(conv, near, near), heads=heads)
     for layers in (4, 16) if options.quick else (4, 16, 64):
         stack = [fused_layer(WIDTH, CHANNELS, HEADS, 5).to(device) for _ in range(layers)]
         yield from _growth("layers", near, _deep_step(stack, near, near, 5), layers=layers)
@@ -225,39 +223,6 @@ def _graphs(options: Options) -> list[tuple[str, Neighbors, int]]:
         near = Neighbors.from_edge_index(data.graph.edge_index, data.num_nodes)
         found.append((data.name, near, data.num_classes))
     return found or [("random, as large as physics", random_graphs.like_physics(), 5)]
-
-
-def _both_ways(module: Callable[..., Tensor], graph: object, near: Neighbors) -> Step:
-    """Forward and backward of a layer, whose output is as wide as its input."""
-    device = near.ptr.device
-    x = torch.randn(near.num_nodes, WIDTH, device=device, requires_grad=True)
-    upstream = torch.randn(near.num_nodes, WIDTH, device=device)
-
-    def run() -> None:
-        x.grad = None
-        module(x, graph).backward(upstream)
-
-    return run
-
-
-class _OnGraph(nn.Module):
-    """A layer bound to one graph, so that it takes only tensors, as CUDA graphs require."""
-
-    def __init__(self, layer: nn.Module, near: Neighbors) -> None:
-        super().__init__()
-        self.layer = layer
-        self.near = near
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.layer(x, self.near)
-        return out
-
-
-def _graphed(layer: nn.Module, near: Neighbors) -> Callable[..., Tensor]:
-    """The layer as a CUDA graph that is called like a module."""
-    sample = torch.randn(near.num_nodes, WIDTH, device=near.ptr.device, requires_grad=True)
-    recorded: Any = torch.cuda.make_graphed_callables(_OnGraph(layer, near), (sample,))
-    return lambda x, _: recorded(x)
 
 
 def _torch_linear(x: Tensor, weight: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
+from deepgat.distributed.launch import check_processes
 from deepgat.errors import UserError
 from deepgat.lab.experiments.cluster import RayCluster
 from deepgat.lab.experiments.processes import Processes
@@ -97,7 +98,9 @@ def run_all(
         ray: the address of a Ray cluster that executes the runs instead of local processes;
             ``workers`` is then the number of concurrent runs on the whole cluster.
     """
-    if workers is not None and workers < 1:
+    if workers is not None and ray is None:
+        check_processes(workers, "workers")
+    elif workers is not None and workers < 1:
         raise UserError(f"workers is {workers}: expected 1 or more")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if workers is None and ray not in (None, "local"):

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from deepgat.data.tables.opening import check_unpacked, opened, read_whole
 from deepgat.errors import UserError, printable
-from deepgat.files import beside, to_json, write_whole
+from deepgat.files import beside, check_can_write, to_json, write_whole, writing
 from deepgat.lab.experiments.schema import FAILURE, DamagedEntry, check, load_object
 from deepgat.lab.experiments.spec import SECTIONS
 from deepgat.lab.experiments.store import MARKER, WORK, Store
@@ -61,20 +61,20 @@ def export_runs(store: Store, target: Path, signatures: Sequence[str] | None = N
             f"{target} has an ending that is not known: expected "
             f"{', '.join(TAR_ENDINGS + RECORDS_ENDINGS)}"
         )
+    check_can_write(target)
     names = [record["signature"] for record in records]
     whole = [name for name in names if store.arrays(name) is not None]  # checks each
     partial = target.with_name(f".{target.name}.partial")
-    try:
+    with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(partial, "w:gz" if target.name.endswith("gz") else "w") as tar:
-            tar.add(store.folder / MARKER, MARKER)
-            for signature in whole:
-                tar.add(store.path(signature), f"{signature[:2]}/{signature}")
-        partial.replace(target)
-    except OSError as error:
-        raise UserError(f"{target} cannot be written ({error.strerror})") from error
-    finally:
-        partial.unlink(missing_ok=True)
+        try:
+            with tarfile.open(partial, "w:gz" if target.name.endswith("gz") else "w") as tar:
+                tar.add(store.folder / MARKER, MARKER)
+                for signature in whole:
+                    tar.add(store.path(signature), f"{signature[:2]}/{signature}")
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
     return len(whole)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from deepgat.figures import save_figure
+from deepgat.figures import picture, save_figure
 from deepgat.files import FolderKind, check_can_write, new_folder, write_whole
 from deepgat.lab.report.html_page import html_page, page_data
 from deepgat.lab.report.sections import Report
@@ -37,7 +37,8 @@ def write_report(report: Report, folder: Path) -> Path:
             with matplotlib.rc_context({"pdf.fonttype": 42}):
                 for name, figure in section.figures().items():
                     for ending in ("pdf", "png"):
-                        figure.savefig(target / FIGURES / f"{name}.{ending}")
+                        path = target / FIGURES / f"{name}.{ending}"
+                        path.write_bytes(picture(figure, ending))
         (target / PAGE).write_text(html_page(page_data(report)), encoding="utf-8")
     return folder / PAGE
 

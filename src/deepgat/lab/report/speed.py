@@ -30,8 +30,10 @@ TITLES = {
 }
 COLUMNS = {
     "graph": "graph", "edges": "edges", "layers": "layers", "heads": "heads", "way": "way",
+    "treatment": "treatment",
     "milliseconds": "ms", "peak_megabytes": "peak MB", "megabytes_per_layer": "MB per layer",
-    "times_gatconv": "× GATConv", "times_plain": "× plain", "memory_times_plain": "memory × plain",
+    "times_alike": "× GATConv treated alike", "times_gatconv": "× GATConv",
+    "times_plain": "× plain", "memory_times_plain": "memory × plain",
     "times_dense": "× dense", "gather_bound_milliseconds": "gather bound ms",
     "nanoseconds_per_edge": "ns per edge", "largest_degree": "largest degree",
     "times_deepgat": "× deepgat's time",

@@ -1,0 +1,125 @@
+"""New nodes and chosen nodes of a graph, as a trained model takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deepgat.data import FeaturePlan, ReadOptions
+from deepgat.data.grown_graph import NewNodes
+from deepgat.data.kept_graph import KeptGraph
+from deepgat.data.new_nodes import read_new_nodes
+from deepgat.data.tables.plan import ColumnPlan
+from deepgat.errors import UserError
+from deepgat.training.run import ModelCard
+
+DECIDED = frozenset(("text", "drop", "structure", "scale"))
+"""Reading options that determine the features; a trained model has fixed them."""
+
+
+def node_numbers(graph: KeptGraph, nodes: Any) -> np.ndarray:
+    """The numbers [k] int64 of nodes given by number or, as texts, by id."""
+    if isinstance(nodes, str | Integral):
+        nodes = [nodes]
+    if not isinstance(nodes, Iterable):
+        raise UserError(f"nodes is {type(nodes).__name__}: expected a list of numbers or ids")
+    given = nodes.tolist() if isinstance(nodes, Tensor | np.ndarray) else list(nodes)
+    if not given:
+        raise UserError("nodes is empty: name at least one node")
+    numbers, last = [], graph.num_nodes - 1
+    for node in given:
+        if isinstance(node, bool) or not isinstance(node, str | Integral):
+            raise UserError(
+                f"nodes holds {node!r}: expected numbers of nodes, or their ids as texts"
+            )
+        number = graph.number(node if isinstance(node, str) else int(node))
+        if number < 0:
+            by_id = isinstance(node, str) and graph.ids is not None
+            choices = "give one of its ids" if by_id else f"its nodes run from 0 to {last}"
+            raise UserError(f"the graph has no node {node!r}: {choices}")
+        numbers.append(number)
+    return np.array(numbers, dtype=np.int64)
+
+
+def read_new(
+    card: ModelCard, graph: KeptGraph, nodes: Any, edges: Any = None, **reading: Any
+) -> NewNodes:
+    """New nodes from tables, with features as in training; ``reading`` replaces its options."""
+    for name in DECIDED.intersection(reading):
+        raise UserError(f"{name} was decided when the model was trained: leave it out")
+    plan = FeaturePlan.of(card.feature_plan)
+    if structure := [item.name for item in plan.columns if item.kind == "structure"]:
+        raise UserError(
+            f"the model reads structural features ({structure[0]}), which new edges change all "
+            "over the graph: predict for the whole new graph"
+        )
+    if not plan.columns:  # the training graph came with its features
+        names = card.feature_names or [f"x{number}" for number in range(card.num_features)]
+        plan = FeaturePlan(tuple(ColumnPlan(name, "number") for name in names))
+    options = {**card.reading, **reading, "plan": plan}
+    if not card.feature_names:
+        options.setdefault("undirected", graph.symmetric)
+    return fitting(card, read_new_nodes(graph, nodes, edges, ReadOptions.of(options)))
+
+
+def given_new(
+    x: Any,
+    edge_index: Tensor | None,
+    edge_weight: Tensor | None = None,
+    edge_attr: Tensor | None = None,
+) -> NewNodes:
+    """New nodes from tensors; edges are taken as they are, as everywhere in PyG."""
+    x = torch.as_tensor(x)
+    if x.dim() != 2 or x.is_complex() or not x.size(0):
+        raise UserError(
+            f"x has shape {list(x.shape)} and type {x.dtype}: expected [new nodes, features] real "
+            "numbers"
+        )
+    if edge_index is None:
+        edge_index = torch.empty(2, 0, dtype=torch.long)
+    index = torch.as_tensor(edge_index)
+    index = index.long() if index.dtype in (torch.int32, torch.int16, torch.int8) else index
+    values = (edge_weight, edge_attr)
+    weight, attr = (None if v is None else torch.as_tensor(v).cpu().float() for v in values)
+    return NewNodes(x.detach().cpu().float(), index.cpu(), weight, attr)
+
+
+def fitting(card: ModelCard, new: NewNodes) -> NewNodes:
+    """The new nodes, if they have what the model was trained with; a :class:`UserError` if not."""
+    if new.x.shape[1] != card.num_features:
+        raise UserError(
+            f"the new nodes have {new.x.shape[1]} features but the model was trained with "
+            f"{card.num_features}: give them the same features"
+        )
+    values = new.x if new.x.layout == torch.strided else new.x.to_sparse_csr().values()
+    if not bool(values.isfinite().all()):
+        raise UserError("x of the new nodes holds NaN or infinite numbers: replace them")
+    count = new.edge_index.shape[1] if new.edge_index.dim() == 2 else 0
+    if not count:
+        new = replace(
+            new,
+            edge_weight=torch.zeros(0) if card.edge_weights else None,
+            edge_attr=torch.zeros(0, card.edge_features) if card.edge_features else None,
+        )
+    width = 0 if new.edge_attr is None else new.edge_attr.shape[-1]
+    if width != card.edge_features:
+        raise UserError(
+            f"the new edges have {width} features but the model was trained with "
+            f"{card.edge_features}: give them the same columns"
+        )
+    if card.edge_weights and new.edge_weight is None:
+        raise UserError(
+            "the model was trained with weights of the edges: give the new ones some too (1 each, "
+            "if all weigh the same)"
+        )
+    if new.edge_weight is not None and not card.edge_weights:
+        raise UserError(
+            "the new edges have weights, but the model was trained without: leave them out"
+        )
+    return new

@@ -1,0 +1,200 @@
+"""Neighbour lists of the edge tensors that were seen before.
+
+Building lists sorts the edges, and on a GPU it waits for the device. So ``conv(x, edge_index)``
+keeps the lists of an ``edge_index`` and reuses them while it is the same tensor with the same
+contents:
+
+- The tensor is held weakly: its lists are freed with it. At most :data:`MOST` tensors have lists;
+  those that were used longest ago go first.
+- torch's version counter, which all views of one storage share, sees changes in place. The address,
+  the shape and the strides see other memory (``tensor.data = other``, ``set_``). The lists hold on
+  to the storage, so nothing else can take its address.
+- The version counter misses writes through ``tensor.data``, ``tensor.numpy()`` or another library
+  that shares the memory. On the CPU a sample of up to :data:`SAMPLE` columns is compared at every
+  call: it sees a buffer that was filled with another graph, but can miss the change of some edges.
+  After such a write pass ``edge_index.clone()``, or clear the cache (:func:`use_neighbor_cache`).
+- Tensors made in inference mode, which have no version counter, and subclasses are not kept. PyG's
+  ``EdgeIndex`` is known by the tensor inside it.
+
+The cache belongs to the process, not to a module: copying, pickling or moving a module leaves it
+alone. Every operation on it is one of a dictionary, so threads and forks need no lock. Two threads
+that meet a new tensor at once build its lists twice.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from deepgat.errors import UserError
+from deepgat.ops.neighbors import Neighbors
+from deepgat.ops.unchanged import Watched, can_watch
+
+MOST = 64
+"""Tensors that have lists at a time."""
+SAMPLE = 32
+"""Columns of an edge tensor that are compared at every call on the CPU."""
+_enabled = True
+
+
+class EdgeLists:
+    """The lists of the edges ``pairs`` [2, m], and what else follows from the edges alone."""
+
+    def __init__(self, pairs: Tensor, neighbors: Neighbors) -> None:
+        self.pairs = pairs
+        self.neighbors = neighbors
+
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Where the values of the edges go: :meth:`Neighbors.places`."""
+        return self.neighbors.places(self.pairs)
+
+    def added(self) -> tuple[Tensor, Tensor]:
+        """([n] bool: nodes without a self-loop of their own, [E] bool: those loops)."""
+        source, target = self.pairs.long()
+        own = torch.zeros_like(self.neighbors.degree)
+        own = own.index_add(0, target, (source == target).long()) > 0
+        near = self.neighbors
+        return ~own, (near.source == near.target) & ~own.index_select(0, near.target)
+
+    def mask_loops(self, neighbors: Neighbors) -> tuple[Neighbors, Tensor]:
+        """(these lists with weight 0 for added self-loops, [n] bool nodes that hear no one)."""
+        loopless, added = self.added()
+        alone = neighbors.others == 0
+        added = added & ~alone.index_select(0, neighbors.target)  # so that softmax is defined
+        return neighbors.masked(added), alone & loopless
+
+    def without_loops(self) -> tuple[Neighbors, Tensor]:
+        """:meth:`mask_loops` of edges without values."""
+        return self.mask_loops(self.neighbors)
+
+
+class _Entry(EdgeLists):
+    """The lists of a tensor that is watched; what follows from them is computed once."""
+
+    def __init__(self, pairs: Tensor, num_nodes: int) -> None:
+        key = _key(pairs, num_nodes)
+        self.watched = Watched(pairs, lambda reference: _discard(key, reference))
+        self.found: dict[str, Any] = {}
+        self.streams: set[int] = set()
+        self.is_recorded = False
+        with torch.inference_mode(False):  # the lists may be saved for a backward pass later
+            built = Neighbors.from_edge_index(pairs, num_nodes)
+            super().__init__(pairs.detach(), built)  # holds on to the storage, not to the tensor
+            step = max(1, -(-pairs.size(1) // SAMPLE))
+            self.sample = self.pairs[:, ::step]
+            self.sampled = None if pairs.is_cuda else self.sample.clone()
+        self._wait()
+
+    def is_of(self, pairs: Tensor) -> bool:
+        if not self.watched.is_still(pairs):
+            return False
+        return self.sampled is None or torch.equal(self.sample, self.sampled)
+
+    def places(self) -> tuple[Tensor, Tensor]:
+        return self._once("places", super().places)
+
+    def added(self) -> tuple[Tensor, Tensor]:
+        return self._once("added", super().added)
+
+    def without_loops(self) -> tuple[Neighbors, Tensor]:
+        return self._once("without_loops", super().without_loops)
+
+    def _once(self, name: str, find: Callable[[], Any]) -> Any:
+        if name in self.found:
+            return self.found[name]
+        if self.pairs.is_cuda and torch.cuda.is_current_stream_capturing():
+            return find()  # in the memory of the recorded graph
+        with torch.inference_mode(False):
+            self.found[name] = find()
+        self._wait()
+        return self.found[name]
+
+    def _wait(self) -> None:
+        """Other CUDA streams use the results without waiting for the one that computes them."""
+        if self.pairs.is_cuda:
+            stream = torch.cuda.current_stream(self.pairs.device)
+            stream.synchronize()
+            self.streams = {stream.cuda_stream}
+
+    def guard(self, pairs: Tensor) -> None:
+        """Keep the memory of the lists while a CUDA stream, or a recorded graph, reads them."""
+        if torch.cuda.is_current_stream_capturing():
+            if not self.is_recorded:
+                self.is_recorded = True
+                weakref.finalize(pairs, _let_go, self).atexit = False
+            return
+        stream = torch.cuda.current_stream(pairs.device)
+        if stream.cuda_stream not in self.streams:
+            self.streams.add(stream.cuda_stream)
+            for tensor in tree_leaves([vars(self.neighbors), *self.found.values()]):
+                if isinstance(tensor, Tensor):
+                    tensor.record_stream(stream)
+
+
+_entries: OrderedDict[tuple[int, int], _Entry] = OrderedDict()
+"""By the identity of the tensor and the number of nodes, the latest used last."""
+
+
+@contextmanager
+def use_neighbor_cache(enabled: bool) -> Iterator[None]:
+    """Whether calls keep the neighbour lists of an edge tensor for the next call; by default, yes.
+
+    ``use_neighbor_cache(False)`` frees all lists that were kept, so this clears the cache:
+
+    >>> with use_neighbor_cache(False):
+    ...     pass
+    """
+    global _enabled
+    before, _enabled = _enabled, enabled
+    if not enabled:
+        _entries.clear()
+    try:
+        yield
+    finally:
+        _enabled = before
+
+
+def edge_lists(pairs: Tensor, num_nodes: int) -> EdgeLists:
+    """The lists of ``pairs`` [2, m]: those that were kept if nothing has changed, else new ones."""
+    if not _enabled or not can_watch(pairs):
+        return EdgeLists(pairs, Neighbors.from_edge_index(pairs, num_nodes))
+    key = _key(pairs, num_nodes)
+    entry = _entries.get(key)
+    if entry is None or not entry.is_of(pairs):
+        if pairs.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise UserError(
+                "edge_index has no neighbour lists yet, and a CUDA graph cannot record how they "
+                "are built: call the layer with this edge_index once before recording"
+            )
+        entry = _entries[key] = _Entry(pairs, num_nodes)
+        while len(_entries) > MOST:
+            with suppress(KeyError):  # another thread was faster
+                _entries.popitem(last=False)
+    else:
+        with suppress(KeyError):
+            _entries.move_to_end(key)
+    if pairs.is_cuda:
+        entry.guard(pairs)
+    return entry
+
+
+def _discard(key: tuple[int, int], reference: Any) -> None:
+    """Forget lists whose tensor is freed, unless others have taken their place."""
+    entry = _entries.get(key)
+    if entry is not None and entry.watched.reference is reference:
+        _entries.pop(key, None)
+
+
+def _let_go(entry: _Entry) -> None:
+    """What CUDA graphs read is kept until the tensor is freed, whatever the cache does."""
+
+
+def _key(pairs: Tensor, num_nodes: int) -> tuple[int, int]:
+    return id(pairs), num_nodes

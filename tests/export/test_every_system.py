@@ -1,0 +1,69 @@
+"""Every system, exported, computes in torch and in onnxruntime what it computes here."""
+
+import pytest
+from cases import Case, differences, write
+
+from deepgat.models.registry import SYSTEMS
+
+EXPORTED = [name for name in SYSTEMS if name not in ("oracle", "label-propagation")]
+LOGITS = 1e-5
+MEMBERS = [
+    {"system": "deep", "settings": {"num_layers": 2, "hidden_channels": 4}},
+    {"system": "gat", "settings": {"num_layers": 2, "hidden_channels": 4, "heads": 2}},
+]
+ENSEMBLE = {
+    "num_layers": 2,
+    "hidden_channels": 4,
+    "members": [
+        {**member, "weight": weight, "temperature": temperature}
+        for member, weight, temperature in zip(MEMBERS, (2, 1), (1.5, 0.7), strict=True)
+    ],
+}
+CASES = [
+    *(Case(system) for system in EXPORTED),
+    Case("deepgat", preset="authors"),
+    Case("deepgat", {"num_layers": 6, "label_hops": 6, "score": "sd"}),
+    Case("deepgat", {"residual": "linear", "norm": "batch", "bias": True}),
+    Case("gat", {"score": "sd", "residual": "linear", "norm": "pairnorm"}),
+    Case("gat", {"residual": "identity", "norm": "layer", "output_heads": 2}),
+    *(Case("prenorm", {"conv": conv, "input_norm": "batch"}) for conv in ("gcn", "gat", "deepgat")),
+    *(Case("gcnii", {"conv": conv}) for conv in ("gat", "deepgat")),
+    *(Case("g2", {"conv": conv, "gate_conv": "own"}) for conv in ("gcn", "deepgat")),
+    Case("g2", {"reduction": "sum", "power": 1.5}),
+    *(Case("jk", {"mode": mode}) for mode in ("max", "lstm")),
+    Case("gcn", {"normalization": "row", "norm": "batch", "unit_features": True}),
+    Case("deep", {"num_layers": 5, "step_depth": 2, "attention_from": 1}),
+    Case("ensemble", ENSEMBLE),
+    Case("ensemble", ENSEMBLE, multi_label=True),
+    Case("deepgat", multi_label=True),
+    *(Case(name, weights=True, edge_dim=2) for name in ("deepgat", "gcn", "sage", "deep", "gat")),
+    Case("g2", weights=True),
+    *(Case(name, sparse=True) for name in ("deep", "gat", "sage", "mlp", "appnp")),
+    Case("deepgat", preset="authors", sparse=True, weights=True),
+    Case("gcn", {"unit_features": True}, sparse=True),
+    Case("pairnorm-input", sparse=True),
+]
+GROUPS = [CASES[start::6] for start in range(6)]
+
+
+def test_every_system_is_among_the_cases():
+    assert {case.system for case in CASES} == {*EXPORTED, "ensemble"}
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", GROUPS, ids=range(len(GROUPS)))
+def test_logits_of_all_layers_on_graphs_of_other_sizes(group, tmp_path):
+    pytest.importorskip("onnxruntime")
+    for case in group:
+        write(tmp_path, case, ("pt2", "onnx"))
+    found = differences(tmp_path)
+    assert len(found) == 2 * len(group)
+    assert max(found.values()) < LOGITS, found
+
+
+@pytest.mark.slow
+def test_a_compiled_package(tmp_path):
+    write(tmp_path, Case("deepgat", weights=True), ("aoti",))
+    (apart,) = differences(tmp_path).values()
+    assert apart < LOGITS
