@@ -104,4 +104,5 @@ class _Dropped(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return dropped(grad.contiguous(), *ctx.saved_tensors, ctx.dropout), None, None
+        (seed,) = ctx.saved_tensors
+        return dropped(grad.contiguous(), seed, ctx.dropout), None, None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,7 +53,7 @@ def make_optimizer(model: Trained, settings: TrainSettings, nodes: int) -> torch
         groups.insert(0, {"params": list(rest.values()), "weight_decay": decay})
     on_gpu = next(model.parameters()).is_cuda
     # On a CPU "foreach" gives the same bits as a loop over the weights, with less Python.
-    kind = {"fused": True, "capturable": True} if on_gpu else {"foreach": True}
+    kind: dict[str, Any] = {"fused": True, "capturable": True} if on_gpu else {"foreach": True}
     return torch.optim.Adam(groups, lr=settings.lr, **kind)
 
 
