@@ -32,6 +32,7 @@ COMMANDS = {
     "export": "Write a model as a program that runs without deepgat, in PyTorch or onnxruntime.",
     "serve": "Serve a model over HTTP: predictions, new nodes, explanations, and its page.",
     "inspect": "One node: the class that every layer gives it, and whom it listens to.",
+    "view": "Write a page that shows a model: its nodes, layers and attention, in one HTML file.",
     "datasets": "List the datasets, and which of them are available.",
     "check": "Look at a graph before training on it: what is in it, and what looks wrong.",
     "models": "List the models: their equations, their papers, and the settings shipped for them.",
