@@ -238,7 +238,7 @@ def test_features_as_a_list(model):
         with pytest.raises(UserError, match="row 2, column 'x': expected a list of 6 numbers"):
             model.predict_new([rows[0], {"id": "b", "x": spoilt}])
     for large in (10**400, 10**39, float("nan")):
-        with pytest.raises(UserError, match="too large|NaN or infinite"):
+        with pytest.raises(UserError, match=r"too large|NaN or infinite"):
             model.predict_new([{"id": "b", "x": [large] * 6}])
     with pytest.raises(UserError, match="'id': the id '3' is a node of the graph"):
         model.predict_new([{"id": 3, "x": [1.0] * 6}])
