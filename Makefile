@@ -60,7 +60,7 @@ test-slow: $(READY)  ## run the tests that `make test` skips because they are sl
 test-distributed: $(READY)  ## run the tests that start many processes and kill some
 	DEEPGAT_SLOW=1 DEEPGAT_DISTRIBUTED=1 $(PYTEST) -m distributed $(ARGS)
 
-test-browser: $(READY)  ## open the report page in a headless Chromium; screenshots in build/screenshots
+test-browser: $(READY)  ## open the HTML pages in a headless Chromium; screenshots in build/screenshots
 	@browser="$$(.ci/find-browser)" && echo "browser: $$browser" && \
 	DEEPGAT_BROWSER="$$browser" $(PYTEST) -m browser tests/browser $(ARGS)
 

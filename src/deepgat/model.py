@@ -23,6 +23,7 @@ from deepgat.data.grown_graph import GrownGraph, NewNodes
 from deepgat.data.kept_graph import KeptGraph
 from deepgat.data.transforms import SPLITS
 from deepgat.errors import UserError
+from deepgat.files import check_can_write, write_whole
 from deepgat.inductive import DECIDED, fitting, given_new, node_numbers, read_new
 from deepgat.machine import memory_bound
 from deepgat.model_folder import load_run, read_calibration, read_graph, read_search, save_run
@@ -535,6 +536,24 @@ class Model:
             torch.stack([each.weight.float().cpu()[into].mean(1) for each in outputs.attention]),
             None if label < 0 else label,
         )
+
+    def view(
+        self,
+        path: str | os.PathLike[str],
+        graph: NodeDataset | Data | None = None,
+        layout: str = "auto",
+    ) -> Path:
+        """Write a page that shows the model: one HTML file that a browser opens.
+
+        ``graph``: left out, the training graph; ``layout`` as in :func:`deepgat.view.page`.
+        """
+        from deepgat.view import check_can_show, page  # here: it loads scikit-learn's layouts
+
+        check_can_write(Path(path))
+        check_can_show(self, layout)
+        data = None if graph is None else self._fitting(graph)
+        write_whole(Path(path), page(self, data, layout=layout))
+        return Path(path)
 
     def _fitting(self, graph: NodeDataset | Data) -> NodeDataset:
         """The graph as a dataset of the classes that this model knows."""

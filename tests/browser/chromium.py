@@ -22,6 +22,7 @@ FLAGS = (
     "--no-sandbox",  # which root cannot have; the page is our own
     "--disable-gpu",
     "--disable-dev-shm-usage",
+    "--enable-unsafe-swiftshader",  # WebGL where there is no graphics card
     "--no-first-run",
     "--no-default-browser-check",
     "--disable-background-networking",

@@ -4,7 +4,6 @@ Screenshots go to build/screenshots, to be looked at.
 """
 
 import json
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from deepgat.lab.report.html_page import html_page, page_data
 from deepgat.lab.report.sections import Report, make_report, make_section
 from deepgat.training.config_file import parse_config
 
-from chromium import Page, chromium
+from chromium import Page
 from runs import HOSTILE, make_store
 
 pytestmark = pytest.mark.browser
@@ -52,13 +51,6 @@ def path(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(html_page(page_data(report)), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    folder = tmp_path_factory.mktemp("browser")
-    with chromium(os.environ["DEEPGAT_BROWSER"], folder / "profile") as page:
-        yield page
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ COMMANDS = {
     "predict": "Predict the class of every node, of this graph or another.",
     "export": "Write a model as a program that runs without deepgat, in PyTorch or onnxruntime.",
     "inspect": "One node: the class that every layer gives it, and whom it listens to.",
+    "view": "Write a page that shows a model: its nodes, layers and attention, in one HTML file.",
     "datasets": "List the datasets, and which of them are available.",
     "check": "Look at a graph before training on it: what is in it, and what looks wrong.",
     "models": "List the models: their equations, their papers, and the settings shipped for them.",
