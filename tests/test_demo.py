@@ -118,7 +118,7 @@ def test_the_figure_is_written_whole(tmp_path):
 
 def test_a_figure_that_cannot_be_drawn_leaves_nothing(tmp_path):
     figure = depth_figure({"GAT": {2: 0.9}}, "A title $")
-    figure.savefig = lambda path: (_ for _ in ()).throw(OSError("no space left"))
+    figure.savefig = lambda *_, **__: (_ for _ in ()).throw(OSError("no space left"))
     with pytest.raises(OSError, match="no space left"):
         save_figure(figure, tmp_path / "depth.png")
     assert list(tmp_path.iterdir()) == []

@@ -121,10 +121,10 @@ def test_training_goes_on_where_its_state_cannot_be_saved(tmp_path):
 
 
 def fails_at(place: Path, monkeypatch) -> None:
-    def save(folder: Path, run: Run, data: object) -> Path:
+    def save(folder: Path, run: Run, data: object, *kept: bool) -> Path:
         if folder == place:
             raise CannotWrite(f"{folder} cannot be written (full): make room")
-        return save_run(folder, run, data)
+        return save_run(folder, run, data, *kept)
 
     monkeypatch.setattr(RUNS, "save_run", save)
 

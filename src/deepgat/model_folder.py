@@ -14,7 +14,8 @@ import hashlib
 import math
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
@@ -94,9 +95,12 @@ def load_run(folder: str | os.PathLike[str]) -> tuple[Network, ModelCard]:
     try:
         with opened(folder / WEIGHTS) as file:
             held = _shapes(folder / WEIGHTS)
-            if len(held) < _least_tensors(card):  # before a deep network is built
+            with _described_by(folder):
+                least = _least_tensors(card)
+            if len(held) < least:  # before a deep network is built
                 raise misfit
-            model = card.outline()
+            with _described_by(folder):
+                model = card.outline()
             if held != {name: list(x.shape) for name, x in model.state_dict().items()}:
                 raise misfit
             check_memory(sum(map(math.prod, held.values())), 2)  # the file and the network
@@ -106,7 +110,7 @@ def load_run(folder: str | os.PathLike[str]) -> tuple[Network, ModelCard]:
     except (RuntimeError, OverflowError, TypeError) as error:  # sizes that torch does not know
         raise misfit from error
     except UserError as error:
-        if error is misfit:
+        if error is misfit or isinstance(error, _NoNetworkError):
             raise
         raise _damaged(folder, f"{WEIGHTS} cannot be read ({error})") from error
     if hashlib.sha256(weights).hexdigest() != digest:
@@ -116,6 +120,20 @@ def load_run(folder: str | os.PathLike[str]) -> tuple[Network, ModelCard]:
     except (SafetensorError, RuntimeError) as error:
         raise misfit from error
     return model.eval(), card
+
+
+class _NoNetworkError(UserError):
+    """The settings in a folder describe no network."""
+
+
+@contextmanager
+def _described_by(folder: Path) -> Iterator[None]:
+    """Blame the settings for what building their network refuses."""
+    try:
+        yield
+    except UserError as error:
+        told = _damaged(folder, f"{DESCRIPTION} describes no network ({error})")
+        raise _NoNetworkError(str(told)) from error
 
 
 def check_can_keep(dataset: NodeDataset) -> None:

@@ -103,7 +103,7 @@ MISTAKES = {
     "x of Tiny holds NaN": {"x": lambda g: g.x.masked_fill(g.x > 2, math.nan)},
     "edge_weight has shape": {"edge_weight": torch.ones(3)},
     "edge_index names node 0 to 60": {"edge_index": torch.tensor([[0, 60], [1, 2]])},
-    "x holds torch.int64": {"x": lambda g: g.x.long()},
+    "x of Tiny holds torch.int64": {"x": lambda g: g.x.long()},
 }
 
 

@@ -542,17 +542,17 @@ STRANGE = {
     "1000 members": ([gcn()] * 1000, "members has 1000 entries: expected 1 to 50"),
     "no list": ("many", "members"),
     "texts": (["gcn"], "not a table of system, settings"),
-    "NaN": ([gcn() | {"weight": float("nan")}], "the last two above 0"),
-    "negative": ([gcn() | {"weight": -1.0}], "the last two above 0"),
-    "cold": ([gcn() | {"temperature": 0.0}], "the last two above 0"),
+    "NaN": ([gcn() | {"weight": float("nan")}], "the last two from 1e-06 to 1,000,000"),
+    "negative": ([gcn() | {"weight": -1.0}], "the last two from 1e-06 to 1,000,000"),
+    "cold": ([gcn() | {"temperature": 0.0}], "the last two from 1e-06 to 1,000,000"),
     "another key": ([gcn() | {"code": "x"}], "not a table of system, settings"),
     "nested": ([gcn() | {"system": "ensemble"}], "is one network, not an ensemble"),
     "unknown": ([gcn() | {"system": "gnc"}], "unknown model 'gnc': did you mean 'gcn'"),
     "untrained": ([gcn() | {"system": "label-propagation", "settings": {}}], "has no weights"),
     "settings": ([gcn(layers=3)], "unknown setting of gcn 'layers'"),
     "a wrong value": ([gcn(dropout="much")], "dropout"),
-    "sizes": ([gcn(hidden_channels=10**14)], "does not fit the settings"),
-    "others": ([gcn()], "does not fit the settings"),
+    "sizes": ([gcn(hidden_channels=10**14)], "hidden_channels is 8: the largest of the members"),
+    "others": ([gcn(hidden_channels=8)], "does not fit the settings"),
 }
 
 

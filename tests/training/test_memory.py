@@ -182,11 +182,11 @@ def test_a_search_keeps_the_bound_too(data, leave, tmp_path):
     request = Request("fast", None, {"epochs": 1, "device": "cpu"})
     whole = train_auto(data, request)
     assert "memory" not in whole.record()
-    leave(6)
-    with pytest.warns(UserWarning, match="about 6.8 MiB of the 6.0 MiB of memory"):
+    leave(1.8)
+    with pytest.warns(UserWarning, match="about 2.0 MiB of the 1.8 MiB of memory"):
         bounded = train_auto(data, request)
     assert bounded.record()["memory"]["checkpoint"] != "none"
-    leave(3)
+    leave(1.2)
     with pytest.warns(UserWarning, match="clusters"):
         cut = train_auto(data, request)
     assert cut.card.training.batches == "clusters"

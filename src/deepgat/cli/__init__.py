@@ -28,7 +28,7 @@ COMMANDS = {
     "evaluate": "Score a saved model, or all seeds of one, on the data it was trained for.",
     "tune": "Search good settings with Optuna, judged by validation nodes alone.",
     "crossval": "Classify whole graphs: accuracy by cross validation.",
-    "predict": "Predict the class of every node, of this graph or another.",
+    "predict": "Predict the class of every node, of this graph or another, or of new nodes.",
     "export": "Write a model as a program that runs without deepgat, in PyTorch or onnxruntime.",
     "serve": "Serve a model over HTTP: predictions, new nodes, explanations, and its page.",
     "inspect": "One node: the class that every layer gives it, and whom it listens to.",
