@@ -10,6 +10,8 @@ import pytest
 
 from deepgat.serving.limits import Limits
 
+from service_calls import Calls
+
 TOKEN = "correct-horse-battery-staple"
 PREDICT, NEW, EXPLAIN = "/v1/predict", "/v1/predict-new", "/v1/explain"
 JSON = {"Content-Type": "application/json"}
@@ -127,8 +129,6 @@ def assert_refused(answer, status, code, field=None, part=""):
 
 @pytest.fixture(scope="module")
 def small(served):
-    from conftest import Calls
-
     calls = Calls(served, SMALL)
     yield calls
     calls.close()

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import json
 import os
 import re
 import signal
@@ -101,7 +102,9 @@ def test_it_starts_answers_and_stops(start, club):
     service.wait_until_ready()
     assert [each["node"] for each in service.ask()["predictions"]] == ASKED["nodes"]
     assert service.end(signal.SIGTERM) == 0
-    assert '"event": "stopped"' in service.lines[-1]
+    events = [json.loads(line)["event"] for line in service.lines[1:]]
+    assert events.count("ready") == 1
+    assert events[-1] == "stopped"
     assert service.process.stdout.read() == ""
 
 

@@ -7,11 +7,11 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-import deepgat.view
 import pytest
 import torch
 from prometheus_client.parser import text_string_to_metric_families
 
+import deepgat.view
 from deepgat import Model, UserError
 from deepgat.serving import served as served_module
 from deepgat.serving.bodies import PredictRequest

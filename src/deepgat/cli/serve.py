@@ -66,7 +66,8 @@ def serve(
 
     def told(address: str) -> None:
         locked = "" if token is None else ", with a token"
-        ERR.print(f"Serving {folder} on {address}{locked}; stop with Ctrl-C", markup=False)
+        text = f"Serving {folder} on {address}{locked}; stop with Ctrl-C"
+        ERR.print(text, markup=False, soft_wrap=True)
 
     run(folder, host, port, token, limits, json_log, told)
 

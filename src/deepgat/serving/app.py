@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -56,9 +57,15 @@ def create_app(
         on_failure: called when the model cannot be loaded.
     """
 
+    async def start() -> None:
+        begin = time.perf_counter()
+        await service.start(on_failure)
+        if service.served is not None:
+            log({"event": "ready", "ms": round(1000 * (time.perf_counter() - begin))})
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        loading = asyncio.create_task(service.start(on_failure))
+        loading = asyncio.create_task(start())
         yield
         loading.cancel()
         service.close()
