@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +13,18 @@ import torch
 from prometheus_client.parser import text_string_to_metric_families
 
 import deepgat.view
-from deepgat import Model, UserError
+from deepgat import Model, NodeDataset, UserError
 from deepgat.serving import served as served_module
-from deepgat.serving.bodies import PredictRequest
+from deepgat.serving.bodies import PredictNewRequest, PredictRequest
 from deepgat.serving.front import log_lines
 from deepgat.serving.kept import kept_dataset
 from deepgat.serving.limits import Limits
+from deepgat.serving.problems import Problem
 from deepgat.serving.served import Served
 from deepgat.serving.service import Service
+from tiny import tiny_dataset, tiny_labels
+
+from service_calls import Calls
 
 NEW = {
     "nodes": [
@@ -110,13 +115,55 @@ def test_new_nodes_of_different_requests_do_not_see_each_other(make_calls):
         }
         for k in range(10)
     ]
+    before = calls.post("/v1/predict", {"nodes": ["member-007"]}).json()
     alone = [calls.post("/v1/predict-new", body).json() for body in requests]
     together = calls.at_once([("/v1/predict-new", body) for body in requests])
     assert [each.json() for each in together] == alone
     shares = [json.dumps(each["predictions"][0]["probabilities"]) for each in alone]
     assert len(set(shares)) == 10
-    unchanged = calls.post("/v1/predict", {"nodes": ["member-007"]}).json()
-    assert calls.post("/v1/predict", {"nodes": ["member-007"]}).json() == unchanged
+    assert calls.post("/v1/predict", {"nodes": ["member-007"]}).json() == before
+
+
+class Overlap:
+    """Counts how many calls of some functions run at the same time."""
+
+    def __init__(self):
+        self.lock, self.now, self.most = threading.Lock(), 0, 0
+
+    def of(self, function):
+        def counted(*arguments, **options):
+            with self.lock:
+                self.now += 1
+                self.most = max(self.most, self.now)
+            time.sleep(0.02)
+            try:
+                return function(*arguments, **options)
+            finally:
+                with self.lock:
+                    self.now -= 1
+
+        return counted
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_only_whole_graphs_are_run_by_several_threads(model, served, monkeypatch, chunked):
+    """Operators learn from one global value which chunk of a graph they see."""
+    small = replace(model.card.training, batches="clusters", clusters=4, most_nodes=16)
+    training = small if chunked else model.card.training
+    monkeypatch.setattr(served_module, "KEPT_BYTES", 0)
+    ours = Served(replace(model, card=replace(model.card, training=training)))
+    overlap = Overlap()
+    monkeypatch.setattr(served_module, "field_outputs", overlap.of(served_module.field_outputs))
+    monkeypatch.setattr(Model, "outputs", overlap.of(Model.outputs))
+    calls = Calls(ours, Limits(threads=3))
+    found = calls.at_once([("/v1/predict-new", NEW), ("/v1/explain", {"node": "member-001"})] * 6)
+    calls.close()
+    assert [each.status_code for each in found] == [200] * 12
+    assert (overlap.most == 1) == chunked
+    whole = served.predict_new(PredictNewRequest(**NEW))["predictions"]
+    for answer in found[::2]:
+        for mine, theirs in zip(answer.json()["predictions"], whole, strict=True):
+            assert mine["probabilities"] == pytest.approx(theirs["probabilities"], abs=1e-6)
 
 
 def test_explanations_are_the_models(calls, model):
@@ -315,6 +362,47 @@ def test_a_model_that_cannot_be_loaded_is_told():
     service.close()
     assert told == ["stop"]
     assert isinstance(service.failure, UserError)
+
+
+QUICK = {"epochs": 2, "device": "cpu"}
+
+
+def test_independent_labels_and_sparse_features(tmp_path):
+    """A graph without ids or columns: nodes are numbers, features the list x."""
+    (graph, *_) = tiny_labels().graphs
+    graph.val_mask[:4], graph.train_mask[:4] = True, False
+    graph.x = (graph.x * (graph.x > 0)).to_sparse_csr()
+    data = NodeDataset("labels", "Labels", (graph,), 5, 4, True, "public")
+    made = deepgat.fit(data, "gcn", num_layers=2, training=QUICK)
+    model = Model.load(made.save(tmp_path / "model", keep_graph=True))
+    served, expected = Served(model), made.predict(data)
+    found = served.predict(PredictRequest(nodes=["0", 3]))["predictions"]
+    for each, node in zip(found, (0, 3), strict=True):
+        assert each["label"] is None
+        assert each["labels"] == [str(c) for c in range(4) if expected.labels[node, c]]
+        shares = torch.tensor(list(each["probabilities"].values()))
+        torch.testing.assert_close(shares, expected.probabilities[node], atol=1e-6, rtol=0)
+    new = PredictNewRequest(nodes=[{"id": "new", "x": [0, 1, 0, 0.5, 0]}])
+    assert served.predict_new(new)["predictions"][0]["node"] == "new"
+    with pytest.raises(Problem) as told:
+        served.predict(PredictRequest(nodes=["0"], coverage=0.9))
+    assert (told.value.status, told.value.field) == (422, "coverage")
+
+
+def test_a_model_without_attention_cannot_explain():
+    served = Served(deepgat.fit(tiny_dataset(), "mlp", num_layers=2, training=QUICK))
+    calls = Calls(served)
+    answer = calls.post("/v1/explain", {"node": "7"})
+    calls.close()
+    assert answer.status_code == 409
+    assert answer.json()["error"]["code"] == "not_supported"
+    assert "no attention to explain" in answer.json()["error"]["message"]
+
+
+def test_a_graph_that_is_gone(tmp_path, model):
+    lost = replace(model, kept=None, card=replace(model.card, dataset=str(tmp_path / "gone")))
+    with pytest.raises(UserError, match="train the model with --keep-graph"):
+        Served(lost)
 
 
 def test_several_graphs_are_refused(monkeypatch, model):
