@@ -19,7 +19,7 @@ NEEDED = {"fastapi": "fastapi", "uvicorn": "uvicorn", "prometheus_client": "prom
 def serve(
     folder: opt.ModelFolder,
     host: Annotated[
-        str, typer.Option(help="The address to listen at; 0.0.0.0 is every one of this machine.")
+        str, typer.Option(help="The address to listen at; 0.0.0.0: all of this machine's.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any free port.")] = 8000,
     token_file: Annotated[
@@ -29,11 +29,15 @@ def serve(
             "DEEPGAT_TOKEN. Needed where other machines can reach the service."
         ),
     ] = None,
-    max_body: Annotated[str, typer.Option(metavar="SIZE", help="Of a request's body.")] = "2M",
+    max_body: Annotated[
+        str, typer.Option(metavar="SIZE", help="The largest body of a request.")
+    ] = "2M",
     max_nodes: Annotated[
-        int, typer.Option(help="Nodes in one request; 20 times as many edges.")
+        int, typer.Option(help="The most nodes in a request; 20 times as many edges.")
     ] = 1000,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For one answer.")] = 30.0,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="The longest time for an answer.")
+    ] = 30.0,
     threads: Annotated[
         int, typer.Option(help="Runs of the network at a time; each has its share of the cores.")
     ] = 1,
