@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 MOST_SAID = 1500
 """Characters of a sentence."""
+VERDICT = "DEEPGAT_VERDICT"
+"""Environment variable: path of the file in which a process records that restarts are futile."""
 
 
 class UserError(ValueError):

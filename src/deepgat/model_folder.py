@@ -184,7 +184,7 @@ def _least_tensors(card: ModelCard) -> float:
         total = 0.0
         for member in card.settings.to_dict()["members"]:
             system = find_system(member["system"])
-            settings = system.config.with_changes(member["settings"])
+            settings = system.config.with_changes(member["settings"], f"setting of {system.name}")
             total += _least_tensors(replace(card, system=system.name, settings=settings))
         return total
     depth = card.settings.to_dict()["num_layers"]

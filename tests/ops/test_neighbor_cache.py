@@ -103,6 +103,7 @@ CHANGES = {
     "another shape": lambda e: e.resize_(2, 10),
     "transposed in place": lambda e: e.t_().resize_(2, 20),
     "numpy, all": lambda e: e.numpy().__setitem__(slice(None), random_edges(N, 20, 1).numpy()),
+    "numpy, one edge": lambda e: e.numpy().__setitem__((0, 13), (int(e[0, 13]) + 1) % N),
     "data, all": lambda e: e.data.copy_(random_edges(N, 20, seed=1)),
 }
 

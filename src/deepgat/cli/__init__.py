@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 
 from deepgat import __version__
 from deepgat.cli.show import ERR
-from deepgat.errors import UserError, printable
+from deepgat.errors import VERDICT, UserError, printable
 
 COMMANDS = {
     "train": "Train a model on a dataset and report micro-F1 per seed, and their mean.",
@@ -168,11 +168,12 @@ def _drop_output() -> None:
 
 
 def _refuse(sentence: str) -> NoReturn:
-    from deepgat.distributed import launch
-
-    if launch.give_up(2):
+    in_team = VERDICT in os.environ
+    if in_team:
+        from deepgat.distributed.launch import give_up  # here: it loads torch
+    if not in_team or give_up(2):
         ERR.print(f"[bold red]error:[/] {escape(printable(sentence))}", soft_wrap=True)
-    sys.exit(0 if launch.VERDICT in os.environ else 2)
+    sys.exit(0 if in_team else 2)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

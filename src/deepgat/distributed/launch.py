@@ -12,11 +12,9 @@ from pathlib import Path
 
 import torch
 
-from deepgat.errors import UserError
+from deepgat.errors import VERDICT, UserError
 from deepgat.machine import free_memory
 
-VERDICT = "DEEPGAT_VERDICT"
-"""Environment variable: path of the file in which a process records that restarts are futile."""
 MOST_RESTARTS = 3
 PER_CORE, LEAST_LIMIT = 8, 64
 """Processes per core that are accepted, and how many always are."""

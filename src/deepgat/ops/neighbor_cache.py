@@ -10,9 +10,9 @@ contents:
   the shape and the strides see other memory (``tensor.data = other``, ``set_``). The lists hold on
   to the storage, so nothing else can take its address.
 - The version counter misses writes through ``tensor.data``, ``tensor.numpy()`` or another library
-  that shares the memory. On the CPU a sample of up to :data:`SAMPLE` columns is compared at every
-  call: it sees a buffer that was filled with another graph, but can miss the change of some edges.
-  After such a write pass ``edge_index.clone()``, or clear the cache (:func:`use_neighbor_cache`).
+  that shares the memory. On the CPU every call therefore compares the edges with a copy of those
+  that the lists were built from. On a GPU that would cost a synchronisation: after such a write
+  pass ``edge_index.clone()``, or clear the cache (:func:`use_neighbor_cache`).
 - Tensors made in inference mode, which have no version counter, and subclasses are not kept. PyG's
   ``EdgeIndex`` is known by the tensor inside it.
 
@@ -39,8 +39,6 @@ from deepgat.ops.unchanged import Watched, can_watch
 
 MOST = 64
 """Tensors that have lists at a time."""
-SAMPLE = 32
-"""Columns of an edge tensor that are compared at every call on the CPU."""
 _enabled = True
 
 
@@ -87,15 +85,13 @@ class _Entry(EdgeLists):
         with torch.inference_mode(False):  # the lists may be saved for a backward pass later
             built = Neighbors.from_edge_index(pairs, num_nodes)
             super().__init__(pairs.detach(), built)  # holds on to the storage, not to the tensor
-            step = max(1, -(-pairs.size(1) // SAMPLE))
-            self.sample = self.pairs[:, ::step]
-            self.sampled = None if pairs.is_cuda else self.sample.clone()
+            self.copy = None if pairs.is_cuda else self.pairs.clone()
         self._wait()
 
     def is_of(self, pairs: Tensor) -> bool:
         if not self.watched.is_still(pairs):
             return False
-        return self.sampled is None or torch.equal(self.sample, self.sampled)
+        return self.copy is None or torch.equal(self.pairs, self.copy)
 
     def places(self) -> tuple[Tensor, Tensor]:
         return self._once("places", super().places)
