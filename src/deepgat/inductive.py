@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -59,13 +59,40 @@ def read_new(
             f"the model reads structural features ({structure[0]}), which new edges change all "
             "over the graph: predict for the whole new graph"
         )
-    if not plan.columns:  # the training graph came with its features
+    x = None if plan.columns or card.feature_names else _listed(nodes, card.num_features)
+    if x is not None:
+        nodes = [{name: row[name] for name in row if name != "x"} for row in nodes]
+    elif not plan.columns:  # the training graph came with its features
         names = card.feature_names or [f"x{number}" for number in range(card.num_features)]
         plan = FeaturePlan(tuple(ColumnPlan(name, "number") for name in names))
     options = {**card.reading, **reading, "plan": plan}
     if not card.feature_names:
         options.setdefault("undirected", graph.symmetric)
-    return fitting(card, read_new_nodes(graph, nodes, edges, ReadOptions.of(options)))
+    new = read_new_nodes(graph, nodes, edges, ReadOptions.of(options))
+    return fitting(card, new if x is None else replace(new, x=x))
+
+
+def _listed(nodes: Any, num_features: int) -> Tensor | None:
+    """[k, d]: the features of nodes that are dictionaries, each with a list of numbers ``x``.
+
+    Otherwise None: the nodes are a table. To make a column of every feature would take long.
+    """
+    if not isinstance(nodes, list) or not nodes or not all(isinstance(row, dict) for row in nodes):
+        return None
+    rows = [row.get("x") for row in nodes]
+    if not all(isinstance(row, list) for row in rows):
+        return None
+    for number, row in enumerate(rows, start=1):
+        numbers = all(isinstance(value, Real) and not isinstance(value, bool) for value in row)
+        if len(row) != num_features or not numbers:
+            raise UserError(
+                f"nodes, row {number}, column 'x': expected a list of {num_features} numbers, the "
+                "features of the node"
+            )
+    try:
+        return torch.from_numpy(np.array(rows, dtype=np.float64)).float()
+    except OverflowError as error:
+        raise UserError("nodes, column 'x': a number is too large for a feature") from error
 
 
 def given_new(

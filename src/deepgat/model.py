@@ -515,7 +515,10 @@ class Model:
         n = data.graph.num_nodes
         if not 0 <= node < n:
             raise UserError(f"there is no node {node}: the graph's nodes run from 0 to {n - 1}")
-        outputs = self.outputs(data, with_attention=True)
+        return self.explanation_of(node, self.outputs(data, with_attention=True), data)
+
+    def explanation_of(self, node: int, outputs: LayerOutputs, data: NodeDataset) -> Explanation:
+        """As :meth:`explain`, from what ``outputs(data, with_attention=True)`` computed."""
         if not outputs.attention:
             raise UserError(f"{self.card.system} has no attention to explain: it looks at no edges")
         edges = outputs.attention[0].edge_index.cpu()

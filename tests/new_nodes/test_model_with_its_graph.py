@@ -228,6 +228,24 @@ def test_a_graph_of_the_catalogue_has_columns_by_number(model):
         model.predict_new([{"id": "a", **row}], [{"source": 4, "target": 5}])
 
 
+def test_features_as_a_list(model):
+    rows = [{"id": "a", "x": X[0].tolist()}, {"id": "b", "x": list(X[1].numpy())}]
+    links = [{"source": "a", "target": 3}, {"source": "b", "target": 9},
+             {"source": "a", "target": "b"}]  # fmt: skip
+    found, truth = model.predict_new(rows, links), model.predict_new(X, LINKS)
+    torch.testing.assert_close(found.probabilities, truth.probabilities, rtol=0, atol=1e-6)
+    for spoilt in ([1.0] * 5, [1.0] * 5 + ["1"], [True] * 6, [None] * 6, [[1.0]] * 6):
+        with pytest.raises(UserError, match="row 2, column 'x': expected a list of 6 numbers"):
+            model.predict_new([rows[0], {"id": "b", "x": spoilt}])
+    for large in (10**400, 10**39, float("nan")):
+        with pytest.raises(UserError, match=r"too large|NaN or infinite"):
+            model.predict_new([{"id": "b", "x": [large] * 6}])
+    with pytest.raises(UserError, match="'id': the id '3' is a node of the graph"):
+        model.predict_new([{"id": 3, "x": [1.0] * 6}])
+    with pytest.raises(UserError, match="id"):
+        model.predict_new([{"x": [1.0] * 6}])
+
+
 def test_structural_features_need_the_whole_graph():
     nodes = pd.DataFrame({"id": range(30), "label": ["x", "y"] * 15})
     edges = pd.DataFrame({"source": range(29), "target": range(1, 30)})
