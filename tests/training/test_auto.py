@@ -308,6 +308,16 @@ def test_what_cannot_be_beaten_is_no_reason_to_warn(metric, perfect, less):
     )
 
 
+def test_nothing_else_is_tried_beside_a_perfect_favourite(small, monkeypatch):
+    monkeypatch.setattr(AUTO, "score", lambda *_: 1.0)
+    tried = outcomes(searched())
+    favourite = next(name for name, outcome in tried.items() if outcome == "chosen")
+    told = f"not tried: nothing beats the score of {favourite}"
+    others = set(tried.values()) - {"chosen", "baseline"}
+    assert others == {told}
+    assert told not in outcomes(searched(quality="best")).values()
+
+
 # --------------------------------------------------------------------------- members that fail
 
 

@@ -160,9 +160,12 @@ class _Auto:
             favourite = next((t for t in others if self._train(t).finished), favourite)
         left = self._budget(favourite)
         waiting = [trial for trial in others if not trial.epochs and not trial.outcome]
+        unbeatable = self.request.quality != "best" and _room(self.metric, favourite.val) <= 0
         for trial in sorted(waiting, key=lambda t: t.name not in CHEAP):
             epochs = LONGER if trial.name in CHEAP else SCREENED
-            if self._over():
+            if unbeatable:
+                trial.outcome = f"not tried: nothing beats the score of {favourite.name}"
+            elif self._over():
                 trial.outcome = "not tried: stopped"
             elif epochs * trial.cost > left:
                 trial.outcome = "not tried: too costly on a CPU but for quality=best"
@@ -390,9 +393,8 @@ class _Auto:
         return joined(chosen.card, members)
 
     def _warning(self, val: float, baselines: Mapping[str, float]) -> str:
-        room = -val if self.metric in ERRORS else 1 - val
         better = [(value, name) for name, value in baselines.items() if value >= val]
-        if not better or room <= 0:
+        if not better or _room(self.metric, val) <= 0:
             return ""
         value, name = max(better)
         return (
@@ -406,6 +408,11 @@ class _Auto:
             for trial in self.trials:
                 for ending in ("screened", "progress"):
                     (self.folder / f"{trial.name}-{trial.seed}.{ending}").unlink(missing_ok=True)
+
+
+def _room(metric: str, val: float) -> float:
+    """How much better than this a validation score could be; errors are negated."""
+    return -val if metric in ERRORS else 1 - val
 
 
 def _row(

@@ -53,6 +53,27 @@ def autocast(precision: str, device: torch.device) -> Any:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted, cache_enabled=False)
 
 
+SMALL = 20_000
+"""Nodes and edges of a graph up to which one thread is used."""
+
+
+@contextmanager
+def few_threads(size: int, device: torch.device) -> Iterator[None]:
+    """One CPU thread for small graphs (``size``: nodes and edges), where more only wait.
+
+    Results do not depend on the number of threads.
+    """
+    before = torch.get_num_threads()
+    few = device.type == "cpu" and size <= SMALL and before > 1
+    if few:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if few:
+            torch.set_num_threads(before)
+
+
 _one_at_a_time = threading.RLock()
 
 

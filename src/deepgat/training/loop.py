@@ -14,7 +14,7 @@ from deepgat.errors import UserError
 from deepgat.models import Network
 from deepgat.nn.norms import PairNorm
 from deepgat.training.class_weights import class_weights, counts_of
-from deepgat.training.device import choose_device, own_random_numbers
+from deepgat.training.device import choose_device, few_threads, own_random_numbers
 from deepgat.training.inputs import WEIGHT, GraphBatches, GraphInputs, Inputs, prepare, shared
 from deepgat.training.minibatch import SampledInputs
 from deepgat.training.resume import Epoch, Progress
@@ -83,7 +83,9 @@ def train(
             counts = team.sum(counts.to(device)).cpu()
         weight = class_weights(settings.class_weight, counts, dataset.class_names)
     trainer = Trainer(model, inputs, settings, dataset.num_nodes, cuda_graphs, team, weight)
-    return run_epochs(trainer, on_epoch, progress)
+    size = dataset.num_nodes + sum(graph.num_edges for graph in dataset.graphs)
+    with few_threads(size, device):
+        return run_epochs(trainer, on_epoch, progress)
 
 
 def _whole_graphs(
