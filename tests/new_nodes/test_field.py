@@ -60,7 +60,7 @@ def small(name, layers, edge_dim=0, **choices):
             module.running_var.uniform_(0.5, 2)
     for parameter in made.parameters():
         if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.6)
+            torch.nn.init.normal_(parameter, std=0.4)
     return made.eval()
 
 

@@ -53,7 +53,7 @@ def autocast(precision: str, device: torch.device) -> Any:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted, cache_enabled=False)
 
 
-SMALL = 20_000
+SMALL = 2_000
 """Nodes and edges of a graph up to which one thread is used."""
 
 
