@@ -34,12 +34,7 @@ def runner(file: Path):
         return lambda inputs: dict(zip(names, session.run(None, inputs), strict=True))
     import torch
 
-    if file.suffix == ".aoti":
-        from torch._inductor import aoti_load_package
-
-        module = aoti_load_package(str(file))
-    else:
-        module = torch.export.load(str(file)).module()
+    module = torch.export.load(str(file)).module()
 
     def run(inputs):
         with torch.no_grad():
@@ -70,7 +65,7 @@ def difference(run, graphs) -> float:
 if __name__ == "__main__":
     results = {}
     for file in sorted(Path(sys.argv[1]).iterdir()):
-        if file.suffix in (".pt2", ".onnx", ".aoti"):
+        if file.suffix in (".pt2", ".onnx"):
             with np.load(file.with_suffix(".npz")) as graphs:
                 results[file.name] = difference(runner(file), dict(graphs))
     print(json.dumps(results))

@@ -60,10 +60,3 @@ def test_logits_of_all_layers_on_graphs_of_other_sizes(group, tmp_path):
     found = differences(tmp_path)
     assert len(found) == 2 * len(group)
     assert max(found.values()) < LOGITS, found
-
-
-@pytest.mark.slow
-def test_a_compiled_package(tmp_path):
-    write(tmp_path, Case("deepgat", weights=True), ("aoti",))
-    (apart,) = differences(tmp_path).values()
-    assert apart < LOGITS

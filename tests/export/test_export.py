@@ -128,17 +128,6 @@ def test_what_is_not_installed(tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
-def test_aoti_needs_a_compiler(tmp_path, monkeypatch):
-    from torch._inductor import cpp_builder, exc
-
-    def none() -> str:
-        raise exc.InvalidCxxCompiler
-
-    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", none)
-    with pytest.raises(UserError, match="aoti needs a C\\+\\+ compiler"):
-        Case("gcn").model().export(tmp_path / "model.pt2", "aoti")
-
-
 def test_the_oracle_is_refused(tmp_path):
     with pytest.raises(UserError, match="oracle reads the true label of every node"):
         Case("oracle").model().export(tmp_path / "model.pt2")

@@ -100,7 +100,7 @@ def test_new_nodes_are_predicted_as_by_the_whole_graph(name, choices, **graph):
 
 @pytest.mark.slow
 @every_system
-@settings(max_examples=80)
+@settings(max_examples=30)
 @any_graph
 def test_new_nodes_of_many_graphs(name, choices, **graph):
     compare(name, choices, **graph)

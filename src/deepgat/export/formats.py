@@ -7,12 +7,10 @@ import io
 import json
 import logging
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -138,42 +136,6 @@ def _read_onnx(data: bytes) -> Run | None:
     return run
 
 
-def _check_aoti() -> None:
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    try:
-        get_cpp_compiler()
-    except InvalidCxxCompiler as error:
-        raise UserError(
-            "the format aoti needs a C++ compiler, and this machine has none: install g++ or "
-            "clang++, or name one in the variable CXX; pt2 and onnx need none"
-        ) from error
-
-
-def _write_aoti(program: ExportedProgram, about: Mapping[str, Any]) -> bytes:
-    from torch._inductor import aoti_compile_and_package
-
-    texts = {key: v if isinstance(v, str) else json.dumps(v) for key, v in about.items()}
-    with tempfile.TemporaryDirectory(prefix="deepgat-") as folder, _quiet():
-        path = aoti_compile_and_package(
-            program,
-            package_path=str(Path(folder) / "model.pt2"),
-            inductor_configs={"aot_inductor.metadata": texts},
-        )
-        return Path(path).read_bytes()
-
-
-def _read_aoti(data: bytes) -> Run:
-    from torch._inductor import aoti_load_package
-
-    with tempfile.TemporaryDirectory(prefix="deepgat-") as folder, _quiet():
-        path = Path(folder) / "model.pt2"
-        path.write_bytes(data)
-        module = aoti_load_package(str(path))
-    return lambda inputs: module(**inputs)
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without what torch and its converters tell of their own internals."""
@@ -190,9 +152,6 @@ def _quiet() -> Iterator[None]:
 FORMATS: Mapping[str, Format] = {
     "pt2": Format("torch.export, for PyTorch", _nothing, _write_pt2, _read_pt2),
     "onnx": Format("ONNX, for onnxruntime and others", _check_onnx, _write_onnx, _read_onnx),
-    "aoti": Format(
-        "AOTInductor, compiled for this machine's processor", _check_aoti, _write_aoti, _read_aoti
-    ),
 }
 """Name → format, the default first."""
 EXTENSIONS: Mapping[str, str] = {".pt2": "pt2", ".onnx": "onnx"}
