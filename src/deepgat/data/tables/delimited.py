@@ -22,6 +22,9 @@ from deepgat.errors import UserError
 
 BLOCK = 2**22
 """Bytes read at a time."""
+PER_COLUMN, WIDEST_BLOCK = 2**9, 2**26
+"""Of a wide table more bytes are read at a time, so many per column, since every block costs time
+for every column; but no more than the second."""
 LONGEST = 2**24
 """No row may be longer."""
 BEGINNING = 4096
@@ -75,7 +78,8 @@ class TextTable:
         wanted = [name for name in self.header if name.lower() not in skip]
         autos = [name for name in wanted if name.lower() not in texts]
         end = max(1, self.path.stat().st_size)
-        for block in self._blocks(max(size, BLOCK)):
+        wide = min(PER_COLUMN * len(self.header), WIDEST_BLOCK)
+        for block in self._blocks(max(size, BLOCK, wide)):
             columns = self._arrow(block, wanted, autos) or self._arrow(block, wanted, [])
             if columns is None:
                 columns = self._python(block, wanted)
@@ -151,7 +155,7 @@ class TextTable:
         try:
             table = csv.read_csv(
                 pa.BufferReader(text),
-                csv.ReadOptions(column_names=self.header, block_size=max(2**20, len(text) // 4)),
+                csv.ReadOptions(column_names=self.header, block_size=self._at_once(len(text))),
                 csv.ParseOptions(
                     delimiter=self.delimiter,
                     quote_char=False if self.delimiter == " " else '"',
@@ -169,6 +173,11 @@ class TextTable:
             elif padded:
                 columns[name] = pc.ascii_trim(column, characters=BLANKS)
         return columns
+
+    def _at_once(self, size: int) -> int:
+        """Bytes that Arrow parses at once: a part of a block for each thread, unless it is wide."""
+        wide = PER_COLUMN * len(self.header) > BLOCK
+        return max(2**20, size if wide else size // 4)
 
     def _for_arrow(self, block: Block) -> bytes | None:
         """The text of a block as Arrow must have it; None if only Python can read it."""
