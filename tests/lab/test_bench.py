@@ -149,6 +149,7 @@ def test_the_rivals_read_the_same_graph(tmp_path):
     assert networkx.edge_index.shape[1] in (mine.edge_index.shape[1], order.shape[1] + loops)
 
 
+@pytest.mark.slow
 def test_reading_is_measured_and_networkx_on_small_graphs_only(monkeypatch):
     def ways() -> set[str]:
         return {row["way"] for row in csv_reading.reading_rows(quick=True)}
