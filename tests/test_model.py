@@ -87,7 +87,7 @@ def test_early_exit_uses_fewer_layers_and_only_validation_nodes(data, model):
     assert found.layers.max() <= 3
     hidden = data.graph.clone()
     hidden.y = torch.where(hidden.test_mask, -1, hidden.y)
-    blind = Model(model.network, model.card, dataset=deepgat.model.as_dataset(hidden, 3))
+    blind = Model(model.network, model.card, dataset=deepgat.model_inputs.as_dataset(hidden, 3))
     assert blind.exit_policy(tolerance=0.2) == policy
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
     from deepgat.errors import UserError
     from deepgat.estimator import DeepGATClassifier
-    from deepgat.model import Explanation, Model, Predictions, fit
+    from deepgat.model import Model, fit
     from deepgat.model_folder import load_run, save_run
     from deepgat.models import (
         APPNP,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from deepgat.nn import NeighborAttention
     from deepgat.ops import Neighbors
+    from deepgat.predictions import Explanation, Predictions
     from deepgat.training.evaluate import Evaluation, evaluate
     from deepgat.training.loop import FitResult
     from deepgat.training.recipes import Recipe, recipe

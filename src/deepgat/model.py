@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,14 +20,15 @@ from deepgat.analysis.selective import abstained
 from deepgat.data import NodeDataset, load_graph
 from deepgat.data.grown_graph import GrownGraph, NewNodes
 from deepgat.data.kept_graph import KeptGraph
-from deepgat.data.transforms import SPLITS
 from deepgat.errors import UserError
 from deepgat.files import check_can_write, write_whole
 from deepgat.inductive import DECIDED, fitting, given_new, node_numbers, read_new
 from deepgat.machine import memory_bound
 from deepgat.model_folder import load_run, read_calibration, read_graph, read_search, save_run
+from deepgat.model_inputs import as_dataset, dataset_for, with_classes_of
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
+from deepgat.predictions import Explanation, Predictions, Told
 from deepgat.training.auto import train_auto
 from deepgat.training.device import choose_device
 from deepgat.training.evaluate import evaluate
@@ -43,9 +43,6 @@ from deepgat.training.search import Request, is_auto
 
 if TYPE_CHECKING:
     from deepgat.export import Exported
-
-MOST_CLASSES = 10**7
-"""Of a graph in memory."""
 
 
 def fit(
@@ -93,67 +90,6 @@ def fit(
     with memory_bound(bound):
         run = train_once(data, plan, seed, on_epoch)
     return Model.of(run, data)
-
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """What a model says of every node of one graph: n nodes, C classes."""
-
-    labels: Tensor
-    """[n] classes, −1 where the model abstains; or [n, C] bool of independent labels."""
-    probabilities: Tensor
-    """[n, C], calibrated on validation nodes."""
-    layers: Tensor | None = None
-    """[n]: the layer whose prediction was taken, where prediction may stop early."""
-    computed: int | None = None
-    """How many layers were computed for that; all where some node was never sure."""
-    sets: Tensor | None = None
-    """[n, C] bool: the classes in each node's prediction set, where a coverage was asked for."""
-
-    @property
-    def confidence(self) -> Tensor:
-        """[n]: the probability of the class; with independent labels that of the least sure one."""
-        if self.labels.dim() == 1:
-            return self.probabilities.max(1).values
-        sure = torch.where(self.labels, self.probabilities, 1 - self.probabilities)
-        return sure.min(1).values
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a prediction is to say besides the class; fields as in :meth:`Model.predict`."""
-
-    early_exit: ExitPolicy | None = None
-    coverage: float | None = None
-    class_conditional: bool = False
-    abstain: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.class_conditional and self.coverage is None:
-            raise UserError("class_conditional is a kind of coverage: give coverage too")
-        if self.coverage is not None and self.early_exit is not None:
-            raise UserError("coverage is of the last layer's predictions: leave early_exit out")
-
-
-@dataclass(frozen=True, eq=False)
-class Explanation:
-    """One node: what every layer predicts for it, and whom it listens to in every layer."""
-
-    node: int
-    neighbors: Tensor
-    """[k] nodes u ∈ N_v, the node itself first."""
-    layers: dict[int, Tensor]
-    """{l: [k, C]}: the probabilities after layer l, of the node (row 0) and its neighbours, all
-    with the model's one temperature."""
-    attention: Tensor
-    """[L, k]: α_vu of every layer, heads averaged; layer l compares the predictions of l − 1."""
-    label: int | None
-    """The node's own class where it is known."""
-
-    @property
-    def classes(self) -> dict[int, int]:
-        """{l: the class that layer l predicts for the node}."""
-        return {layer: int(shares[0].argmax()) for layer, shares in self.layers.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,35 +196,7 @@ class Model:
         name = card.dataset if graph is None else graph
         split = card.split if same and split is None else split
         data = load_graph(name, split, **(card.reading_by_plan() | reading))
-        return self._renamed(data) if card.feature_names else data
-
-    def _renamed(self, data: NodeDataset) -> NodeDataset:
-        """Another graph of yours, with its classes numbered like the model's."""
-        known, names = self.card.feature_names, list(data.feature_names)
-        if names != known:
-            found, trained = set(names), set(known)
-            missing = [name for name in known if name not in found]
-            more = [name for name in names if name not in trained]
-            told = f"lacks {', '.join(missing[:5])}" if missing else f"has {', '.join(more[:5])}"
-            raise UserError(
-                f"{data.title} {told}, unlike the graph that the model was trained on: give it the "
-                "same features"
-            )
-        classes = tuple(self.card.class_names)
-        if data.class_names == classes:
-            return data
-        numbers = {name: k for k, name in enumerate(classes)}
-        place = torch.tensor([numbers.get(name, -1) for name in data.class_names] + [-1])
-        graph, y = data.graph.clone(), data.graph.y
-        if data.multi_label:
-            here = (place[:-1] >= 0).nonzero().squeeze(1)
-            graph.y = torch.zeros(graph.num_nodes, len(classes))
-            graph.y[:, place[here]] = y[:, here]
-        else:
-            graph.y = place[y]  # −1, unlabelled, is the last
-            for part in SPLITS:
-                graph[f"{part}_mask"] = graph[f"{part}_mask"] & (graph.y >= 0)
-        return replace(data, graphs=(graph,), class_names=classes)
+        return with_classes_of(card, data) if card.feature_names else data
 
     @property
     def scores(self) -> dict[str, float]:
@@ -559,41 +467,7 @@ class Model:
 
     def _fitting(self, graph: NodeDataset | Data) -> NodeDataset:
         """The graph as a dataset of the classes that this model knows."""
-        card = self.card
-        data = as_dataset(graph, card.num_classes, card.multi_label)
-        found = data.graph
-        if found.num_features != card.num_features:
-            raise UserError(
-                f"the graph has {found.num_features} features per node but the model was trained "
-                f"with {card.num_features}: predict for a graph with the same features"
-            )
-        if data.num_edge_features != card.edge_features:
-            raise UserError(
-                f"the graph has {data.num_edge_features} features per edge but the model was "
-                f"trained with {card.edge_features}: give its edges the same columns"
-            )
-        if card.edge_weights and found.edge_weight is None:
-            raise UserError(
-                "the model was trained with weights of the edges: give these some too (1 each, if "
-                "all weigh the same)"
-            )
-        if found.edge_weight is not None and not card.edge_weights:
-            raise UserError(
-                "the graph's edges have weights, but the model was trained without: train it with "
-                "weights, or leave edge_weight out"
-            )
-        if card.multi_label:
-            known = found.y.dim() == 2 and found.y.size(1) == card.num_classes
-        else:
-            known = found.y.dim() == 1 and int(found.y.max()) < card.num_classes
-        if not known:  # labels of another task are no labels of this one
-            bare = found.clone()
-            for name in ("y", *(f"{part}_mask" for part in SPLITS)):
-                del bare[name]
-            found = as_dataset(bare, card.num_classes, card.multi_label).graph
-        return replace(
-            data, graphs=(found,), num_classes=card.num_classes, multi_label=card.multi_label
-        )
+        return dataset_for(self.card, graph)
 
 
 def _check_finite(logits: Tensor) -> None:
@@ -602,54 +476,3 @@ def _check_finite(logits: Tensor) -> None:
             "the model's outputs for this graph are not finite numbers: its features may be too "
             "large, or the model's weights damaged"
         )
-
-
-def as_dataset(
-    graph: NodeDataset | Data | str, num_classes: int | None = None, multi_label: bool = False
-) -> NodeDataset:
-    """A dataset from its name, or from a PyG graph.
-
-    A PyG graph without labels gets none of ``num_classes`` classes, or of as many independent
-    labels with ``multi_label``. Masks that it lacks are empty.
-    """
-    if isinstance(graph, NodeDataset):
-        return graph
-    if isinstance(graph, str):
-        return load_graph(graph)
-    if not isinstance(graph, Data) or graph.x is None or graph.edge_index is None:
-        raise UserError(
-            f"graph is a {type(graph).__name__}: expected what load_graph returns, its name, or a "
-            "PyG graph with x and edge_index"
-        )
-    whole, n = graph.clone(), graph.num_nodes
-    if whole.y is None:
-        whole.y = torch.zeros(n, num_classes or 0) if multi_label else torch.full((n,), -1)
-    for part in SPLITS:
-        if f"{part}_mask" not in whole:
-            whole[f"{part}_mask"] = torch.zeros(n, dtype=torch.bool)
-    multi = whole.y.dim() == 2
-    if num_classes is None:
-        num_classes = whole.y.size(1) if multi else _count_classes(whole.y)
-    return NodeDataset(
-        "graph", "the graph", (whole,), whole.num_features, num_classes, multi, "public"
-    )
-
-
-def _count_classes(y: Tensor) -> int:
-    """The largest class number and one; 0 where y holds none, which the dataset's check tells."""
-    if not y.numel() or y.is_complex() or y.is_floating_point():
-        return 0
-    count = max(0, int(y.max()) + 1)
-    if count > MOST_CLASSES:
-        raise UserError(
-            f"y of the graph holds the class {count - 1}: classes are numbered from 0 to "
-            f"{MOST_CLASSES - 1:,} at most; number yours by torch.unique(y, return_inverse=True)"
-        )
-    if count > y.numel():
-        warnings.warn(
-            f"y of the graph holds the class {count - 1:,}, but there are {y.numel():,} nodes: "
-            "classes without a node cost time and memory; number yours by "
-            "torch.unique(y, return_inverse=True)",
-            stacklevel=4,
-        )
-    return count

@@ -14,7 +14,8 @@ from deepgat.cli.reading import ReadOption, parse_reading
 from deepgat.cli.show import OUT, echo_json, print_table
 from deepgat.data.names import Names
 from deepgat.errors import UserError
-from deepgat.model import Explanation, Model
+from deepgat.model import Model
+from deepgat.predictions import Explanation
 
 MOST_LAYERS = 6
 """Columns that fit beside each other; --json has all layers."""

@@ -23,8 +23,9 @@ from deepgat.data import NodeDataset
 from deepgat.data.names import Names
 from deepgat.errors import UserError
 from deepgat.files import check_can_write, write_whole
-from deepgat.model import Model, Predictions
+from deepgat.model import Model
 from deepgat.model_folder import harmless, label_texts
+from deepgat.predictions import Predictions
 
 
 def predict(

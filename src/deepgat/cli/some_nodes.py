@@ -9,7 +9,8 @@ from rich.markup import escape
 
 from deepgat.cli.show import ERR
 from deepgat.errors import UserError, printable
-from deepgat.model import Model, Predictions
+from deepgat.model import Model
+from deepgat.predictions import Predictions
 
 
 class SomeNodes(NamedTuple):

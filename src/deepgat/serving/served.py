@@ -20,9 +20,10 @@ from deepgat.data import FeaturePlan, NodeDataset
 from deepgat.data.grown_graph import GrownGraph
 from deepgat.data.names import Names
 from deepgat.errors import UserError
-from deepgat.model import Model, Predictions
+from deepgat.model import Model
 from deepgat.models import LayerOutputs
 from deepgat.nn.attention import Attention
+from deepgat.predictions import Predictions
 from deepgat.serving.bodies import ExplainRequest, Options, PredictNewRequest, PredictRequest
 from deepgat.serving.kept import kept_dataset
 from deepgat.serving.problems import Problem, invalid, unknown_node
