@@ -59,7 +59,9 @@ SMALL = 2_000
 
 @contextmanager
 def few_threads(size: int, device: torch.device) -> Iterator[None]:
-    """One CPU thread for small graphs (``size``: nodes and edges), where more only wait.
+    """One CPU thread for small graphs (``size``: nodes and edges).
+
+    A second one gains at most a tenth there, and on a busy machine it waits for most of the time.
 
     Results do not depend on the number of threads.
     """
