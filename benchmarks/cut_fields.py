@@ -20,6 +20,7 @@ import torch
 
 from deepgat import Model
 from deepgat.data.grown_graph import GrownGraph
+from deepgat.data.surroundings import around
 from deepgat.models.field import radius
 
 
@@ -52,7 +53,7 @@ def main() -> None:
             taken = (time.process_time() - begin) / len(nodes)
             limit, cut = full if hops is None else hops, hops is not None
             sizes = [
-                len(GrownGraph(graph).around(np.array([n]), limit, cut).nodes)
+                len(around(GrownGraph(graph), np.array([n]), limit, cut=cut).nodes)
                 for n in nodes[:50].tolist()
             ]
             agree = float((found.argmax(1) == truth[nodes].argmax(1)).double().mean())

@@ -1,11 +1,14 @@
-"""Time to predict ten new nodes of a large random graph, against a pass over the whole graph.
+"""Time to predict ten new nodes of a large graph, against a pass over the whole graph.
 
     python benchmarks/new_nodes.py --nodes 1000000 --degree 10 --layers 2,16 --model gcn,deep
+    python benchmarks/new_nodes.py --graph geometric
 
 The graph is kept in a model folder and mapped from disk, as ``deepgat train --keep-graph`` leaves
-it. Weights are random: time does not depend on them. "whole graph" is one pass of the network over
-all nodes, with lists that are already built. "difference" is the largest one between the logits of
-the new nodes in both.
+it. In a random graph a few hops reach every node. In a geometric one, points of the unit square
+that are joined to those nearby, the receptive field stays small. Weights are random: time does not
+depend on them. "exact" reads the receptive field, "k hops" cuts it, and "whole graph" is one pass
+of the network over all nodes, with lists that are already built. Times are medians. "difference" is
+the largest one between the logits of the new nodes and those of the whole graph.
 """
 
 from __future__ import annotations
@@ -20,22 +23,42 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.spatial import cKDTree
 from torch_geometric.data import Data
 
 from deepgat.data import NodeDataset
 from deepgat.data.grown_graph import GrownGraph, NewNodes
 from deepgat.data.kept_folder import Expected, read_kept, write_kept
 from deepgat.data.kept_graph import KeptGraph
+from deepgat.data.surroundings import around
 from deepgat.models import LayerOutputs, Network, build_network, find_system
+from deepgat.models.field import radius
 from deepgat.ops import Neighbors
 from deepgat.training.fields import field_outputs
 
-FEATURES, CLASSES, WIDTH, NEW = 64, 10, 64, 10
+FEATURES, CLASSES, NEW, LINKS = 64, 10, 10, 5
 
 
-def random_graph(nodes: int, degree: float) -> NodeDataset:
-    """An undirected random graph of the given mean degree."""
+def random_edges(nodes: int, degree: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """(edges [2, ·] of a random graph of this mean degree, and of new nodes to any others)."""
     edges = torch.randint(nodes, (2, int(nodes * degree / 2)))
+    links = torch.randint(nodes, (LINKS * NEW,))
+    return edges, torch.stack([links, nodes + torch.arange(NEW).repeat(LINKS)])
+
+
+def geometric_edges(nodes: int, degree: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """(edges [2, ·] between near points of the unit square, and of new points to the nearest)."""
+    tree = cKDTree(torch.rand(nodes, 2).numpy())
+    near = tree.query_pairs((degree / (np.pi * nodes)) ** 0.5, output_type="ndarray")
+    _, links = tree.query(torch.rand(NEW, 2).numpy(), k=LINKS)
+    ends = torch.from_numpy(links).flatten(), nodes + torch.arange(NEW).repeat_interleave(LINKS)
+    return torch.from_numpy(near).t(), torch.stack(ends)
+
+
+GRAPHS = {"random": random_edges, "geometric": geometric_edges}
+
+
+def dataset(nodes: int, edges: torch.Tensor) -> NodeDataset:
     none = torch.zeros(nodes, dtype=torch.bool)
     graph = Data(
         x=torch.randn(nodes, FEATURES),
@@ -45,7 +68,7 @@ def random_graph(nodes: int, degree: float) -> NodeDataset:
         val_mask=none,
         test_mask=none,
     )
-    return NodeDataset("random", "random", (graph,), FEATURES, CLASSES, False, "public")
+    return NodeDataset("graph", "graph", (graph,), FEATURES, CLASSES, False, "public")
 
 
 def kept(data: NodeDataset, folder: Path) -> KeptGraph:
@@ -73,57 +96,89 @@ def timed(run: Callable[[], LayerOutputs], times: int) -> Timed:
     return Timed(logits, statistics.median(walls), statistics.median(cpus))
 
 
+def numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",") if part]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
+    parser.add_argument("--graph", choices=GRAPHS, default="random")
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--degree", type=float, default=10)
-    parser.add_argument("--layers", default="2,16")
+    parser.add_argument("--layers", type=numbers, default=[2, 16])
+    parser.add_argument("--hops", type=numbers, default=[2, 4, 8])
+    parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--model", default="gcn,deep")
+    parser.add_argument("--times", type=int, default=1, help="runs of the deep networks")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    data, n = random_graph(arguments.nodes, arguments.degree), arguments.nodes
+    n = arguments.nodes
+    edges, links = GRAPHS[arguments.graph](n, arguments.degree)
+    data = dataset(n, edges)
     index = data.graph.edge_index
-    links = torch.stack([torch.randint(n, (5 * NEW,)), n + torch.arange(NEW).repeat(5)])
     links = torch.cat([links, links.flip(0)], 1)
     new = NewNodes(torch.randn(NEW, FEATURES), links)
     x = torch.cat([data.graph.x, new.x])
     lists = Neighbors.from_edge_index(torch.cat([index, links], 1), n + NEW)
-    targets = np.arange(n, n + NEW)
-    edges, threads = index.shape[1], torch.get_num_threads()
-    print(f"{n:,} nodes, {edges:,} edges, {NEW} new nodes, {threads} threads; time and CPU time")
-    print(f"{'model':8} {'layers':>6} {'new nodes':>21} {'whole graph':>21} {'difference':>12}")
+    print(
+        f"{arguments.graph} graph of {n:,} nodes and {index.shape[1]:,} edges, {NEW} new nodes; "
+        f"width {arguments.width}, {torch.get_num_threads()} threads"
+    )
+    print(
+        f"{'model':8} {'layers':>6} {'read':>12} {'nodes':>10} {'time':>10} {'CPU time':>10} "
+        f"{'difference':>11}"
+    )
     with tempfile.TemporaryDirectory() as folder:
-        graph = kept(data, Path(folder))
+        grown = GrownGraph(kept(data, Path(folder)), new)
         for name in arguments.model.split(","):
-            for depth in map(int, arguments.layers.split(",")):
-                settings = {"num_layers": depth, "hidden_channels": WIDTH}
+            for depth in arguments.layers:
+                settings = {"num_layers": depth, "hidden_channels": arguments.width}
                 config = find_system(name).config.with_changes(settings)
                 network = build_network(name, config, FEATURES, CLASSES).eval()
-                compare(network, graph, new, targets, x, lists, name)
+                compare(name, network, grown, x, lists, arguments.hops, arguments.times)
 
 
 @torch.no_grad()
 def compare(
+    name: str,
     network: Network,
-    graph: KeptGraph,
-    new: NewNodes,
-    targets: np.ndarray,
+    grown: GrownGraph,
     x: torch.Tensor,
     lists: Neighbors,
-    name: str,
+    cuts: list[int],
+    times: int,
 ) -> None:
-    def field() -> LayerOutputs:
-        return field_outputs(network, GrownGraph(graph, new), targets)
-
+    targets = np.arange(grown.base.num_nodes, grown.num_nodes)
     few = network.num_layers <= 4
-    if few:
-        field()  # reads the pages from disk
-    some = timed(field, 9 if few else 1)
-    whole = timed(lambda: network.run(x, lists, segment=network.num_layers), 1)  # one state
-    apart = float((some.logits - whole.logits[targets]).abs().max())
-    print(f"{name:8} {network.num_layers:6} {some} {whole} {apart:12.1e}", flush=True)
+    times = max(times, 9) if few else times
+
+    def field(hops: int | None) -> Callable[[], LayerOutputs]:
+        def run() -> LayerOutputs:
+            return field_outputs(network, GrownGraph(grown.base, grown.new), targets, hops)
+
+        return run
+
+    def read(hops: int | None) -> int:
+        """How many nodes' values a prediction reads."""
+        asked = radius(network).features
+        return len(around(grown, targets, asked if hops is None else min(hops, asked)).nodes)
+
+    whole = timed(lambda: network.run(x, lists, segment=network.num_layers), 1 if few else times)
+
+    def tell(what: str, nodes: int, found: Timed, logits: torch.Tensor) -> None:
+        apart = float((logits - whole.logits[targets]).abs().max())
+        print(
+            f"{name:8} {network.num_layers:6} {what:>12} {nodes:10,} {found} {apart:11.1e}",
+            flush=True,
+        )
+
+    field(None)()  # reads the pages from disk
+    for hops in [*(cut for cut in cuts if cut < radius(network).lists), None]:
+        found = timed(field(hops), times)
+        tell("exact" if hops is None else f"{hops} hops", read(hops), found, found.logits)
+    tell("whole graph", len(x), whole, whole.logits[targets])
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from torch_geometric.utils import k_hop_subgraph
 
 from deepgat.data.grown_graph import GrownGraph
 from deepgat.data.kept_graph import KeptGraph
+from deepgat.data.surroundings import around
 from deepgat.errors import UserError
 from deepgat.models import SYSTEMS, Ensemble, build_network, find_system
 from deepgat.models.ensemble import EnsembleConfig
@@ -119,8 +120,8 @@ def test_fields_that_shrink_layer_by_layer(name):
     links = torch.tensor([[5, n, n + 1, n], [n, 5, n, n + 1]])
     graph, new, whole = pieces(n, 2, edges.long(), links)
     made = small(name, 3)
-    around = GrownGraph(KeptGraph.of(graph), new).around(np.array([n, n + 1]), radius(made).lists)
-    assert len(around.nodes) < n / 2
+    found = around(GrownGraph(KeptGraph.of(graph), new), np.array([n, n + 1]), radius(made).lists)
+    assert len(found.nodes) < n / 2
     truth = whole_outputs(made, whole)
     assert_equal_rows(field_of(made, graph, new, [n, n + 1]), truth, [n, n + 1])
     assert_equal_rows(field_of(made, graph, new, [0, n]), truth, [0, n])  # the hub
@@ -160,9 +161,9 @@ def test_only_the_field_is_read():
     truth = whole_outputs(made, whole)
     kept = KeptGraph.of(graph)
     grown, asked = GrownGraph(kept, new), radius(made)
-    around = grown.around(np.array([n]), asked.lists)
-    read = around.nodes[around.distance <= asked.features]
-    listed = around.nodes[around.distance < asked.lists]
+    found = around(grown, np.array([n]), asked.lists)
+    read = found.nodes[found.distance <= asked.features]
+    listed = found.nodes[found.distance < asked.lists]
     assert len(listed) < n / 4
     arrays = {name: array.copy() for name, array in kept.arrays.items()}
     unread = np.ones(n, dtype=bool)

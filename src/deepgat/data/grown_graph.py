@@ -1,4 +1,4 @@
-"""A kept graph with a few new nodes, and the part of it around some nodes.
+"""A kept graph with a few new nodes.
 
 The new nodes have the numbers n, n + 1, …, after those of the kept graph. Their edges are added to
 the lists of both graphs without copying the old lists, so that the cost of a prediction grows with
@@ -39,20 +39,6 @@ class NewNodes:
     """Names of the k nodes, where they have any."""
     notes: tuple[str, ...] = ()
     """What was changed while reading, one sentence each."""
-
-
-@dataclass(frozen=True, eq=False)
-class Surroundings:
-    """The nodes around some others, the targets, with their lists: m nodes."""
-
-    nodes: np.ndarray
-    """[m] int64, ascending: numbers in the graph."""
-    distance: np.ndarray
-    """[m] int16: hops from the nearest target, against the direction of edges."""
-    neighbors: Neighbors
-    """The lists of the m nodes in the numbers 0 … m − 1."""
-    targets: np.ndarray
-    """[k] int64: the places of the targets among the m nodes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,11 +104,11 @@ class GrownGraph:
                 "new nodes only"
             )
 
-    def lists(self, nodes: np.ndarray, values: bool = True) -> Lists:
-        """The lists of some nodes, ascending; ``values`` as in :meth:`KeptGraph.lists`."""
+    def lists(self, nodes: np.ndarray) -> Lists:
+        """The lists of some nodes, ascending."""
         n = self.base.num_nodes
         old = nodes[: np.searchsorted(nodes, n)]
-        first = self.base.lists(old, values)
+        first = self.base.lists(old)
         rows, begins, added = self._added
         place = np.minimum(np.searchsorted(rows, nodes), max(len(rows) - 1, 0))
         more = np.zeros(len(nodes), dtype=np.int64)
@@ -154,73 +140,67 @@ class GrownGraph:
             joined(first.features, added.features),
         )
 
-    def around(self, targets: np.ndarray, hops: int, cut: bool = False) -> Surroundings:
-        """The nodes at most ``hops`` hops from the targets, with their lists.
+    def all_lists(self) -> Lists:
+        """The lists of all nodes: those of the kept graph, with the new entries put in."""
+        base, n = self.base.all_lists(), self.base.num_nodes
+        rows, _, added = self._added
+        length = np.concatenate([base.length, np.zeros(self.num_nodes - n, dtype=np.int64)])
+        end = np.cumsum(length)  # of each list; those of new nodes begin where the old ones end
+        at = np.repeat(end[rows], added.length)
+        length[rows] += added.length
 
-        The lists of nodes at that very distance hold the node alone; with ``cut``, their
-        neighbours among the nodes found. The targets are numbers of nodes, in any order.
-        """
-        seen = np.zeros(
-            self.num_nodes, dtype=np.int16
-        )  # hops + 1; pages never touched cost nothing
-        ring = np.unique(targets)
-        seen[ring] = 1
-        rings = [ring]
-        for hop in range(1, hops + 1):
-            near = self.lists(ring, values=False).source
-            near = near[seen[near] == 0]
-            if not len(near):
-                break
-            seen[near] = hop + 1
-            if len(near) * 32 < len(seen):
-                ring = np.unique(near).astype(np.int64)
-            else:
-                ring = np.flatnonzero(seen == hop + 1)
-            rings.append(ring)
-        nodes = np.sort(np.concatenate(rings))
-        distance = seen[nodes] - 1
-        place = np.empty(self.num_nodes, dtype=np.int32)
-        place[nodes] = np.arange(len(nodes), dtype=np.int32)
-        inner = np.flatnonzero(distance < hops) if not cut else np.arange(len(nodes))
-        lists = self.lists(nodes[inner])
-        if cut:
-            lists = _among(lists, seen[lists.source] > 0)
-        neighbors = _local(len(nodes), inner, lists._replace(source=place[lists.source]))
-        return Surroundings(nodes, distance, neighbors, place[targets].astype(np.int64))
+        def joined(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
+            if one is None or other is None:  # there are no new entries, or no such values
+                return None if one is None else np.array(one)
+            return np.insert(one, at, other, axis=0)
 
-    def features(self, nodes: np.ndarray, wanted: np.ndarray) -> Tensor:
-        """x [m, d] of some nodes, ascending, as the graph stores it; rows not ``wanted`` are 0."""
-        n = self.base.num_nodes
-        old = np.flatnonzero(wanted & (nodes < n))
-        new = np.flatnonzero(wanted & (nodes >= n))
-        first = self.base.features(nodes[old])
-        rows = torch.from_numpy(nodes[new] - n)
-        d = self.base.num_features
+        return Lists(
+            length,
+            np.insert(base.source, at, added.source),
+            joined(base.log_weight, added.log_weight),
+            joined(base.features, added.features),
+        )
+
+    def features(self, nodes: np.ndarray, wanted: int | None = None) -> Tensor:
+        """x [m, d] of some nodes, as the graph stores it; rows after the first ``wanted`` are 0."""
+        n, d = self.base.num_nodes, self.base.num_features
+        read = nodes[:wanted]
+        old, new = np.flatnonzero(read < n), np.flatnonzero(read >= n)
         if not self.base.sparse:
-            x = torch.zeros(len(nodes), d)
-            x[torch.from_numpy(old)] = first
+            x = np.zeros((len(nodes), d), dtype=np.float32)
+            x[old] = self.base.arrays["x"][read[old]]
             if self.new is not None and len(new):
-                x[torch.from_numpy(new)] = self.new.x.to_dense()[rows]
-            return x
-        parts = [_rows(first)]
+                x[new] = self.new.x.to_dense().numpy()[read[new] - n]
+            return torch.from_numpy(x)
+        parts = [_rows(self.base.features(read[old]))]
         if self.new is not None and len(new):
-            parts.append(_rows(self.new.x)[rows.numpy()])
-        whole = sp.vstack(parts, format="csr")
-        count = np.zeros(len(nodes), dtype=np.int64)
-        count[np.concatenate([old, new])] = np.diff(whole.indptr)  # old come before new
-        ptr = np.concatenate([[0], np.cumsum(count)])
+            parts.append(_rows(self.new.x)[read[new] - n])
+        whole = sp.vstack(parts, format="csr")[np.argsort(np.concatenate([old, new]))]
+        rest = np.full(len(nodes) - len(read), whole.nnz)
         return csr_tensor(
-            torch.from_numpy(ptr),
+            torch.from_numpy(np.concatenate([whole.indptr, rest]).astype(np.int64)),
             torch.from_numpy(whole.indices.astype(np.int64)),
             torch.from_numpy(whole.data),
             d,
         )
 
+    def all_features(self) -> Tensor:
+        """x [n, d] of all nodes."""
+        if self.base.sparse:
+            return self.features(np.arange(self.num_nodes))
+        x = np.empty((self.num_nodes, self.base.num_features), dtype=np.float32)
+        x[: self.base.num_nodes] = self.base.arrays["x"]
+        if self.new is not None:
+            x[self.base.num_nodes :] = self.new.x.to_dense().numpy()
+        return torch.from_numpy(x)
+
     def training_labels(self, nodes: np.ndarray, num_classes: int) -> Tensor:
         """Y [m, C] float64: one-hot labels of training nodes; new nodes have none."""
-        old = nodes[: np.searchsorted(nodes, self.base.num_nodes)]
-        known = self.base.training_labels(old, num_classes)
-        return torch.cat([known, known.new_zeros(len(nodes) - len(old), num_classes)])
+        old = np.flatnonzero(nodes < self.base.num_nodes)
+        known = self.base.training_labels(nodes[old], num_classes)
+        found = known.new_zeros(len(nodes), num_classes)
+        found[torch.from_numpy(old)] = known
+        return found
 
 
 def _rows(x: Tensor) -> sp.csr_matrix:
@@ -229,49 +209,3 @@ def _rows(x: Tensor) -> sp.csr_matrix:
     x = x.to_sparse_csr()
     parts = (x.values(), x.col_indices(), x.crow_indices())
     return sp.csr_matrix(tuple(part.numpy() for part in parts), shape=tuple(x.shape))
-
-
-def _among(lists: Lists, inside: np.ndarray) -> Lists:
-    """The lists with only the entries ``inside``."""
-    row = np.repeat(np.arange(len(lists.length)), lists.length)
-    values = (None if item is None else item[inside] for item in (lists.log_weight, lists.features))
-    count = np.bincount(row[inside], minlength=len(lists.length))
-    return Lists(count, lists.source[inside], *values)
-
-
-def _local(size: int, inner: np.ndarray, lists: Lists) -> Neighbors:
-    """Lists of ``size`` nodes: those of the nodes ``inner``, and {v} for every other node v."""
-    count = np.ones(size, dtype=np.int64)
-    count[inner] = lists.length
-    ptr = np.concatenate([[0], np.cumsum(count)])
-    alone = np.ones(size, dtype=bool)
-    alone[inner] = False
-    loops = np.flatnonzero(alone)
-    filled = stretches(ptr[inner], lists.length)
-
-    def spread(values: np.ndarray | None, rest: np.ndarray | float) -> np.ndarray | None:
-        if values is None or not len(loops):
-            return values
-        found = np.empty((int(ptr[-1]), *values.shape[1:]), dtype=values.dtype)
-        found[filled], found[ptr[loops]] = values, rest
-        return found
-
-    source = spread(lists.source, loops)
-    assert source is not None
-    target = np.repeat(np.arange(size, dtype=np.int32), count)
-    # a counting sort by source
-    turned = sp.csr_matrix((np.arange(len(source)), source, ptr), shape=(size, size)).tocsc()
-    values = spread(lists.log_weight, 0.0), spread(lists.features, 0.0)
-    log_weight, features = (None if item is None else torch.from_numpy(item) for item in values)
-    return Neighbors.from_lists(
-        ptr=torch.from_numpy(ptr),
-        source=torch.from_numpy(source),
-        target=torch.from_numpy(target),
-        source_ptr=torch.from_numpy(turned.indptr.astype(np.int64)),
-        by_source=torch.from_numpy(turned.data),
-        target_by_source=torch.from_numpy(turned.indices.astype(np.int32)),
-        symmetric=False,
-        derived=True,
-        log_weight=log_weight,
-        features=features,
-    ).audible()

@@ -126,19 +126,26 @@ class KeptGraph:
         ids = self.ids
         return str(number) if ids is None else ids[number]
 
-    def lists(self, nodes: np.ndarray, values: bool = True) -> Lists:
-        """The lists of some nodes; ``values`` reads the edges' weights and features, too."""
+    def lists(self, nodes: np.ndarray) -> Lists:
+        """The lists of some nodes."""
         ptr = self.arrays["ptr"]
         begin = np.asarray(ptr[nodes])
         count = np.asarray(ptr[nodes + 1]) - begin
         place = stretches(begin, count)
-        source = self.arrays["source"][place]
+        given = (self.arrays.get(name) for name in ("log_weight", "edge_attr"))
+        values = (None if item is None else item[place] for item in given)
+        return Lists(count, self._checked(self.arrays["source"][place]), *values)
+
+    def all_lists(self) -> Lists:
+        """The lists of all nodes; arrays that are mapped from disk are not copied."""
+        source = self._checked(self.arrays["source"])
+        given = (self.arrays.get(name) for name in ("log_weight", "edge_attr"))
+        return Lists(np.diff(self.arrays["ptr"]), source, *given)
+
+    def _checked(self, source: np.ndarray) -> np.ndarray:
         if len(source) and not 0 <= int(source.min()) <= int(source.max()) < self.num_nodes:
             raise self.damaged("source names nodes that do not exist")
-        if not values:
-            return Lists(count, source)
-        given = (self.arrays.get(name) for name in ("log_weight", "edge_attr"))
-        return Lists(count, source, *(None if item is None else item[place] for item in given))
+        return source
 
     def features(self, nodes: np.ndarray) -> Tensor:
         """x of some nodes: [k, d], dense or CSR as the graph's."""

@@ -8,6 +8,10 @@ the nodes within R_l hops of the targets, where
 
 and layer l runs on the nodes within R_l + e_l hops: the field shrinks from layer to layer. At the
 rim of every such graph the lists are incomplete and the outputs wrong, but no target reads those.
+
+The nodes of a field are ordered by their hops, so that a smaller field is a prefix of it: nothing
+is searched or gathered between layers. Where the field of the first layers is most of the graph,
+these layers run on the whole graph as it is, and only later ones on a field, its core.
 """
 
 from __future__ import annotations
@@ -21,11 +25,10 @@ from torch import Tensor
 from deepgat.models.ensemble import Ensemble
 from deepgat.models.network import Network
 from deepgat.models.outputs import Context, LayerOutputs
-from deepgat.ops import Columns, Features, Neighbors, take_rows
-from deepgat.ops.sampling import no_places, sublists
+from deepgat.ops import Columns, Features, ForwardLists, SparseMatrix, take_rows
 
-WORTH = 0.8
-"""The field shrinks once it would have at most this share of its nodes; before, copying costs more
+SMALLER = 0.8
+"""A field is cut to a smaller one of at most this share of its nodes; before, the copy costs more
 than it saves."""
 
 
@@ -68,29 +71,36 @@ def _states(model: Network) -> list[int]:
 class Field:
     """The part of a graph around some nodes, the targets: m nodes, on the CPU."""
 
-    neighbors: Neighbors
+    neighbors: ForwardLists
     """Complete for nodes that are nearer than ``Radius.lists`` hops."""
-    distance: Tensor
-    """[m]: hops from the nearest target."""
     targets: Tensor
     """[k] int64: which of the m nodes."""
+    ends: tuple[int, ...] = ()
+    """The number of nodes at most 0, 1, … hops from a target; these come first. Empty for a whole
+    graph, whose nodes are in any order."""
     label_features: Tensor | None = None
     """z [m, hops, C]."""
+    core: tuple[Tensor, Field] | None = None
+    """Of a whole graph: the nodes [m'] int64 of a field in it, and that field."""
 
-    def within(self, hops: int) -> Tensor | None:
-        """[·] int64: the nodes at most so many hops away; None if those are nearly all."""
-        near = self.distance <= hops
-        return None if int(near.sum()) > WORTH * len(near) else near.nonzero().view(-1)
+    def narrowed(self, hops: int) -> tuple[Field, Tensor | int | None]:
+        """(the field of at most so many hops, which of the nodes are in it).
 
-    def take(self, rows: Tensor) -> Field:
-        """The field of these nodes alone, ascending, the targets among them."""
-        z = self.label_features
-        return Field(
-            sublists(self.neighbors, rows, no_places(len(self.distance))),
-            self.distance[rows],
-            torch.searchsorted(rows, self.targets),
-            None if z is None else z[rows],
-        )
+        The nodes are numbers [·] int64, or the first so many; None: all, where the field would
+        hardly shrink.
+        """
+        if self.core is not None:
+            nodes, core = self.core
+            if hops >= len(core.ends):
+                return self, None
+            field, rows = core.narrowed(hops)
+            return field, nodes if rows is None else nodes[:rows]
+        if hops >= len(self.ends) or self.ends[hops] > SMALLER * self.ends[-1]:
+            return self, None
+        rows, z = self.ends[hops], self.label_features
+        lists = self.neighbors.first(self.ends[hops - 1] if hops else 0, rows)
+        z = None if z is None else z[:rows]
+        return Field(lists, self.targets, self.ends[: hops + 1], z), rows
 
     def context(self, device: torch.device, initial: Tensor | None = None) -> Context:
         z = self.label_features
@@ -99,6 +109,17 @@ class Field:
             None if z is None else z.to(device),
             initial=initial,
         )
+
+
+def _taken(h: Tensor | SparseMatrix, rows: Tensor | int | None) -> Tensor | SparseMatrix:
+    """The rows of a field that was narrowed."""
+    if rows is None:
+        return h
+    if isinstance(rows, int):
+        if isinstance(h, Tensor):
+            return h[:rows]
+        rows = torch.arange(rows)
+    return take_rows(h, rows.to(h.device))
 
 
 @torch.no_grad()
@@ -110,7 +131,7 @@ def run_field(model: Network, x: Features, field: Field) -> LayerOutputs:
     Args:
         model: in evaluation mode, on any device.
         x: [m, d] on the CPU; rows beyond ``Radius.features`` hops are not read.
-        field: of ``radius(model)`` or more; the whole graph where layers are not local.
+        field: of ``radius(model)`` or more, or a whole graph; that, where layers are not local.
     """
     if isinstance(model, Ensemble):
         members = [run_field(cast(Network, member), x, field) for member in model.members]
@@ -125,18 +146,18 @@ def run_field(model: Network, x: Features, field: Field) -> LayerOutputs:
     h: Features = x
     context = Context(field.neighbors)
     for number in range(1, model.num_layers + 1):
-        rows = None if whole else field.within(states[number] + model.reach(number).lists)
+        rows: Tensor | int | None = None
+        if not whole:
+            field, rows = field.narrowed(states[number] + model.reach(number).lists)
         assert not isinstance(h, Columns)
-        if rows is not None:
-            field = field.take(rows)
-            h = take_rows(h, rows.to(h.device))
+        h = _taken(h, rows)
         if number == 1:
             h = model.encode(model.features(h.to(device)))
             initial = h if model.has_encoder and isinstance(h, Tensor) else None
             context = field.context(device, initial)
         elif rows is not None:
             initial = context.initial
-            initial = None if initial is None else initial.index_select(0, rows.to(device))
+            initial = None if initial is None else cast(Tensor, _taken(initial, rows))
             context = field.context(device, initial)
         targets = field.targets.to(device)
         computed = model.run_layers(range(number, number + 1), h, context)

@@ -18,6 +18,7 @@ from deepgat.ops.features import (
     take_rows,
     unit_rows,
 )
+from deepgat.ops.forward_lists import ForwardLists
 from deepgat.ops.neighbor_cache import use_neighbor_cache
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.norm import layer_norm_elu
@@ -52,6 +53,7 @@ __all__ = [
     "DotProduct",
     "EdgeScore",
     "Features",
+    "ForwardLists",
     "Neighbors",
     "Normalization",
     "Part",

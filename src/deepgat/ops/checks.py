@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from deepgat.errors import UserError
+from deepgat.ops.forward_lists import ForwardLists
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.score_forms import (
     Additive,
@@ -160,6 +161,10 @@ def _check_lists(neighbors: Any) -> None:
         raise UserError(
             f"neighbors is a {type(neighbors).__name__}: expected Neighbors, such as "
             "Neighbors.from_edge_index(edge_index, num_nodes)"
+        )
+    if isinstance(neighbors, ForwardLists) and torch.is_grad_enabled():
+        raise UserError(
+            "neighbors serve predictions only: use torch.no_grad(), or Neighbors for gradients"
         )
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deepgat.data.grown_graph import GrownGraph, Surroundings
+from deepgat.data.grown_graph import GrownGraph
 from deepgat.data.label_features import propagate_labels
+from deepgat.data.surroundings import Surroundings, around, everything
 from deepgat.errors import UserError
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.chunked import Chunks
@@ -18,6 +19,9 @@ from deepgat.ops import Columns, as_features
 
 _CHUNKS_TAKE_TURNS = threading.Lock()
 """The part of a graph that operators see is one global value."""
+MOST = 0.5
+"""Share of the graph's nodes up to which a field is searched. Layers that need more run on the
+whole graph, whose lists need no search."""
 
 
 def field_outputs(
@@ -42,35 +46,55 @@ def field_outputs(
     """
     if hops is not None and (isinstance(hops, bool) or not isinstance(hops, int) or hops < 0):
         raise UserError(f"hops is {hops!r}: expected a whole number of at least 0")
+    found, core = _search(network, graph, targets, hops)
+    z = _label_features(network, graph, found)
+    if core is None and found.ends:
+        asked = min(radius(network).features, found.hops)
+        x = as_features(graph.features(found.nodes, found.ends[asked]))
+    else:
+        x = as_features(graph.all_features())
+    assert not isinstance(x, Columns)
+    places = torch.from_numpy(found.targets)
+    if chunk and len(found.nodes) > chunk:
+        with _CHUNKS_TAKE_TURNS:
+            logits = Chunks(x, found.neighbors, chunk).logits(network, z)[places]
+        return LayerOutputs(logits, {network.num_layers: logits}, [])
+    inner = None
+    if core is not None:
+        nodes = torch.from_numpy(core.nodes)
+        inner = nodes, _field(core, None if z is None else z[nodes])
+    return run_field(network, x, _field(found, z, inner))
+
+
+def _search(
+    network: Network, graph: GrownGraph, targets: np.ndarray, hops: int | None
+) -> tuple[Surroundings, Surroundings | None]:
+    """The nodes that a network reads; if those are the whole graph, also a field inside it."""
     if network.graph_wide:
         if hops is not None:
             raise UserError(
                 f"hops cuts off the graph around a node, but {network.graph_wide}: leave hops out"
             )
-        around = graph.around(np.arange(graph.num_nodes), 0, cut=True)
-        around = Surroundings(around.nodes, around.distance, around.neighbors, targets)
-        read = np.ones(graph.num_nodes, dtype=bool)
-    else:
-        asked = radius(network)
-        cut = hops is not None and hops < asked.lists
-        around = graph.around(targets, hops if cut and hops is not None else asked.lists, cut)
-        read = around.distance <= asked.features
-    x = as_features(graph.features(around.nodes, read))
-    assert not isinstance(x, Columns)
-    places = torch.from_numpy(around.targets)
-    z = _label_features(network, graph, around)
-    if chunk and len(around.nodes) > chunk:
-        with _CHUNKS_TAKE_TURNS:
-            logits = Chunks(x, around.neighbors, chunk).logits(network, z)[places]
-        return LayerOutputs(logits, {network.num_layers: logits}, [])
-    field = Field(around.neighbors, torch.from_numpy(around.distance), places, z)
-    return run_field(network, x, field)
+        return everything(graph, targets), None
+    asked = radius(network)
+    if hops is not None and hops < asked.lists:
+        return around(graph, targets, hops, cut=True), None
+    found = around(graph, targets, asked.lists, most=int(MOST * graph.num_nodes))
+    if found.hops == asked.lists:
+        return found, None
+    return everything(graph, targets), found
 
 
-def _label_features(network: Network, graph: GrownGraph, around: Surroundings) -> Tensor | None:
+def _field(
+    found: Surroundings, z: Tensor | None, core: tuple[Tensor, Field] | None = None
+) -> Field:
+    return Field(found.neighbors, torch.from_numpy(found.targets), found.ends, z, core)
+
+
+def _label_features(network: Network, graph: GrownGraph, found: Surroundings) -> Tensor | None:
     """z [m, hops, C] as training made it; that of nodes at the rim is incomplete and not read."""
     if not network.label_hops:
         return None
-    known = graph.training_labels(around.nodes, network.out_channels)
-    index, hops = around.neighbors.edge_index, network.label_hops
+    known = graph.training_labels(found.nodes, network.out_channels)
+    index, hops = found.neighbors.edge_index, network.label_hops
     return propagate_labels(index, known, len(known), hops, network.first_labels).float()
