@@ -17,6 +17,7 @@ from deepgat.data.kept_graph import KeptGraph
 from deepgat.data.new_nodes import read_new_nodes
 from deepgat.data.tables.plan import ColumnPlan
 from deepgat.errors import UserError
+from deepgat.model_inputs import Given, check_columns
 from deepgat.training.run import ModelCard
 
 DECIDED = frozenset(("text", "drop", "structure", "scale"))
@@ -119,11 +120,6 @@ def given_new(
 
 def fitting(card: ModelCard, new: NewNodes) -> NewNodes:
     """The new nodes, if they have what the model was trained with; a :class:`UserError` if not."""
-    if new.x.shape[1] != card.num_features:
-        raise UserError(
-            f"the new nodes have {new.x.shape[1]} features but the model was trained with "
-            f"{card.num_features}: give them the same features"
-        )
     values = new.x if new.x.layout == torch.strided else new.x.to_sparse_csr().values()
     if not bool(values.isfinite().all()):
         raise UserError("x of the new nodes holds NaN or infinite numbers: replace them")
@@ -135,18 +131,6 @@ def fitting(card: ModelCard, new: NewNodes) -> NewNodes:
             edge_attr=torch.zeros(0, card.edge_features) if card.edge_features else None,
         )
     width = 0 if new.edge_attr is None else new.edge_attr.shape[-1]
-    if width != card.edge_features:
-        raise UserError(
-            f"the new edges have {width} features but the model was trained with "
-            f"{card.edge_features}: give them the same columns"
-        )
-    if card.edge_weights and new.edge_weight is None:
-        raise UserError(
-            "the model was trained with weights of the edges: give the new ones some too (1 each, "
-            "if all weigh the same)"
-        )
-    if new.edge_weight is not None and not card.edge_weights:
-        raise UserError(
-            "the new edges have weights, but the model was trained without: leave them out"
-        )
+    given = Given(new.x.shape[1], width, new.edge_weight is not None)
+    check_columns(card, given, "the new nodes have", "the new edges have")
     return new

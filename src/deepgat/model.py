@@ -20,18 +20,19 @@ from deepgat.analysis.selective import abstained
 from deepgat.data import NodeDataset, load_graph
 from deepgat.data.grown_graph import GrownGraph, NewNodes
 from deepgat.data.kept_graph import KeptGraph
+from deepgat.data.transforms import MASKS
 from deepgat.errors import UserError
 from deepgat.files import check_can_write, write_whole
 from deepgat.inductive import DECIDED, fitting, given_new, node_numbers, read_new
 from deepgat.machine import memory_bound
 from deepgat.model_folder import load_run, read_calibration, read_graph, read_search, save_run
-from deepgat.model_inputs import as_dataset, dataset_for, with_classes_of
+from deepgat.model_inputs import as_dataset, dataset_for, kept_dataset, with_classes_of
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
 from deepgat.predictions import Explanation, Predictions, Told
 from deepgat.training.auto import train_auto
 from deepgat.training.device import choose_device
-from deepgat.training.evaluate import evaluate
+from deepgat.training.evaluate import Evaluation, evaluate
 from deepgat.training.fields import field_outputs
 from deepgat.training.inputs import prepare
 from deepgat.training.memory import read_memory
@@ -106,6 +107,8 @@ class Model:
     """What ``auto`` tried, of a model read from a folder."""
     kept: KeptGraph | None = None
     """The training graph in the model's folder, mapped from disk; None if it was not kept."""
+    other_graph: KeptGraph | None = None
+    """Where new nodes are added, if not to the training graph: :meth:`with_graph`."""
     calibration: Calibration = field(default_factory=Calibration)
     """What validation nodes tell of the probabilities: the temperature, and conformal scores."""
 
@@ -171,16 +174,26 @@ class Model:
 
     @cached_property
     def training_data(self) -> NodeDataset:
-        """The graph that the model was trained on."""
+        """The graph that the model was trained on: in memory, in its folder, or where it was."""
         if self.dataset is not None:
             return self.dataset
-        return self.card.load_data()
+        if self.kept is not None:
+            return kept_dataset(self.kept, self.card)
+        try:
+            return self.card.load_data()
+        except UserError as error:
+            raise UserError(
+                f"the training graph is not in the model folder and cannot be read again ({error}):"
+                " give a graph, or train the model with its graph kept (keep_graph=True in Python, "
+                "--keep-graph on the command line)"
+            ) from error
 
     def data_for(
         self, graph: str | None = None, split: str | None = None, **reading: Any
     ) -> NodeDataset:
         """A graph by its name or path, read like the training graph; left out: the training graph.
 
+        A graph that is named is read where it is, even if the model's folder keeps it.
         The features of your own graph are made as in training: columns are matched by name,
         numbers scaled and gaps filled with the training graph's means, categories and words kept
         if the training graph had them.
@@ -191,8 +204,11 @@ class Model:
         for name in DECIDED.intersection(reading):
             raise UserError(f"{name} was decided when the model was trained: leave it out")
         same = graph is None or card.dataset in (graph, graph.lower(), os.path.abspath(graph))
-        if same and split is None and not reading:
-            return self.training_data
+        if split is None and not reading:
+            if graph is None or (same and self.dataset is not None):
+                return self.training_data
+            if same:
+                return card.load_data()
         name = card.dataset if graph is None else graph
         split = card.split if same and split is None else split
         data = load_graph(name, split, **(card.reading_by_plan() | reading))
@@ -211,6 +227,27 @@ class Model:
         if self.run is None:
             raise UserError("this model was read from a folder: score it with evaluate")
         return {name: dict(parts) for name, parts in self.run.evaluation.metrics.items()}
+
+    def evaluate(
+        self, graph: NodeDataset | Data | None = None, device: str | None = None
+    ) -> Evaluation:
+        """Score the model on the training, validation and test nodes of a graph.
+
+        Args:
+            graph: with labels and masks; left out, the graph that the model was trained on.
+            device: left out, that of the training.
+        """
+        data = self.training_data if graph is None else self._fitting(graph)
+        if not any(bool(each[mask].any()) for each in data.graphs for mask in MASKS):
+            raise UserError(
+                f"{data.title} has no labels to score: give a graph with labels, and with nodes in "
+                "train_mask, val_mask or test_mask"
+            )
+        training = self.card.training
+        where = training.device if device is None else device
+        return evaluate(
+            self.network, data, where, chunk=training.chunk, calibration=self.calibration
+        )
 
     def outputs(
         self,
@@ -269,7 +306,7 @@ class Model:
         """
         told = Told(early_exit, coverage, class_conditional, abstain)
         if nodes is not None:
-            base = self._base if graph is None else KeptGraph.of(self._fitting(graph))
+            base = self.base if graph is None else KeptGraph.of(self._fitting(graph))
             return self._around(GrownGraph(base), node_numbers(base, nodes), hops, told)
         if hops is not None:
             raise UserError("hops is for some nodes of a graph: give nodes too, or leave it out")
@@ -311,7 +348,7 @@ class Model:
             A row for every new node, in their order.
         """
         told = Told(early_exit, coverage, class_conditional, abstain)
-        base = self._base
+        base = self.base
         if isinstance(nodes, NewNodes):
             new = nodes
         elif isinstance(nodes, Tensor | np.ndarray):
@@ -331,16 +368,17 @@ class Model:
 
         ``reading`` replaces options that the training graph was read with.
         """
-        return read_new(self.card, self._base, nodes, edges, **reading)
+        return read_new(self.card, self.base, nodes, edges, **reading)
 
     def with_graph(self, graph: NodeDataset | Data) -> Model:
         """The same model, with another graph in place of the training graph to add new nodes to."""
-        return replace(self, kept=KeptGraph.of(self._fitting(graph)))
+        return replace(self, other_graph=KeptGraph.of(self._fitting(graph)))
 
     @cached_property
-    def _base(self) -> KeptGraph:
+    def base(self) -> KeptGraph:
         """The graph that new nodes are added to."""
-        return self.kept or KeptGraph.of(self._fitting(self.training_data))
+        found = self.other_graph or self.kept
+        return found or KeptGraph.of(self._fitting(self.training_data))
 
     def _around(
         self, graph: GrownGraph, targets: np.ndarray, hops: int | None, told: Told
@@ -411,6 +449,10 @@ class Model:
         if len(self.training_data.graphs) != 1:
             raise UserError("early exit needs one graph of training: this model had several")
         graph = self.training_data.graph
+        if not bool(graph.val_mask.any()):
+            raise UserError(
+                f"early exit is chosen on validation nodes: {self.training_data.title} has none"
+            )
         outputs = self.outputs(self.training_data)
         nodes = graph.val_mask.nonzero().squeeze(1)
         logits = {k: v.float().cpu()[nodes] for k, v in outputs.layer_logits.items()}

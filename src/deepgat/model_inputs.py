@@ -1,21 +1,35 @@
-"""A user's graph as the dataset that a model takes."""
+"""A user's graph, or the one in a model's folder, as the dataset that a model takes."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from deepgat.data import NodeDataset, load_graph
-from deepgat.data.transforms import SPLITS
+from deepgat.data.kept_graph import KeptGraph
+from deepgat.data.transforms import MASKS, SPLITS
 from deepgat.errors import UserError
 from deepgat.training.run import ModelCard
 
 MOST_CLASSES = 10**7
 """Of a graph in memory."""
+
+
+class Given(NamedTuple):
+    """The values that nodes and edges come with."""
+
+    features: int
+    """Per node."""
+    edge_features: int
+    """Per edge."""
+    edge_weights: bool
 
 
 def as_dataset(
@@ -73,26 +87,8 @@ def dataset_for(card: ModelCard, graph: NodeDataset | Data) -> NodeDataset:
     """The graph as a dataset of the classes that the card's model knows."""
     data = as_dataset(graph, card.num_classes, card.multi_label)
     found = data.graph
-    if found.num_features != card.num_features:
-        raise UserError(
-            f"the graph has {found.num_features} features per node but the model was trained "
-            f"with {card.num_features}: predict for a graph with the same features"
-        )
-    if data.num_edge_features != card.edge_features:
-        raise UserError(
-            f"the graph has {data.num_edge_features} features per edge but the model was "
-            f"trained with {card.edge_features}: give its edges the same columns"
-        )
-    if card.edge_weights and found.edge_weight is None:
-        raise UserError(
-            "the model was trained with weights of the edges: give these some too (1 each, if "
-            "all weigh the same)"
-        )
-    if found.edge_weight is not None and not card.edge_weights:
-        raise UserError(
-            "the graph's edges have weights, but the model was trained without: train it with "
-            "weights, or leave edge_weight out"
-        )
+    weighted = found.edge_weight is not None
+    check_columns(card, Given(found.num_features, data.num_edge_features, weighted))
     if card.multi_label:
         known = found.y.dim() == 2 and found.y.size(1) == card.num_classes
     else:
@@ -104,6 +100,71 @@ def dataset_for(card: ModelCard, graph: NodeDataset | Data) -> NodeDataset:
         found = as_dataset(bare, card.num_classes, card.multi_label).graph
     return replace(
         data, graphs=(found,), num_classes=card.num_classes, multi_label=card.multi_label
+    )
+
+
+def check_columns(
+    card: ModelCard, given: Given, nodes: str = "the graph has", edges: str = "its edges have"
+) -> None:
+    """Refuse a graph, or new nodes, without exactly the values that the model was trained with.
+
+    ``nodes`` and ``edges`` begin the sentences.
+    """
+    if given.features != card.num_features:
+        raise UserError(
+            f"{nodes} {given.features} features per node but the model was trained with "
+            f"{card.num_features}: give the nodes the same features"
+        )
+    if given.edge_features != card.edge_features:
+        raise UserError(
+            f"{edges} {given.edge_features} features each but the model was trained with "
+            f"{card.edge_features}: give them the same columns"
+        )
+    if card.edge_weights and not given.edge_weights:
+        raise UserError(
+            f"{edges} no weights, but the model was trained with weights of the edges: give them "
+            "some (1 each, if all weigh the same)"
+        )
+    if given.edge_weights and not card.edge_weights:
+        raise UserError(f"{edges} weights, but the model was trained without: leave them out")
+
+
+def kept_dataset(graph: KeptGraph, card: ModelCard) -> NodeDataset:
+    """The graph in a model's folder, in memory, with the names of the model's classes."""
+    lists, nodes = graph.all_lists(), np.arange(graph.num_nodes)
+    source, target = lists.source.astype(np.int64), np.repeat(nodes, lists.length)
+    given = source != target  # networks add self-loops of weight 1 and features 0 themselves
+    if lists.log_weight is not None:
+        given |= lists.log_weight[:, 0] != 0
+    if lists.features is not None:
+        given |= (lists.features != 0).any(1)
+    y, part = np.array(graph.arrays["y"]), np.asarray(graph.arrays["part"])
+    if not card.multi_label and not -1 <= int(y.min()) <= int(y.max()) < card.num_classes:
+        raise graph.damaged("y holds classes that the model does not have")
+    data = Data(
+        x=graph.features(nodes),
+        edge_index=torch.from_numpy(np.stack([source[given], target[given]])),
+        y=torch.from_numpy(y),
+        **{name: torch.from_numpy(part == number) for number, name in enumerate(MASKS, start=1)},
+    )
+    if lists.log_weight is not None:  # in double precision, so that the logarithm comes back
+        weight = np.exp(lists.log_weight[given, 0].astype(np.float64))
+        data.edge_weight = torch.from_numpy(weight.astype(np.float32))
+    if lists.features is not None:
+        data.edge_attr = torch.from_numpy(np.array(lists.features[given]))
+    return NodeDataset(
+        card.dataset,
+        Path(card.dataset).name,  # people read it, whom no path concerns
+        (data,),
+        card.num_features,
+        card.num_classes,
+        card.multi_label,
+        card.split,
+        node_ids=() if graph.ids is None else graph.ids.texts(),
+        class_names=tuple(card.class_names),
+        feature_names=tuple(card.feature_names),
+        reading=dict(card.reading),
+        feature_plan=card.feature_plan,
     )
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -192,7 +193,7 @@ def test_ids_are_found_by_their_bytes():
         (lambda m: m.predict(nodes=3.5), "nodes is float"),
         (lambda m: m.predict(hops=2), "give nodes too"),
         (lambda m: m.predict(nodes=[1], hops=-1), "hops is -1"),
-        (lambda m: m.predict_new(X[:, :4], LINKS), "have 4 features but the model was trained"),
+        (lambda m: m.predict_new(X[:, :4], LINKS), "new nodes have 4 features per node"),
         (lambda m: m.predict_new(X[0]), "x has shape"),
         (lambda m: m.predict_new(X * torch.nan), "NaN or infinite"),
         (lambda m: m.predict_new(X, LINKS + 1), "names the nodes 4 to 62: expected 0 to 59"),
@@ -200,7 +201,7 @@ def test_ids_are_found_by_their_bytes():
         (lambda m: m.predict_new(X, LINKS[:1]), "expected torch.int64 .2, edges"),
         (lambda m: m.predict_new(X, torch.tensor([[3], [4]])), "joins '3' and '4', which are both"),
         (lambda m: m.predict_new(X, LINKS, torch.ones(6)), "the model was trained without"),
-        (lambda m: m.predict_new(X, LINKS, None, torch.ones(6, 2)), "have 2 features but the"),
+        (lambda m: m.predict_new(X, LINKS, None, torch.ones(6, 2)), "edges have 2 features each"),
         (lambda m: m.predict_new([{"id": "a"}]), "no column 'x0'"),
         (lambda m: m.predict_new([]), "nodes is empty"),
         (lambda m: m.predict_new(7), "nodes is int: expected a pandas DataFrame"),
@@ -262,6 +263,75 @@ def test_the_oracle_and_several_graphs_are_refused(tmp_path):
     with pytest.raises(UserError, match="a folder keeps one whole graph"):
         labels.save(tmp_path / "model", keep_graph=True)
     assert not (tmp_path / "model").exists()
+
+
+# ------------------------------------------------------------------------------ the whole graph
+
+
+def test_a_kept_graph_is_the_training_graph(model, saved):
+    """Without the graph it was trained on, a model predicts, scores, stops early and explains."""
+    loaded, truth = Model.load(saved), model.predict()
+    torch.testing.assert_close(loaded.predict().probabilities, truth.probabilities)
+    assert loaded.evaluate().micro_f1 == model.scores
+    assert loaded.exit_policy(0.1) == model.exit_policy(0.1)
+    found, expected = loaded.explain(7), model.explain(7)
+    assert torch.equal(found.neighbors, expected.neighbors)
+    torch.testing.assert_close(found.attention, expected.attention)
+    for key in ("x", "y", "train_mask", "val_mask", "test_mask"):
+        assert torch.equal(loaded.training_data.graph[key], model.training_data.graph[key])
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_values_of_edges_and_loops_survive(weights, tmp_path):
+    data = tiny_dataset()
+    index = torch.cat([data.graph.edge_index, torch.tensor([[2, 5, 5], [2, 5, 5]])], 1)
+    data.graph.edge_index = index
+    draw = torch.Generator().manual_seed(3)
+    data.graph.edge_attr = torch.randn(index.shape[1], 2, generator=draw)
+    if weights:
+        data.graph.edge_weight = torch.rand(index.shape[1], generator=draw)
+        data.graph.edge_weight[:5] = 0
+    made = deepgat.fit(data, "gat", training=QUICK)
+    loaded = Model.load(made.save(tmp_path / "model", keep_graph=True))
+    ours, theirs = loaded.predict().probabilities, made.predict().probabilities
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+    loops = loaded.training_data.graph.edge_index
+    assert set(loops[0, loops[0] == loops[1]].tolist()) == {2, 5}  # others come by themselves
+
+
+def test_another_graph_for_new_nodes_is_not_the_training_graph(saved):
+    loaded = Model.load(saved)
+    other = loaded.training_data.graph.clone()
+    other.x = other.x + 1
+    moved = loaded.with_graph(other)
+    assert torch.equal(moved.training_data.graph.x, loaded.training_data.graph.x)
+    assert moved.exit_policy(0.1) == loaded.exit_policy(0.1)
+    assert not torch.equal(moved.predict(nodes=[3]).probabilities,
+                           loaded.predict(nodes=[3]).probabilities)  # fmt: skip
+
+
+def test_what_needs_labels_says_so(saved):
+    loaded = Model.load(saved)
+    graph = loaded.training_data.graph
+    with pytest.raises(UserError, match="has no labels to score: give a graph with labels"):
+        loaded.evaluate(Data(x=graph.x, edge_index=graph.edge_index))
+    arrays = dict(loaded.kept.arrays, part=np.zeros(60, np.int8), y=np.full(60, -1))
+    bare = replace(loaded, kept=replace(loaded.kept, arrays=arrays))
+    assert len(bare.predict().labels) == 60
+    with pytest.raises(UserError, match="has no labels to score"):
+        bare.evaluate()
+    with pytest.raises(UserError, match="early exit is chosen on validation nodes"):
+        bare.exit_policy()
+
+
+def test_a_model_without_its_graph_says_how_to_keep_it(model, tmp_path):
+    bare = Model.load(model.save(tmp_path / "model"))
+    bare = replace(bare, card=replace(bare.card, dataset=str(tmp_path / "gone")))
+    for ask in (bare.predict, bare.evaluate, lambda: bare.explain(3), bare.exit_policy):
+        with pytest.raises(UserError, match="is not in the model folder and cannot be read again"):
+            ask()
+    with pytest.raises(UserError, match=r"keep_graph=True in Python, --keep-graph on the command"):
+        bare.predict_new(X, LINKS)
 
 
 # ---------------------------------------------------------------------------------------- damage
@@ -383,7 +453,7 @@ def test_damage_is_told(folder, name):
         ("source", put(slice(None), 60), "names nodes that do not exist"),
         ("source", put(slice(None), -1), "names nodes that do not exist"),
         ("y", put(slice(None), 10**9), "has the class 1000000000"),
-        ("x", put(slice(None), np.nan), "not finite"),
+        ("x", put(slice(None), np.nan), "not finite|NaN or infinite"),
     ],
 )
 def test_numbers_are_checked_when_they_are_read(folder, array, change, sentence):
@@ -391,6 +461,8 @@ def test_numbers_are_checked_when_they_are_read(folder, array, change, sentence)
     loaded = Model.load(folder)
     with pytest.raises(UserError, match=sentence):
         loaded.predict_new(X, LINKS)
+    with pytest.raises(UserError, match=f"{sentence}|classes that the model does not have"):
+        loaded.predict()
 
 
 def test_a_folder_without_a_graph_falls_back_on_the_named_one(tmp_path):

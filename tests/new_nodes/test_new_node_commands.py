@@ -72,6 +72,33 @@ def test_chosen_nodes(run, here):  # noqa: F811
         )
 
 
+def test_commands_use_the_graph_in_the_folder(run, here):  # noqa: F811
+    """What every command says is the same once the graph's files are gone."""
+    commands = {
+        "predict": ("predict", "model", "--quiet"),
+        "early exit": ("predict", "model", "--early-exit", "--tolerance", 0.5, "--quiet"),
+        "evaluate": ("evaluate", "model", "--json"),
+        "inspect": ("inspect", "model", "member-004", "--json"),
+    }
+    before = {name: run(*command) for name, command in commands.items()}
+    shutil.rmtree(here / "my-graph")
+    for name, command in commands.items():
+        after = run(*command)
+        assert after.code == 0, after.err
+        assert after.out == before[name].out, name
+    assert run("view", "model", "-o", "model.html", "--quiet").code == 0
+    assert "of my-graph" in run("predict", "model", "-o", "x.csv").err
+    assert_sentence(run("predict", "model", "my-graph"), "is not there")  # it was named
+
+
+@pytest.mark.parametrize(
+    "command", ["predict bare", "evaluate bare", "inspect bare 1", "view bare"]
+)
+def test_commands_say_how_to_keep_a_graph(run, shared, command, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(shared)
+    assert_sentence(run(*command.split()), "--keep-graph on the command line")
+
+
 def test_a_model_without_its_graph_takes_it_from_where_it_was(run, here):  # noqa: F811
     assert run("train", "my-graph", "--out", "bare", *SMALL).code == 0
     assert not (here / "bare" / "graph").exists()
@@ -107,7 +134,7 @@ def test_a_model_without_its_graph_takes_it_from_where_it_was(run, here):  # noq
         ("--new new.csv --new-edges new-edges.csv", NEW, "source,target\nzoe,yan\n",
          "the model was trained with weights of the edges"),
         ("--new new.csv --new-edges new-edges.csv", NEW, "source,target,weight,x\nzoe,yan,1,2\n",
-         "have 1 features but the model was trained with 0"),
+         "the new edges have 1 features each but the model was trained with 0"),
         ("--new new.csv --new-edges new-edges.csv", NEW, "source,target,weight\nzoe,yan,-1\n",
          "is negative"),
         ("--new gone.csv", NEW, "", "gone.csv is not there"),
@@ -144,6 +171,8 @@ def shared(tmp_path_factory):
         runpy.run_path(str(script), run_name="__main__")
     model = deepgat.fit(str(folder / "my-graph"), "gcn", training={"epochs": 2, "device": "cpu"})
     model.save(folder / "model", keep_graph=True)
+    model.save(folder / "bare")
+    shutil.rmtree(folder / "my-graph")
     return folder
 
 

@@ -17,9 +17,9 @@ from deepgat.cli.parsing import check_picture
 from deepgat.cli.show import ERR, echo_json, print_scores
 from deepgat.data.names import Names
 from deepgat.errors import UserError
-from deepgat.model_folder import is_model_folder, load_run, read_calibration
+from deepgat.model import Model
+from deepgat.model_folder import is_model_folder
 from deepgat.training.evaluate import Evaluation
-from deepgat.training.evaluate import evaluate as score
 
 
 def evaluate(
@@ -44,6 +44,9 @@ def evaluate(
 ) -> None:
     """Score a saved model, or all seeds of one, on the data it was trained for.
 
+    A model that was trained with --keep-graph is scored on the graph in its folder. Any other reads
+    the graph again from where it was.
+
     Brier score and calibration error are errors: smaller is better. They are of the network's own
     probabilities; the lines "calibrated" are with the model's temperature, which predict uses.
     Reliability and the confusion matrix are of the test nodes, of all seeds together.
@@ -60,12 +63,9 @@ def evaluate(
         check_picture(picture)
     rows, scored, tested, notes = [], [], [], []
     for model_folder in _model_folders(folder):
-        model, card = load_run(model_folder)
-        calibration = read_calibration(model_folder, card.num_classes)
-        dataset = card.load_data()
-        evaluation = score(
-            model, dataset, device, chunk=card.training.chunk, calibration=calibration
-        )
+        model = Model.load(model_folder)
+        card, calibration, dataset = model.card, model.calibration, model.training_data
+        evaluation = model.evaluate(device=device)
         nodes = shown.TestNodes.of(
             dataset, evaluation.logits, calibration, coverage, class_conditional
         )

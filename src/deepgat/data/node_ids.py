@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -43,6 +44,11 @@ class NodeIds:
 
     def __getitem__(self, number: int) -> str:
         return self._bytes(number).decode(errors="replace")
+
+    def texts(self) -> tuple[str, ...]:
+        """All ids, in the order of their numbers."""
+        ends, text = self.ptr.tolist(), self.text.tobytes()
+        return tuple(text[begin:end].decode(errors="replace") for begin, end in pairwise(ends))
 
     def find(self, text: str) -> int:
         """The number of the node with this id, or −1."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
@@ -132,36 +133,38 @@ def _add_pages(app: FastAPI, service: Service) -> None:
 
 def _add_questions(app: FastAPI, service: Service) -> None:
     """What is asked of the model. Bodies are read by :mod:`reading`, within limits."""
-    options: dict[str, Any] = {"responses": _errors(*ERRORS), "response_model_exclude_none": True}
 
-    @app.post(
-        "/v1/predict",
-        response_model=Predictions,
-        summary="Predict nodes of the training graph",
-        openapi_extra=_takes(PredictRequest),
-        **options,
-    )
+    def question(path: str, body: type[Body], answer: type[BaseModel], summary: str) -> Any:
+        """The decorator of a route that takes and returns JSON."""
+        return app.post(
+            path,
+            response_model=answer,
+            summary=summary,
+            openapi_extra=_takes(body),
+            responses=_errors(*ERRORS),
+            response_model_exclude_none=True,
+        )
+
+    @question("/v1/predict", PredictRequest, Predictions, "Predict nodes of the training graph")
     async def predict(request: Request) -> Response:
         work = Served.predict
         return _json(await service.answer(request, PredictRequest, service.lookups, work))
 
-    @app.post(
+    @question(
         "/v1/predict-new",
-        response_model=Predictions,
-        summary="Predict new nodes from their features and edges",
-        openapi_extra=_takes(PredictNewRequest),
-        **options,
+        PredictNewRequest,
+        Predictions,
+        "Predict new nodes from their features and edges",
     )
     async def predict_new(request: Request) -> Response:
         work = Served.predict_new
         return _json(await service.answer(request, PredictNewRequest, service.passes, work))
 
-    @app.post(
+    @question(
         "/v1/explain",
-        response_model=Explanation,
-        summary="What every layer predicts for a node, and whom it listens to",
-        openapi_extra=_takes(ExplainRequest),
-        **options,
+        ExplainRequest,
+        Explanation,
+        "What every layer predicts for a node, and whom it listens to",
     )
     async def explain(request: Request) -> Response:
         return _json(await service.explain(request))

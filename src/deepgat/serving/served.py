@@ -21,11 +21,11 @@ from deepgat.data.grown_graph import GrownGraph
 from deepgat.data.names import Names
 from deepgat.errors import UserError
 from deepgat.model import Model
+from deepgat.model_inputs import kept_dataset
 from deepgat.models import LayerOutputs
 from deepgat.nn.attention import Attention
 from deepgat.predictions import Predictions
 from deepgat.serving.bodies import ExplainRequest, Options, PredictNewRequest, PredictRequest
-from deepgat.serving.kept import kept_dataset
 from deepgat.serving.problems import Problem, invalid, unknown_node
 from deepgat.training.device import choose_device
 from deepgat.training.fields import field_outputs
@@ -48,8 +48,7 @@ class Served:
 
     def __init__(self, model: Model, on_pass: Callable[[str], None] = lambda route: None) -> None:
         self.model, self.card, self.on_pass = _with_graph(model), model.card, on_pass
-        assert self.model.kept is not None
-        self.base = self.model.kept
+        self.base = self.model.base
         names = Names(classes=self.card.class_names)
         self.classes = [names.label(number) for number in range(self.card.num_classes)]
         self._explained: LayerOutputs | None = None
@@ -247,13 +246,7 @@ def _with_graph(model: Model) -> Model:
     """The model with its training graph at hand: that in its folder, or where it was."""
     if model.kept is not None:
         return model
-    try:
-        data = model.training_data
-    except UserError as error:
-        raise UserError(
-            f"the training graph is not in the model folder and cannot be read again ({error}): "
-            "train the model with --keep-graph, which keeps it in the folder"
-        ) from error
+    data = model.training_data
     if len(data.graphs) != 1:
         raise UserError(
             f"{data.title} has {len(data.graphs)} graphs: serve a model that was trained on one"
