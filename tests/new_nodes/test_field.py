@@ -228,3 +228,45 @@ def test_threads_share_a_graph():
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(predict, range(40)))
     assert all(torch.equal(one, other) for one, other in zip(alone, together, strict=True))
+
+
+@pytest.mark.parametrize("name", ["gcn", "deep", "deepgat", "appnp"])
+def test_the_first_layers_run_on_the_whole_graph_and_the_last_on_a_field(name, monkeypatch):
+    """The field of six layers is most of the graph; that of the last ones is not."""
+    n = 400
+    graph, new, whole = pieces(n, 1, random_edges(n, 700), torch.tensor([[3, n], [n, 3]]))
+    made, sizes = small(name, 6), []
+    run = type(made).run_layers
+
+    def watched(self, numbers, h, context):
+        sizes.append(context.neighbors.num_nodes)
+        return run(self, numbers, h, context)
+
+    truth = whole_outputs(made, whole)
+    monkeypatch.setattr(type(made), "run_layers", watched)
+    found = field_of(made, graph, new, [n])
+    assert_equal_rows(found, truth, [n])
+    assert sizes[0] == n + 1
+    assert sizes[-1] < n / 4
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_all_nodes_are_predicted_from_the_whole_graph():
+    n = 60
+    graph, new, whole = pieces(n, 1, random_edges(n, 90), torch.tensor([[3, n], [n, 3]]))
+    made = small("gcn", 3)
+    every = list(range(n + 1))[::-1]
+    assert_equal_rows(field_of(made, graph, new, every), whole_outputs(made, whole), every)
+
+
+def test_surroundings_stop_before_they_are_too_many():
+    n = 300
+    graph, new, _ = pieces(n, 1, random_edges(n, 500), torch.tensor([[3, n], [n, 3]]))
+    grown = GrownGraph(KeptGraph.of(graph), new)
+    every, few = (around(grown, np.array([n]), 6, most=most) for most in (None, 40))
+    assert few.hops < 6
+    assert len(few.nodes) == every.ends[few.hops] <= 40 < every.ends[few.hops + 1]
+    assert np.array_equal(few.nodes, every.nodes[: len(few.nodes)])
+    inner = few.ends[-2]
+    assert torch.equal(few.neighbors.ptr[: inner + 1], every.neighbors.ptr[: inner + 1])
+    assert few.neighbors.degree[inner:].eq(1).all()

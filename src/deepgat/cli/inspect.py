@@ -34,6 +34,9 @@ def inspect(
 ) -> None:
     """One node: the class that every layer gives it, and whom it listens to.
 
+    A model that was trained with --keep-graph has the graph in its folder. Any other reads the
+    training graph again from where it was.
+
     Example: deepgat inspect model/ 42 --out node-42.png
     """
     if top < 1:

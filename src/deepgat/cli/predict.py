@@ -32,7 +32,10 @@ def predict(
     folder: opt.ModelFolder,
     graph: Annotated[
         str | None,
-        typer.Argument(help="The graph to predict for; left out: the training graph."),
+        typer.Argument(
+            help="The graph to predict for; left out: the training graph, from the model's folder "
+            "if it was trained with --keep-graph."
+        ),
     ] = None,
     out: Annotated[
         str, typer.Option("--out", "-o", help="The CSV file to write; - is standard output.")
@@ -97,7 +100,8 @@ def predict(
     classes. The labels of the graph's training nodes are known to the model, all others are not.
 
     --new and --nodes read only the part of the graph that these nodes depend on, and predict what
-    the whole graph would. A model that was trained with --keep-graph has the graph with it.
+    the whole graph would. A model that was trained with --keep-graph has the graph with it, and
+    needs no other files. Any other model reads the graph again from where it was.
 
     Example: deepgat train cora --out model/ && deepgat predict model/ cora -o labels.csv
 

@@ -130,7 +130,8 @@ def train(
         bool,
         typer.Option(
             "--keep-graph",
-            help="Keep the graph in --out too, so that deepgat predict --new needs nothing else.",
+            help="Keep the graph in --out too, so that predict, evaluate, inspect, view and serve "
+            "need nothing else.",
         ),
     ] = False,
     resume: Annotated[

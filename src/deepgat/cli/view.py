@@ -39,6 +39,9 @@ def view(
     It also has a map of the graph, the confusion matrix, over-smoothing by layer, and what auto
     tried. The file needs no network.
 
+    A model that was trained with --keep-graph has the graph in its folder. Any other reads the
+    training graph again from where it was.
+
     Example: deepgat train digits --out model/ && deepgat view model/ -o model.html
     """
     check_can_write(out)

@@ -49,7 +49,7 @@ def around(
         targets: [k] numbers of nodes, in any order.
         hops: 0 or more.
         cut: see above.
-        most: if there are more nodes than this, fewer hops are gone, so that there are not.
+        most: fewer hops are gone if there would be more nodes than this.
     """
     place = np.zeros(graph.num_nodes, dtype=np.int32)  # and 1; pages never touched cost nothing
     ring = np.unique(targets).astype(np.int64)
@@ -61,7 +61,7 @@ def around(
         place[ring] = np.arange(begin + 1, begin + len(ring) + 1)
         rings.append(ring)
         ends.append(begin + len(ring))
-        if len(ends) > hops and not cut:
+        if (len(ends) > hops and not cut) or (most is not None and ends[-1] > most):
             break
         lists = graph.lists(ring)
         if len(ends) > hops:

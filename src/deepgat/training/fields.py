@@ -79,10 +79,11 @@ def _search(
     asked = radius(network)
     if hops is not None and hops < asked.lists:
         return around(graph, targets, hops, cut=True), None
-    found = around(graph, targets, asked.lists, most=int(MOST * graph.num_nodes))
+    most = int(MOST * graph.num_nodes)
+    found = around(graph, targets, asked.lists, most=most)
     if found.hops == asked.lists:
         return found, None
-    return everything(graph, targets), found
+    return everything(graph, targets), found if len(found.nodes) <= most else None
 
 
 def _field(
