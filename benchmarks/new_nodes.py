@@ -7,17 +7,18 @@ The graph is kept in a model folder and mapped from disk, as ``deepgat train --k
 it. In a random graph a few hops reach every node. In a geometric one, points of the unit square
 that are joined to those nearby, the receptive field stays small. Weights are random: time does not
 depend on them. "exact" reads the receptive field, "k hops" cuts it, and "whole graph" is one pass
-of the network over all nodes, with lists that are already built. Times are medians. "difference" is
-the largest one between the logits of the new nodes and those of the whole graph.
+of the network over all nodes, with lists that are already built. Runs take turns (--times), and the
+best time of each is shown. "nodes" are those whose values are read. "difference" is the largest one
+between the logits of the new nodes and those of the whole graph.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,15 +86,17 @@ class Timed(NamedTuple):
         return f"{self.wall:8.3f} s {self.cpu:8.3f} s"
 
 
-def timed(run: Callable[[], LayerOutputs], times: int) -> Timed:
-    """The result, and the medians of wall-clock and processor time."""
-    walls, cpus = [], []
+def timed(runs: dict[str, Callable[[], LayerOutputs]], times: int) -> dict[str, Timed]:
+    """The result of each, and the least wall-clock and processor time; they take turns."""
+    best: dict[str, Timed] = {}
     for _ in range(times):
-        begin = time.perf_counter(), time.process_time()
-        logits = run().logits
-        walls.append(time.perf_counter() - begin[0])
-        cpus.append(time.process_time() - begin[1])
-    return Timed(logits, statistics.median(walls), statistics.median(cpus))
+        for name, run in runs.items():
+            begin = time.perf_counter(), time.process_time()
+            logits = run().logits
+            wall, cpu = time.perf_counter() - begin[0], time.process_time() - begin[1]
+            before = best.get(name, Timed(logits, wall, cpu))
+            best[name] = Timed(logits, min(wall, before.wall), min(cpu, before.cpu))
+    return best
 
 
 def numbers(text: str) -> list[int]:
@@ -152,33 +155,32 @@ def compare(
 ) -> None:
     targets = np.arange(grown.base.num_nodes, grown.num_nodes)
     few = network.num_layers <= 4
-    times = max(times, 9) if few else times
-
-    def field(hops: int | None) -> Callable[[], LayerOutputs]:
-        def run() -> LayerOutputs:
-            return field_outputs(network, GrownGraph(grown.base, grown.new), targets, hops)
-
-        return run
-
-    def read(hops: int | None) -> int:
-        """How many nodes' values a prediction reads."""
-        asked = radius(network).features
-        return len(around(grown, targets, asked if hops is None else min(hops, asked)).nodes)
-
-    whole = timed(lambda: network.run(x, lists, segment=network.num_layers), 1 if few else times)
-
-    def tell(what: str, nodes: int, found: Timed, logits: torch.Tensor) -> None:
-        apart = float((logits - whole.logits[targets]).abs().max())
+    asked = radius(network)
+    runs: dict[str, Callable[[], LayerOutputs]] = {}
+    read: dict[str, int] = {}
+    for hops in [*(cut for cut in cuts if cut < asked.lists), None]:
+        what = "exact" if hops is None else f"{hops} hops"
+        limit = asked.features if hops is None else min(hops, asked.features)
+        read[what] = len(around(grown, targets, limit).nodes)
+        runs[what] = partial(predict, network, grown, targets, hops)
+    runs["whole graph"] = partial(network.run, x, lists, segment=network.num_layers)  # one state
+    found = timed(runs, max(times, 5) if few else times)
+    whole = found["whole graph"].logits[targets]
+    for what, each in found.items():
+        logits = whole if what == "whole graph" else each.logits
+        apart = float((logits - whole).abs().max())
+        nodes = read.get(what, len(x))
         print(
-            f"{name:8} {network.num_layers:6} {what:>12} {nodes:10,} {found} {apart:11.1e}",
+            f"{name:8} {network.num_layers:6} {what:>12} {nodes:10,} {each} {apart:11.1e}",
             flush=True,
         )
 
-    field(None)()  # reads the pages from disk
-    for hops in [*(cut for cut in cuts if cut < radius(network).lists), None]:
-        found = timed(field(hops), times)
-        tell("exact" if hops is None else f"{hops} hops", read(hops), found, found.logits)
-    tell("whole graph", len(x), whole, whole.logits[targets])
+
+def predict(
+    network: Network, grown: GrownGraph, targets: np.ndarray, hops: int | None
+) -> LayerOutputs:
+    """As a request does, which makes a graph of its own from its new nodes."""
+    return field_outputs(network, GrownGraph(grown.base, grown.new), targets, hops)
 
 
 if __name__ == "__main__":
