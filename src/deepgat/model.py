@@ -147,7 +147,8 @@ class Model:
 
         Args:
             path: the file.
-            format: "pt2" (torch.export) or "onnx"; left out: by the ending of ``path``.
+            format: "pt2" (torch.export), "onnx" or "aoti" (AOTInductor, compiled for this
+                machine's processor); left out: by the ending of ``path``, .pt2 or .onnx.
             sparse: the program takes features as the three tensors of a CSR matrix.
 
         ``docs/export.md`` has the program's inputs and outputs.

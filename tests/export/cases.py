@@ -134,10 +134,14 @@ class Case:
 def write(folder: Path, case: Case, formats: tuple[str, ...]) -> None:
     """NAME.FORMAT for each format, and NAME.npz: the graphs, and what the model says of them."""
     model = case.model()
-    program = trace(model.network, model.card, case.sparse)
-    about = describe(model.network, model.card, program)
+    programs = {
+        checked: trace(model.network, model.card, case.sparse, checked=checked)
+        for checked in {FORMATS[name].compiled for name in formats}
+    }
+    about = describe(model.network, model.card, next(iter(programs.values())))
     for name in formats:
-        (folder / f"{case.name}.{name}").write_bytes(FORMATS[name].write(program, about))
+        kind = FORMATS[name]
+        (folder / f"{case.name}.{name}").write_bytes(kind.write(programs[kind.compiled], about))
     arrays: dict[str, np.ndarray] = {}
     for number, shape in enumerate(SHAPES):
         graph = case.graph(*shape)

@@ -1,7 +1,7 @@
 """Runs exported files where deepgat cannot be imported, and compares what they compute.
 
-Not a test: ``python exported_runs.py FOLDER`` runs every NAME.pt2 and NAME.onnx of the folder on
-the graphs in NAME.npz, whose keys are "GRAPH/in/INPUT" and "GRAPH/out/OUTPUT", and prints
+Not a test: ``python exported_runs.py FOLDER`` runs every NAME.pt2, NAME.onnx and NAME.aoti of the
+folder on the graphs in NAME.npz, whose keys are "GRAPH/in/INPUT" and "GRAPH/out/OUTPUT", and prints
 {file: the largest difference} as JSON. Differences are relative to the largest number, or to 1.
 """
 
@@ -34,7 +34,12 @@ def runner(file: Path):
         return lambda inputs: dict(zip(names, session.run(None, inputs), strict=True))
     import torch
 
-    module = torch.export.load(str(file)).module()
+    if file.suffix == ".aoti":
+        from torch._inductor import aoti_load_package
+
+        module = aoti_load_package(str(file))
+    else:
+        module = torch.export.load(str(file)).module()
 
     def run(inputs):
         with torch.no_grad():
@@ -65,7 +70,7 @@ def difference(run, graphs) -> float:
 if __name__ == "__main__":
     results = {}
     for file in sorted(Path(sys.argv[1]).iterdir()):
-        if file.suffix in (".pt2", ".onnx"):
+        if file.suffix in (".pt2", ".onnx", ".aoti"):
             with np.load(file.with_suffix(".npz")) as graphs:
                 results[file.name] = difference(runner(file), dict(graphs))
     print(json.dumps(results))

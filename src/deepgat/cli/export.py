@@ -32,7 +32,8 @@ def export(
 
     The program takes a graph of any size as it is: node features x and edge_index, where repeated
     edges and self-loops are allowed. It returns logits, probabilities and the logits of every layer
-    that predicts. The file is run once on a random graph and compared with the model.
+    that predicts. The file is run on small random graphs and compared with the model before it is
+    written. The format aoti needs a C++ compiler and takes a minute or more.
 
     Example: deepgat export model/ -o model.onnx
     """

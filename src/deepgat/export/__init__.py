@@ -1,7 +1,8 @@
 """Trained models as programs for other runtimes, which need neither deepgat nor its kernels.
 
 ``program.py`` is what is exported: the network on its reference operators, with the preparation of
-edges and labels before it. ``formats.py`` writes it to a file.
+edges and labels before it. ``formats.py`` writes it to a file, and ``verify.py`` compares the file
+with the model.
 """
 
 from __future__ import annotations
@@ -12,24 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.export import ExportedProgram
 
-from deepgat.data.feature_matrix import csr_tensor
-from deepgat.data.label_features import one_hot_labels, propagate_labels
 from deepgat.errors import UserError, unknown_name
-from deepgat.export.formats import EXTENSIONS, FORMATS, Run
+from deepgat.export.formats import EXTENSIONS, FORMATS
 from deepgat.export.labels import SPARSE_HOPS
 from deepgat.export.program import example_inputs, trace
+from deepgat.export.verify import difference, layer_logits
 from deepgat.files import check_can_write, write_whole
 from deepgat.models import Network
-from deepgat.ops import weighted_neighbors
 from deepgat.training.run import ModelCard, versions
 
 __all__ = ["FORMATS", "Exported", "check_target", "export_model"]
-
-TOLERANCE = 1e-4
-"""How far logits may be from the network's, relative to the largest; rounding explains 1e-6."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +36,7 @@ class Exported:
     inputs: tuple[str, ...]
     """The names of the program's inputs."""
     difference: float | None
-    """The largest difference from the network's logits on a random graph; None: could not be run,
+    """The largest difference from the network's logits on random graphs; None: could not be run,
     since its runtime is not installed."""
     notes: tuple[str, ...] = ()
     """What the user should know of the program, in sentences."""
@@ -58,15 +53,18 @@ def export_model(
 ) -> Exported:
     """Write a trained network as a program; see :meth:`deepgat.Model.export`.
 
-    The file is run once, on a random graph, and compared with the network before it is written.
+    The file is run on random graphs and compared with the network before it is written.
     """
     target = Path(path)
     name = check_target(target, format)
     kind = FORMATS[name]
-    program = trace(network, card, sparse, temperature)
+    program = trace(network, card, sparse, temperature, checked=kind.compiled)
     about = describe(network, card, program)
     data = kind.write(program, about)
-    difference = _difference(network, card, sparse, kind.read(data))
+    run = kind.read(data)
+    apart = None
+    if run is not None:
+        apart = difference(network, card, sparse, run, program if kind.compiled else None)
     write_whole(target, data)
     notes = []
     if network.label_hops > SPARSE_HOPS:
@@ -74,7 +72,7 @@ def export_model(
             f"label_hops is {network.label_hops}: beyond {SPARSE_HOPS} the program holds a matrix "
             "of n × n numbers for a graph of n nodes"
         )
-    return Exported(target, name, tuple(about["inputs"]), difference, tuple(notes))
+    return Exported(target, name, tuple(about["inputs"]), apart, tuple(notes))
 
 
 def check_target(path: Path, format: str | None = None) -> str:
@@ -132,45 +130,4 @@ def predicting_layers(network: Network, card: ModelCard) -> list[int]:
     """The layers l that predict classes, in the order of the output ``layer_logits``."""
     with torch.no_grad():
         inputs = example_inputs(network, card, sparse=False, nodes=2, edges=2)
-        return sorted(_layer_logits(network, inputs))
-
-
-def _difference(network: Network, card: ModelCard, sparse: bool, run: Run | None) -> float | None:
-    """The largest difference between a file's logits and the network's, on a random graph."""
-    if run is None:
-        return None
-    inputs = example_inputs(network, card, sparse, nodes=29, edges=83)
-    with torch.no_grad():
-        found = run(inputs)
-        layers = _layer_logits(network, inputs)
-    wanted = torch.stack([layers[number] for number in sorted(layers)])
-    apart = float((found["layer_logits"] - wanted).abs().max())
-    if not apart <= TOLERANCE * max(1.0, float(wanted.abs().max())):
-        raise RuntimeError(
-            f"the exported program's logits differ from the model's by {apart:.3g}: this is a bug "
-            "of deepgat or of a converter; nothing was written"
-        )
-    return apart
-
-
-def _layer_logits(network: Network, inputs: dict[str, Tensor]) -> dict[int, Tensor]:
-    """{l: [n, C]}: what the network itself computes, on the CPU."""
-    device = next(network.parameters()).device
-    edge_index = inputs["edge_index"]
-    if "x" in inputs:
-        x = inputs["x"]
-    else:
-        parts = inputs["x_crow"], inputs["x_col"], inputs["x_value"]
-        x = csr_tensor(*parts, network.in_channels)
-    neighbors = weighted_neighbors(
-        edge_index, x.size(0), inputs.get("edge_weight"), inputs.get("edge_attr")
-    )
-    z = None
-    if network.label_hops:
-        known = inputs["known_labels"]
-        Y = one_hot_labels(known, known >= 0, network.out_channels)
-        z = propagate_labels(edge_index, Y, len(known), network.label_hops, network.first_labels)
-        z = z.to(device)
-    network.eval()
-    found = network.run(x.to(device), neighbors.to(device), z)
-    return {number: logits.float().cpu() for number, logits in found.layer_logits.items()}
+        return sorted(layer_logits(network, inputs))

@@ -5,20 +5,19 @@ from __future__ import annotations
 import copy
 import io
 import json
-import logging
 import re
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
 from deepgat.errors import UserError
+from deepgat.export.compiled import check_compiler, read_package, write_package
 from deepgat.export.program import OUTPUTS
+from deepgat.export.running import Run, quiet
 
 METADATA = "metadata.json"
 """The name of the description inside a .pt2 file."""
@@ -26,9 +25,6 @@ OPSET = 18
 """The first version of ONNX's operators whose scatters take the maximum."""
 LARGEST_ONNX = 2**31 - 2**20
 """Bytes: an ONNX file is one message of Protocol Buffers, which is shorter than 2 GiB."""
-
-Run: TypeAlias = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
-"""From the inputs to the outputs, by their names."""
 
 
 class Format(NamedTuple):
@@ -41,6 +37,8 @@ class Format(NamedTuple):
     """(program, description) → the file."""
     read: Callable[[bytes], Run | None]
     """The file as it will be run; None where its runtime is not installed."""
+    compiled: bool = False
+    """Whether it is machine code, whose inputs the program has to check itself."""
 
 
 def _nothing() -> None:
@@ -51,13 +49,13 @@ def _write_pt2(program: ExportedProgram, about: Mapping[str, Any]) -> bytes:
     file = io.BytesIO()
     bare = copy.copy(program)
     bare._example_inputs = None  # the file would keep them as a pickle
-    with _quiet():
+    with quiet():
         torch.export.save(bare, file, extra_files={METADATA: json.dumps(about, indent=1)})
     return file.getvalue()
 
 
 def _read_pt2(data: bytes) -> Run:
-    with _quiet():
+    with quiet():
         module = torch.export.load(io.BytesIO(data)).module()
     return lambda inputs: module(**inputs)
 
@@ -79,7 +77,7 @@ def _write_onnx(program: ExportedProgram, about: Mapping[str, Any]) -> bytes:
             f"the weights take {held / 2**30:.1f} GiB, but an ONNX file holds less than 2 GiB: "
             "export the model as pt2"
         )
-    with _quiet():
+    with quiet():
         made = torch.onnx.export(
             program,
             (),
@@ -136,22 +134,16 @@ def _read_onnx(data: bytes) -> Run | None:
     return run
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what torch and its converters tell of their own internals."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
 FORMATS: Mapping[str, Format] = {
     "pt2": Format("torch.export, for PyTorch", _nothing, _write_pt2, _read_pt2),
     "onnx": Format("ONNX, for onnxruntime and others", _check_onnx, _write_onnx, _read_onnx),
+    "aoti": Format(
+        "AOTInductor, compiled for this machine's processor",
+        check_compiler,
+        write_package,
+        read_package,
+        compiled=True,
+    ),
 }
 """Name → format, the default first."""
 EXTENSIONS: Mapping[str, str] = {".pt2": "pt2", ".onnx": "onnx"}

@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from deepgat.errors import UserError
+from deepgat.export.checked import checked, checked_if_given, checked_numbers
 from deepgat.export.labels import propagated_labels
 from deepgat.models import Network
 from deepgat.ops import Features, use_backend
@@ -29,12 +31,15 @@ class Program(nn.Module):
     Shapes: x [n, d] float32, edge_index [2, E] int64, edge_weight [E], edge_attr [E, k],
     known_labels [n] int64 with −1 where the label is not known → logits and probabilities [n, C],
     layer_logits [layers that predict, n, C], the last of which is the logits.
+
+    With ``checked`` the program checks its inputs, for runtimes that do not.
     """
 
-    def __init__(self, network: Network, temperature: float = 1.0) -> None:
+    def __init__(self, network: Network, temperature: float = 1.0, checked: bool = False) -> None:
         super().__init__()
         self.network = network
         self.temperature = temperature
+        self.checked = checked
 
     def forward(
         self,
@@ -44,6 +49,8 @@ class Program(nn.Module):
         edge_attr: Tensor | None = None,
         known_labels: Tensor | None = None,
     ) -> dict[str, Tensor]:
+        if self.checked:
+            x = checked(x)
         return self.run(x, edge_index, edge_weight, edge_attr, known_labels)
 
     def run(
@@ -55,6 +62,10 @@ class Program(nn.Module):
         known_labels: Tensor | None,
     ) -> dict[str, Tensor]:
         network = self.network
+        if self.checked:
+            edge_index = checked_numbers(checked(edge_index).flatten(), x.size(0)).view(2, -1)
+            edge_weight, edge_attr = checked_if_given(edge_weight), checked_if_given(edge_attr)
+            known_labels = checked_if_given(known_labels)
         edges = EdgeList.of(edge_index, x.size(0), edge_weight, edge_attr)
         z = None
         if known_labels is not None:
@@ -89,14 +100,21 @@ class SparseProgram(Program):
         edge_attr: Tensor | None = None,
         known_labels: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        x = SparseRows.of(x_crow, x_col, x_value, self.network.in_channels)
+        width = self.network.in_channels
+        if self.checked:
+            x_crow = checked_numbers(checked(x_crow), x_col.size(0) + 1)
+            x_col = checked_numbers(checked(x_col), width)
+            x_value = checked(x_value)
+        x = SparseRows.of(x_crow, x_col, x_value, width)
+        if self.checked:
+            x = replace(x, row=checked_numbers(x.row, x.size(0)))
         return self.run(x, edge_index, edge_weight, edge_attr, known_labels)
 
 
 def example_inputs(
     network: Network, card: ModelCard, sparse: bool, nodes: int = 11, edges: int = 37
 ) -> dict[str, Tensor]:
-    """Random inputs by their names, with repeated edges, self-loops and isolated nodes."""
+    """Random inputs by their names: repeated edges, self-loops, isolated nodes, weights of 0."""
     draw = torch.Generator().manual_seed(0)
     x = torch.rand(nodes, network.in_channels, generator=draw)
     inputs = {"x": x}
@@ -112,6 +130,7 @@ def example_inputs(
     inputs["edge_index"] = edge_index
     if card.edge_weights:
         inputs["edge_weight"] = torch.rand(edges, generator=draw)
+        inputs["edge_weight"][::5] = 0
     if card.edge_features:
         inputs["edge_attr"] = torch.randn(edges, card.edge_features, generator=draw)
     if network.label_hops:
@@ -137,7 +156,11 @@ def dynamic_shapes(inputs: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def trace(
-    network: Network, card: ModelCard, sparse: bool = False, temperature: float = 1.0
+    network: Network,
+    card: ModelCard,
+    sparse: bool = False,
+    temperature: float = 1.0,
+    checked: bool = False,
 ) -> ExportedProgram:
     """The network as a program of torch's own operators, on the CPU, for graphs of any size."""
     if network.needs_labels:
@@ -146,7 +169,7 @@ def trace(
             "another system"
         )
     alone = copy.deepcopy(network).cpu().eval().requires_grad_(False)
-    program = (SparseProgram if sparse else Program)(alone, temperature).eval()
+    program = (SparseProgram if sparse else Program)(alone, temperature, checked).eval()
     inputs = example_inputs(alone, card, sparse)
     with torch.no_grad(), use_backend("reference"), _quietly():
         found = torch.export.export(

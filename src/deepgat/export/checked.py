@@ -1,0 +1,34 @@
+"""Inputs of a compiled program, checked before compiled code reads them.
+
+AOTInductor compiles for the types, sizes and strides of the example inputs and by default does not
+check those of other inputs: float64 features or a transposed ``edge_index`` would give wrong
+logits, and a node number out of range would end the process. The operators below are not compiled.
+The package calls torch's own, which read the strides that a tensor has and raise exceptions.
+
+An operator whose result nobody needs may be left out or run late. So each check results in 0, which
+is added to what it has checked.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def checked(x: Tensor) -> Tensor:
+    """A contiguous copy of an input; refuses another type and another number of elements."""
+    nowhere = torch.zeros(1, dtype=torch.bool)
+    same_type = x.new_zeros(1).masked_scatter(nowhere, x)
+    copied: Tensor = torch.ops.aten._reshape_copy(x, x.shape)
+    return copied + same_type
+
+
+def checked_if_given(x: Tensor | None) -> Tensor | None:
+    return None if x is None else checked(x)
+
+
+def checked_numbers(x: Tensor, count: int) -> Tensor:
+    """x [k] int64 as it is; refuses numbers below 0, and ``count`` and above."""
+    wrong = ((x < 0) | (x >= count)).any().unsqueeze(0)
+    # where the mask is true, masked_scatter takes a number from a source that has none
+    return x + x.new_zeros(1).masked_scatter(wrong, x.new_empty(0))
