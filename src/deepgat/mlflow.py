@@ -123,7 +123,19 @@ class _Wrapper:
         return self.model
 
     def predict(self, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
-        """The class of every node that the column ``node`` names."""
+        """The class of every node that the column ``node`` names.
+
+        A node that the graph lacks is MLflow's error of a wrong parameter, so that its server
+        answers with status 400 and the sentence.
+        """
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return self._predict(model_input)
+        except UserError as error:
+            raise MlflowException.invalid_parameter_value(str(error)) from error
+
+    def _predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
         import pandas as pd
 
         if not isinstance(model_input, pd.DataFrame) or NODE not in model_input.columns:
