@@ -35,7 +35,7 @@ from deepgat.tracking.mlflow_folder import (
 from deepgat.tracking.tracked import missing
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped]
     from mlflow.models import Model as MlflowModel
     from mlflow.models import ModelSignature
     from mlflow.models.model import ModelInfo

@@ -97,7 +97,7 @@ def _signature(card: ModelCard, graph: KeptGraph) -> ModelSignature:
     from mlflow.types import ColSpec, DataType, Schema
 
     ids = DataType.long if graph.ids is None else DataType.string
-    outputs = [ColSpec(ids, NODE), ColSpec(DataType.string, LABEL)]
+    outputs: list[Any] = [ColSpec(ids, NODE), ColSpec(DataType.string, LABEL)]
     outputs += [ColSpec(DataType.double, name) for name in (CONFIDENCE, *probability_names(card))]
     return ModelSignature(inputs=Schema([ColSpec(ids, NODE)]), outputs=Schema(outputs))
 

@@ -74,8 +74,9 @@ class _Folder(Tracked):
             for name, value in self.settings.items()
         }
         # add_hparams would make another run of it, in a folder named after the time.
+        writer: Any = self.writer.file_writer
         for summary in hparams(plain, dict(values)):
-            self.writer.file_writer.add_summary(summary)
+            writer.add_summary(summary)
         lines = (f"{name}: {value}" for name, value in {**self.settings, **facts}.items())
         self.writer.add_text("settings", "".join(f"    {line}\n" for line in lines), step)
         self.writer.flush()
