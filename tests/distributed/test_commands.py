@@ -98,9 +98,9 @@ def test_partition_writes_a_folder_that_wants_as_many_processes(run, tmp_path):
     code, _, err = run("train", "digits", "--processes", 0)
     assert code == 2
     assert "expected 1 or more" in err
-    code, _, err = run("train", "digits", "--batch-graphs", 0)
+    code, _, err = run("train", "digits", "--batch-size", -1)
     assert code == 2
-    assert "batch_graphs is 0: expected 1 or more" in err
+    assert "batch_size is -1: expected 0 or more" in err
     code, _, err = run("train", "digits", "--save-every", 5)
     assert code == 2
     assert "--save-every needs --out" in err

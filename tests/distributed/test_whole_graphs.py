@@ -56,9 +56,8 @@ def train_nodes(team: Team | None, jobs: list[tuple[str, str, int]]) -> dict[str
         plan = drop_unsuited_self_training(plan_of(name, {**DROPOUT, **no_labels}), data)
         torch.manual_seed(0)
         model = network_of(plan, data).double()
-        training = replace(
-            plan.training, epochs=3, monitor="train-loss", device="cpu", batch_graphs=batch
-        )
+        training = replace(plan.training, epochs=3, monitor="train-loss", device="cpu",
+                           batches="graphs", batch_size=batch)  # fmt: skip
         history = train(model, data, training, team=team).history
         scores = evaluate(model, data, "cpu", team)
         results[f"{name} {kind} {batch}"] = _result(model, history, scores.logits, [
@@ -150,7 +149,7 @@ def test_one_step_takes_as_many_graphs_as_asked():
     steps = []
     run = model.run
     model.run = lambda x, *rest: (steps.append(x.size(0)), run(x, *rest))[1]
-    train(model, data, replace(plan.training, epochs=1, device="cpu", batch_graphs=2))
+    train(model, data, replace(plan.training, epochs=1, device="cpu", batches="graphs"))
     trained = [graph.num_nodes for graph in data.graphs[:5]]
     assert len(steps) == 3 + 1  # five graphs in three steps, and one to validate on
     assert sum(steps[:3]) == sum(trained)
@@ -164,19 +163,15 @@ def test_what_a_batch_does_not_take():
     plan = plan_of("authors")
     model = network_of(plan, data).double()
     with pytest.raises(UserError, match="need dense"):
-        train(model, sparse, replace(plan.training, epochs=1, device="cpu", batch_graphs=2))
-    with pytest.raises(UserError, match="batch_graphs is 0"):
-        replace(plan.training, batch_graphs=0)
+        train(model, sparse, replace(plan.training, epochs=1, device="cpu", batches="graphs"))
     pairs = network_of(plan_of("pairnorm"), data).double()
-    settings = replace(plan.training, epochs=1, device="cpu", batch_graphs=2)
+    settings = replace(plan.training, epochs=1, device="cpu", batches="graphs")
     with pytest.raises(UserError, match="PairNorm takes its means over all nodes of a step"):
         train(pairs, data, settings)
     weighted = replace(data, graphs=tuple(g.clone() for g in data.graphs))
     weighted.graphs[0]["train_weight"] = torch.ones(weighted.graphs[0].num_nodes)
     with pytest.raises(UserError, match="train_weight is for one graph a step"):
         train(model, weighted, settings)
-    with pytest.raises(UserError, match="batch_graphs joins whole graphs"):
-        replace(settings, batches="clusters")
 
 
 def test_graphs_without_weights_beside_one_with_weights():

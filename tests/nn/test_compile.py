@@ -142,7 +142,7 @@ def small_network(name: str) -> nn.Module:
     """Without dropout, which draws anew at every call."""
     kinds = SYSTEMS[name].network.Config.kinds()
     off = {kind: 0.0 for kind in kinds if "dropout" in kind}
-    return network(name, 6, 3, num_layers=3, hidden_channels=8, **off)
+    return network(name, 6, 3, num_layers=2, hidden_channels=8, **off)
 
 
 def true_labels(module: nn.Module):

@@ -234,7 +234,7 @@ def test_a_run_begun_on_the_whole_graph_is_not_cut(data, leave, tmp_path):
     ("asked", "why"),
     [
         (plan("pairnorm"), "PairNorm takes its means over all nodes"),
-        (plan(batch_graphs=2), "batch_graphs joins whole graphs"),
+        (plan(batches="graphs"), "batches=graphs joins whole graphs"),
         (plan(batches="clusters", clusters=2, batch_size=1), "these are batches already"),
     ],
     ids=["PairNorm", "several graphs", "batches"],

@@ -89,11 +89,15 @@ def train(
     weight_decay: opt.WeightDecay = None,
     epochs: opt.Epochs = None,
     patience: opt.Patience = None,
-    batch_graphs: Annotated[
-        int | None,
+    batches: Annotated[
+        str | None,
         typer.Option(
-            help="Graphs per step, where there are several; with --processes each gets whole ones."
+            help="What a step sees: none (one whole graph), graphs (several; with --processes each "
+            "gets whole ones), clusters or neighbours (parts of one)."
         ),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Graphs, clusters or training nodes of a batch.")
     ] = None,
     monitor: Annotated[
         str | None,
@@ -117,7 +121,7 @@ def train(
         typer.Option(
             "--train",
             metavar="NAME=VALUE",
-            help="Any training setting, e.g. --train batches=clusters; repeatable.",
+            help="Any training setting, e.g. --train clusters=64; repeatable.",
         ),
     ] = None,
     split: opt.Split = None,
@@ -208,7 +212,8 @@ def train(
         patience=patience,
         monitor=monitor,
         class_weight=class_weight,
-        batch_graphs=batch_graphs,
+        batches=batches,
+        batch_size=batch_size,
         device=device,
     )
     if model == LABEL_PROPAGATION:

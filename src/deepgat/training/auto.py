@@ -323,7 +323,7 @@ class _Auto:
         assert chosen.model is not None
         assert chosen.fitted is not None
         card, model = chosen.card, chosen.model
-        if self.request.quality == "best" and card.training.batches == "none":
+        if self.request.quality == "best" and not card.training.in_parts:
             card, model = self._ensemble(chosen)
         rows = self._rows(chosen)
         if card.system == ENSEMBLE:

@@ -187,8 +187,7 @@ def empty_like(graph: GraphInputs) -> GraphInputs:
 def _dense(x: Features) -> Tensor:
     if not isinstance(x, Tensor):
         raise UserError(
-            "batch_graphs is above 1, but the features are sparse: several graphs in a step need "
-            "dense ones"
+            "batches=graphs, but the features are sparse: several graphs in a step need dense ones"
         )
     return x
 

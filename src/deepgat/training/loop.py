@@ -44,7 +44,7 @@ def train(
 ) -> FitResult:
     """Train the model on the data; it ends with the weights of its best epoch.
 
-    Every epoch takes one step per graph with training nodes (or per ``batch_graphs`` of them), in
+    Every epoch takes one step per graph with training nodes (or per batch of several), in
     random order, or per mini-batch where the settings ask for them (``minibatch.py``); then it
     looks at the validation nodes. Test labels are never read. Ctrl-C ends the training early,
     keeping the best weights so far. Same seed, same machine: same numbers.
@@ -64,7 +64,7 @@ def train(
     device = choose_device(settings.device) if team is None else team.device
     model.to(device)
     inputs: Inputs
-    if settings.batches == "none":
+    if not settings.in_parts:
         inputs = _whole_graphs(model, dataset, settings, device, team)
     elif team is None:
         graphs = prepare(model, dataset, torch.device("cpu"))
@@ -98,18 +98,18 @@ def _whole_graphs(
 ) -> GraphBatches:
     """Graphs, or this process's parts of them, each seen whole in a step."""
     graphs = dataset.graphs
-    batch = settings.batch_graphs if len(graphs) > 1 else 1
+    batch = settings.graphs_per_step if len(graphs) > 1 else 1
     if batch > 1 and isinstance(dataset, PartDataset):
         raise UserError(
-            f"batch_graphs is {batch}, but {dataset.title} is divided already: train on the "
-            "graphs themselves, or set batch_graphs to 1"
+            f"batches=graphs, but {dataset.title} is divided already: train on the graphs "
+            "themselves, or set batches=none"
         )
     if batch > 1 and any(WEIGHT in graph for graph in graphs):
-        raise UserError(f"{WEIGHT} is for one graph a step: set batch_graphs to 1")
+        raise UserError(f"{WEIGHT} is for one graph a step: set batches=none")
     if batch > 1 and any(isinstance(module, PairNorm) for module in model.modules()):
         raise UserError(
             "PairNorm takes its means over all nodes of a step, so it would mix the graphs of "
-            "one: set batch_graphs to 1, or choose another normalisation"
+            "one: set batches=none, or choose another normalisation"
         )
     sharing = team if batch > 1 else None  # each process has whole graphs of every step
     inputs = prepare(model, dataset, device, team if sharing is None else None)

@@ -129,12 +129,12 @@ def choose(
 
 def _obstacle(model: Network, dataset: NodeDataset, asked: TrainSettings) -> str:
     """Why steps on parts of the graph are out of the question; empty if they are not."""
-    if asked.batches != "none":
+    if asked.in_parts:
         return "these are batches already"
     if any(isinstance(module, PairNorm) for module in model.modules()):
         return "PairNorm takes its means over all nodes, so batches would train another model"
-    if asked.batch_graphs > 1:
-        return "batch_graphs joins whole graphs"
+    if asked.batches == "graphs":
+        return "batches=graphs joins whole graphs"
     if any(WEIGHT in graph for graph in dataset.graphs):
         return "weights of nodes need steps on the whole graph"
     return ""
@@ -202,7 +202,7 @@ class _Need:
             return min(training.most_nodes, self.sizes[0])
         if training.batches == "clusters":
             return math.ceil(self.sizes[0] * min(1, training.per_batch / training.clusters))
-        return sum(self.sizes[: training.batch_graphs])
+        return sum(self.sizes[: training.graphs_per_step])
 
     def step(self, nodes: float, checkpoint: str) -> float:
         """The activations of a step on so many nodes."""
@@ -214,7 +214,7 @@ class _Need:
     def training(self, nodes: float, checkpoint: str, settings: TrainSettings) -> float:
         """All of it, where a step sees so many nodes."""
         kept, inputs = self.model.layer_bytes(1)
-        whole = settings.batches == "none"
+        whole = not settings.in_parts
         held = self.weights + LIBRARIES
         step = nodes * (kept / 2 + 2 * self.row)  # gradients of a layer, dropped features
         step += nodes * (4 * inputs if self.model.has_encoder else 0)

@@ -122,7 +122,7 @@ def drop_unsuited_self_training(
     if "self_training" in asked:
         return plan
     one = len(dataset.graphs) == 1 and not dataset.multi_label
-    if one and plan.training.batches == "none":
+    if one and not plan.training.in_parts:
         return plan
     return plan._replace(training=plan.training.with_changes({"self_training": 0.0}))
 

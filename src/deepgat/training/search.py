@@ -18,7 +18,7 @@ QUALITIES = ("fast", "good", "best")
 OWN = frozenset(
     (
         "device", "epochs", "monitor", "class_weight", "precision", "checkpoint", "batches",
-        "batch_size", "batch_graphs", "clusters", "fan_out", "most_nodes", "seed",
+        "batch_size", "clusters", "fan_out", "most_nodes", "seed",
     )
 )  # fmt: skip
 """Training settings that a user may name and still leave the rest to ``auto``."""

@@ -14,7 +14,7 @@ from deepgat.training.class_weights import as_text, parse
 
 MONITORS = ("val-loss", "loss-and-errors", "val-f1", "train-loss")
 PRECISIONS = ("float32", "bf16")
-BATCHES = ("none", "clusters", "neighbours")
+BATCHES = ("none", "graphs", "clusters", "neighbours")
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,13 @@ class Schedule(Config):
 class TrainSettings(Schedule):
     """How a model is trained: by Adam, with early stopping, and what each step sees."""
 
-    batch_graphs: int = setting(1, "graphs per step, where the data has several", least=1)
     batches: str = setting(
-        "none", "what a step sees of a graph: all of it, some clusters of nodes, or the "
-        "neighbours of some training nodes", BATCHES,
+        "none", "what a step sees: one graph, several whole graphs, some clusters of nodes of one, "
+        "or the neighbours of some of its training nodes", BATCHES,
     )  # fmt: skip
     batch_size: int = setting(
-        0, "clusters per batch, or training nodes whose neighbours make a batch; 0: 4, or 512",
-        least=0,
+        0, "graphs or clusters per batch, or training nodes whose neighbours make a batch; "
+        "0: 2, 4, or 512", least=0,
     )  # fmt: skip
     clusters: int = setting(32, "clusters that each graph is cut into", least=1, most=10**6)
     fan_out: str = setting(
@@ -116,16 +115,22 @@ class TrainSettings(Schedule):
                 f"fan_out is {self.fan_out!r}: expected a number of neighbours above 0, or one per "
                 "layer, as in 15,10,5"
             )
-        if self.batches != "none" and self.batch_graphs > 1:
-            raise UserError(
-                "batch_graphs joins whole graphs and batches takes parts of one: leave one of them "
-                "out"
-            )
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether a step sees a part of a graph."""
+        return self.batches in ("clusters", "neighbours")
 
     @property
     def per_batch(self) -> int:
-        """Clusters, or training nodes, of one batch."""
-        return self.batch_size or (4 if self.batches == "clusters" else 512)
+        """Graphs, clusters, or training nodes, of one batch."""
+        usual = {"none": 1, "graphs": 2, "clusters": 4, "neighbours": 512}[self.batches]
+        return self.batch_size or usual
+
+    @property
+    def graphs_per_step(self) -> int:
+        """Whole graphs that a step joins, where the data has several."""
+        return self.per_batch if self.batches == "graphs" else 1
 
     def fan_outs(self, layers: int) -> list[int]:
         """``fan_out`` for every layer, the last first."""
@@ -153,4 +158,4 @@ class TrainSettings(Schedule):
     @property
     def chunk(self) -> int:
         """Nodes at a time in evaluation, where the graph was too large for a step; else 0: all."""
-        return 0 if self.batches == "none" else self.most_nodes
+        return self.most_nodes if self.in_parts else 0

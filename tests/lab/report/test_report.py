@@ -25,7 +25,7 @@ from deepgat.lab.paper.experiments import make_plan, target_specs
 from deepgat.lab.paper.peers import OURS, contender_specs
 from deepgat.lab.paper.study import study_specs
 from deepgat.lab.report.attention_drift import attention_drifts
-from deepgat.lab.report.charts import draw
+from deepgat.lab.report.charts import draw, lines
 from deepgat.lab.report.families import families, family_of
 from deepgat.lab.report.html_page import html_page, page_data
 from deepgat.lab.report.over_smoothing import layer_values, profiles
@@ -346,6 +346,12 @@ def test_a_graph_may_have_any_name(tmp_path):
         shown = draw(charts[title]).axes[0].get_title(loc="left")
         assert is_math_text(shown) is False
         assert shown.replace(r"\$", "$").replace("\n", " ") == title
+
+
+def test_one_depth_has_whole_numbers_on_its_axis():
+    axes = draw([lines({"GCN": {2: "75.0"}}, "g", "L", "%")]).axes[0]
+    low, high = axes.get_xlim()
+    assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1, 2, 3]
 
 
 @given(st.lists(st.text(), max_size=8))

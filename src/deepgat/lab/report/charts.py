@@ -132,4 +132,8 @@ def _draw_lines(axes: Axes, chart: Chart, keys: list[str]) -> None:
         axes.minorticks_off()
     else:
         bins = 8 if len(axes.figure.axes) > 1 else 16
+        places = {point[0] for series in chart["series"] for point in series["points"]}
+        if len(places) == 1:
+            only = places.pop()
+            axes.set_xlim(only - 1, only + 1)  # so that ticks are whole numbers
         axes.xaxis.set_major_locator(MaxNLocator(nbins=bins, integer=True))
