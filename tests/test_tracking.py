@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -343,16 +342,13 @@ def test_a_run_is_nested_in_the_active_one(place, kind):
         pytest.skip("TensorBoard has no active run")
     import mlflow
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        mlflow.set_tracking_uri(place)
-        open_tracker(kind, place)
-        mlflow.set_experiment("deepgat")
-        try:
-            with mlflow.start_run() as outer:
-                deepgat.fit(tiny_dataset(), "gcn", training=SHORT, track=kind, track_to=place)
-        finally:
-            mlflow.set_tracking_uri(None)
+    experiment = open_tracker(kind, place).experiment
+    mlflow.set_tracking_uri(place)
+    try:
+        with mlflow.start_run(experiment_id=experiment) as outer:
+            deepgat.fit(tiny_dataset(), "gcn", training=SHORT, track=kind, track_to=place)
+    finally:
+        mlflow.set_tracking_uri(None)
     _, runs = mlflow_runs(place)
     parents = [run.data.tags.get("mlflow.parentRunId") for run in runs]
     assert outer.info.run_id in parents
