@@ -683,9 +683,8 @@ def odd_array(draw: st.DrawFn, files: dict[str, bytes]) -> Files:
     array = np.load(io.BytesIO(files[name]))
     how = draw(st.sampled_from(("value", "type", "short", "long", "shape")))
     if how == "value" and array.size:
-        array.flat[draw(st.integers(0, array.size - 1))] = draw(
-            st.sampled_from((-1, 0, 1, 7, 2**31 - 1))
-        )
+        number = np.array(draw(st.sampled_from((-1, 0, 1, 7, 2**31 - 1))))
+        array.flat[draw(st.integers(0, array.size - 1))] = number.astype(array.dtype)  # may wrap
     elif how == "type":
         array = array.astype(draw(st.sampled_from(("int32", "float64", "bool", "uint8", "U3"))))
     elif how in ("short", "long"):
