@@ -30,6 +30,7 @@ from deepgat.model_inputs import as_dataset, dataset_for, kept_dataset, with_cla
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
 from deepgat.predictions import Explanation, Predictions, Told
+from deepgat.tracking import open_tracker, tracked_run, tracked_search
 from deepgat.training.auto import train_auto
 from deepgat.training.device import choose_device
 from deepgat.training.evaluate import Evaluation, evaluate
@@ -57,6 +58,8 @@ def fit(
     time_limit: float | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     max_memory: str | float | None = None,
+    track: str | None = None,
+    track_to: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Model:
     """Train a model on a graph; the same numbers as ``deepgat train`` with the same settings.
@@ -75,21 +78,35 @@ def fit(
         max_memory: the most that the process may take, as "4G" or in bytes; left out: what the
             machine has. Where it is too small for the whole graph, layers are recomputed or the
             graph is trained in clusters, and a warning says so.
+        track: "tensorboard" or "mlflow": settings, epochs and scores are logged there.
+        track_to: its folder or address; left out: the tracker's usual one
+            (:mod:`deepgat.tracking`).
     """
+    if track is None and track_to is not None:
+        raise UserError("track_to is where a tracker writes: name it too, as track")
     bound = read_memory(max_memory)
+    tracker = None if track is None else open_tracker(track, track_to)
     data = as_dataset(graph)
     if is_auto(model, preset, settings, training or {}):
         request = Request("good" if quality is None else quality, time_limit, training or {})
         watch = None if on_epoch is None else lambda step: on_epoch(step.epoch)
         with memory_bound(bound):
-            run = train_auto(data, request, seed, watch)
+            if tracker is None:
+                return Model.of(train_auto(data, request, seed, watch), data)
+            with tracked_search(tracker, data, request, seed, watch) as following:
+                run = train_auto(data, request, seed, following)
+                following.finish(run)
         return Model.of(run, data)
     if quality is not None or time_limit is not None:
         raise UserError("quality and time_limit are of auto: leave them out, or the model's name")
     plan = recipe(model, preset=preset, dataset=data.name, training=training, **settings)
     plan = drop_unsuited_self_training(plan, data, training or ())
     with memory_bound(bound):
-        run = train_once(data, plan, seed, on_epoch)
+        if tracker is None:
+            return Model.of(train_once(data, plan, seed, on_epoch), data)
+        with tracked_run(tracker, data, plan, seed, on_epoch) as tracked:
+            run = train_once(data, plan, seed, tracked)
+            tracked.finish(run)
     return Model.of(run, data)
 
 

@@ -2,7 +2,8 @@
 
 ``model.safetensors`` holds the weights, ``model.json`` all that is needed to build the model and
 load its data again, ``calibration.json`` the temperature and the conformal scores of the validation
-nodes, ``metrics.json`` the scores and the training curve, ``predictions.csv`` one line per node.
+nodes, ``metrics.json`` the scores and the training curve, ``predictions.csv`` one line per node,
+``README.md`` the model card for people (:mod:`deepgat.model_readme`), which may be missing.
 ``graph/`` holds the training graph, if it was asked for (:mod:`deepgat.data.kept_folder`). Nothing
 is pickled.
 """
@@ -33,6 +34,7 @@ from deepgat.data.tables.opening import opened, parse_json, read_whole
 from deepgat.distributed import PartDataset
 from deepgat.errors import UserError
 from deepgat.files import FolderKind, new_folder, to_json, write_whole, writing
+from deepgat.model_readme import readme
 from deepgat.models import Network, find_system
 from deepgat.models.registry import ENSEMBLE, check_memory
 from deepgat.training.evaluate import Evaluation
@@ -47,9 +49,10 @@ DESCRIPTION = "model.json"
 METRICS = "metrics.json"
 CALIBRATION = "calibration.json"
 PREDICTIONS = "predictions.csv"
+README = "README.md"
 GRAPH = "graph"
 MODEL_FOLDER = FolderKind(
-    "model", DESCRIPTION, (WEIGHTS, DESCRIPTION, CALIBRATION, METRICS, PREDICTIONS, GRAPH)
+    "model", DESCRIPTION, (WEIGHTS, DESCRIPTION, CALIBRATION, METRICS, PREDICTIONS, README, GRAPH)
 )
 RECORD_KEYS = {"seed", "micro_f1", "best_epoch", "epochs", "seconds", "stopped"}
 """What a table of runs shows."""
@@ -75,13 +78,16 @@ def save_run(
     }
     if run.search is not None:
         description["auto"] = run.search.to_dict()
+    record, calibration = run.record(with_curve=True), run.evaluation.calibration
     with new_folder(Path(folder), MODEL_FOLDER) as target:
         if keep_graph:
             description["graph_sha256"] = write_kept(target / GRAPH, dataset)
         (target / WEIGHTS).write_bytes(weights)
-        (target / METRICS).write_text(to_json(run.record(with_curve=True), indent=1))
+        (target / METRICS).write_text(to_json(record, indent=1))
         (target / DESCRIPTION).write_text(to_json(description, indent=1))
-        (target / CALIBRATION).write_text(to_json(run.evaluation.calibration.to_dict()))
+        (target / CALIBRATION).write_text(to_json(calibration.to_dict()))
+        card = readme(description, record, calibration, dataset)
+        (target / README).write_text(card, encoding="utf-8")
         write_predictions(target / PREDICTIONS, dataset, run.evaluation)
     return Path(folder)
 
@@ -153,8 +159,24 @@ def keep_graph(folder: Path, dataset: NodeDataset) -> None:
         return
     with writing(folder):
         shutil.rmtree(folder / GRAPH, ignore_errors=True)  # of an earlier try that was cut short
+        ours = _written_card(folder, description, dataset)
         description["graph_sha256"] = write_kept(folder / GRAPH, dataset)
         write_whole(folder / DESCRIPTION, to_json(description, indent=1))
+        if ours:
+            write_whole(folder / README, readme(description, *ours, dataset))
+
+
+def _written_card(
+    folder: Path, description: dict[str, Any], dataset: NodeDataset
+) -> tuple[dict[str, Any], Calibration] | None:
+    """What the card was made of, if it is as it was saved; None if somebody has changed it."""
+    try:
+        record = parse_json(read_whole(folder / METRICS), METRICS)
+        calibration = read_calibration(folder, description["num_classes"])
+        card = readme(description, record, calibration, dataset).encode()
+        return (record, calibration) if read_whole(folder / README) == card else None
+    except (UserError, KeyError, TypeError, AttributeError):  # damaged: it is not ours to mend
+        return None
 
 
 def read_graph(folder: str | os.PathLike[str], card: ModelCard) -> KeptGraph | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from deepgat.cli.runs import print_runs, save_anywhere
 from deepgat.cli.show import ERR, OUT, echo_json, percent, print_table, progress_bar
 from deepgat.data import NodeDataset
 from deepgat.model_folder import keep_graph, saved_auto_record
+from deepgat.tracking import Tracker, tracked_search
 from deepgat.training.auto import train_auto
 from deepgat.training.search import Request, Step
 
@@ -24,6 +25,7 @@ class AutoOutput(NamedTuple):
     json: bool
     quiet: bool
     keep_graph: bool = False
+    tracker: Tracker | None = None
 
 
 def search(
@@ -67,22 +69,30 @@ def _search_once(
     states = None
     if target is not None and (how.save_every is not None or how.resume):
         states = target.with_name(f"{target.name}.auto")
-    with progress_bar(how.quiet) as show:
+    with ExitStack() as tracking:
+        with progress_bar(how.quiet) as show:
 
-        def on_step(step: Step) -> None:
-            epoch = step.epoch
-            remark = (
-                f"{step.number}/{step.of} {step.member}  epoch {epoch.number}  "
-                f"val F1 {percent(epoch.val_f1)}  best {percent(abs(step.best))}"
-            )
-            show(f"seed {seed}", step.share, remark)
+            def on_step(step: Step) -> None:
+                epoch = step.epoch
+                remark = (
+                    f"{step.number}/{step.of} {step.member}  epoch {epoch.number}  "
+                    f"val F1 {percent(epoch.val_f1)}  best {percent(abs(step.best))}"
+                )
+                show(f"seed {seed}", step.share, remark)
 
-        run = train_auto(data, request, seed, on_step, states, how.resume)
-    if target is not None:
-        save_anywhere(target, run, data, how.keep_graph)
-        if states is not None and run.fitted.stopped != "interrupted":
-            with suppress(OSError):
-                states.rmdir()
+            tracked = None
+            if how.tracker is not None:
+                watch = tracked_search(how.tracker, data, request, seed, on_step, how.resume)
+                tracked = tracking.enter_context(watch)
+            run = train_auto(data, request, seed, tracked or on_step, states, how.resume)
+        saved = None
+        if target is not None:
+            saved = save_anywhere(target, run, data, how.keep_graph)
+            if states is not None and run.fitted.stopped != "interrupted":
+                with suppress(OSError):
+                    states.rmdir()
+        if tracked is not None:
+            tracked.finish(run, saved)
     return run.record()
 
 

@@ -71,6 +71,21 @@ MaxMemory = Annotated[
         "small, layers are recomputed or the graph is trained in clusters, which is told.",
     ),
 ]
+Track = Annotated[
+    str | None,
+    typer.Option(
+        help="Log settings, every epoch and the scores: tensorboard, or mlflow, which also gets "
+        "the model of --out."
+    ),
+]
+TrackTo = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLACE",
+        help="Folder of --track, or the address of an MLflow server; left out: runs/ for "
+        "TensorBoard, MLFLOW_TRACKING_URI or mlflow.db here for MLflow.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar and no summary.")]
 

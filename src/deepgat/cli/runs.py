@@ -26,15 +26,15 @@ ENDINGS = {
 }
 
 
-def save_anywhere(folder: Path, run: Run, data: NodeDataset, keep_graph: bool = False) -> None:
-    """Save a trained model; where that fails, elsewhere, rather than to lose it."""
+def save_anywhere(folder: Path, run: Run, data: NodeDataset, keep_graph: bool = False) -> Path:
+    """Save a trained model; where that fails, elsewhere, rather than to lose it. Says where."""
     place = folder
     while True:
         try:
             save_run(place, run, data, keep_graph)
             if place != folder:
                 ERR.print(f"saved to {place}", soft_wrap=True, markup=False)
-            return
+            return place
         except (UserError, OSError) as error:
             problem = error
         if not (sys.stdin.isatty() and ERR.is_terminal):

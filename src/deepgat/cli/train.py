@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,6 +41,7 @@ from deepgat.model_folder import (
 )
 from deepgat.models import LabelPropagation
 from deepgat.models.registry import LABEL_PROPAGATION
+from deepgat.tracking import Tracker, open_tracker, tracked_run
 from deepgat.training.config_file import read_config
 from deepgat.training.device import choose_device
 from deepgat.training.memory import read_memory
@@ -155,6 +157,8 @@ def train(
     ] = None,
     processes: opt.Processes = None,
     max_memory: opt.MaxMemory = None,
+    track: opt.Track = None,
+    track_to: opt.TrackTo = None,
     json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -175,6 +179,8 @@ def train(
     if processes is not None and not Team.launched():
         sys.exit(launch.launch(processes, sys.argv[1:]))
     all_seeds = parse_numbers(seeds, "--seeds")
+    if track_to is not None and track is None:
+        raise UserError("--track-to is where a tracker writes: name it too, with --track")
     context.with_resource(memory_bound(read_memory(max_memory)))
     choices: dict[str, Any] = {}
     changes: dict[str, Any] = {}
@@ -214,6 +220,8 @@ def train(
     if model == LABEL_PROPAGATION:
         if Team.launched():
             raise UserError("label-propagation trains nothing: run it without --processes")
+        if track is not None:
+            raise UserError("label-propagation trains nothing: leave --track out")
         if odd := sorted(changes.keys() - {"device"}):
             raise UserError(f"label-propagation trains nothing: leave {odd[0]} out")
         hops = recipe(model, preset=preset, **choices).settings.to_dict()["num_layers"]
@@ -226,6 +234,8 @@ def train(
     for option, wanted in kept:
         if out is None and wanted:
             raise UserError(f"{option} needs --out: it keeps and finds runs there")
+    leads = not Team.launched() or int(os.environ.get("RANK", 0)) == 0
+    tracker = open_tracker(track, track_to) if track is not None and leads else None
     data: NodeDataset | PartDataset
     auto = is_auto(model, preset, choices, changes)
     if Team.launched():  # every process has a part of one model
@@ -242,7 +252,7 @@ def train(
             request,
             list(zip(all_seeds, folders, strict=True)),
             out,
-            AutoOutput(resume, save_every, json, quiet, keep),
+            AutoOutput(resume, save_every, json, quiet, keep, tracker),
         )
         return
     if quality is not None or time_limit is not None:
@@ -278,7 +288,7 @@ def train(
                     progress.remove(card.digest())  # it ended between saving and removing it
             if record is None:
                 silent = quiet or not first
-                record = _run(data, run_plan, target, progress, silent, team, keep)
+                record = _run(data, run_plan, target, progress, silent, team, keep, tracker)
             if first:
                 records.append(record)
             if first and json:
@@ -334,38 +344,48 @@ def _run(
     quiet: bool,
     team: Team | None,
     keep: bool = False,
+    tracker: Tracker | None = None,
 ) -> dict[str, Any]:
     """Train with one seed, save, and return the record."""
     training = plan.training
-    with progress_bar(quiet) as show:
+    with ExitStack() as tracking:
+        with progress_bar(quiet) as show:
 
-        def on_epoch(epoch: Epoch) -> None:
-            """The bar ends where training would at the earliest, as far as the best epoch tells."""
-            end = min(training.epochs, epoch.best_number + training.patience)
-            end = max(end, epoch.number)  # a second stage, or another monitor, goes on beyond it
-            name, value = "F1", epoch.val_f1
-            if training.metric is not None and epoch.val_score is not None:
-                name, value = training.metric, abs(epoch.val_score)
-            remark = (
-                f"epoch {epoch.number}/{end}  loss {epoch.loss:.3f}  "
-                f"val {name} {percent(value)}  best epoch {epoch.best_number}"
-            )
-            show(f"seed {training.seed}", epoch.number / end, remark)
+            def on_epoch(epoch: Epoch) -> None:
+                """The bar ends where training would at the earliest, by the best epoch so far."""
+                end = min(training.epochs, epoch.best_number + training.patience)
+                end = max(end, epoch.number)  # a second stage, or another monitor, goes on beyond
+                name, value = "F1", epoch.val_f1
+                if training.metric is not None and epoch.val_score is not None:
+                    name, value = training.metric, abs(epoch.val_score)
+                remark = (
+                    f"epoch {epoch.number}/{end}  loss {epoch.loss:.3f}  "
+                    f"val {name} {percent(value)}  best epoch {epoch.best_number}"
+                )
+                show(f"seed {training.seed}", epoch.number / end, remark)
 
-        run = train_once(data, plan, training.seed, on_epoch, team, progress)
-    if folder is not None:
-        whole: NodeDataset | None
-        if isinstance(data, PartDataset):
-            assert team is not None
-            whole = whole_labels(data, team)
-        else:
-            whole = data if team is None or team.rank == 0 else None
-        if whole is not None:
-            save_anywhere(folder, run, whole, keep)
-            if progress is not None:
-                progress.path.unlink(missing_ok=True)
-        if team is not None:
-            team.barrier()  # until every process can see the folder
+            tracked = None
+            if tracker is not None:
+                resumed = progress is not None and progress.resume
+                watch = tracked_run(tracker, data, plan, training.seed, on_epoch, resumed)
+                tracked = tracking.enter_context(watch)
+            run = train_once(data, plan, training.seed, tracked or on_epoch, team, progress)
+        saved = None
+        if folder is not None:
+            whole: NodeDataset | None
+            if isinstance(data, PartDataset):
+                assert team is not None
+                whole = whole_labels(data, team)
+            else:
+                whole = data if team is None or team.rank == 0 else None
+            if whole is not None:
+                saved = save_anywhere(folder, run, whole, keep)
+                if progress is not None:
+                    progress.path.unlink(missing_ok=True)
+            if team is not None:
+                team.barrier()  # until every process can see the folder
+        if tracked is not None:
+            tracked.finish(run, saved)
     return run.record()
 
 

@@ -13,7 +13,7 @@ Only validation nodes decide; test nodes are scored once, at the end.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,8 @@ def train_auto(
         data: one graph or several.
         request: quality, metric, time limit and training settings.
         seed: of the weights and dropout.
-        on_step: called after every epoch, to show progress.
+        on_step: called after every epoch, to show progress. If it has a method ``restored``, that
+            gets the steps which a resumed member goes on from.
         folder: where to save states of the members, so that a search that was killed can be
             resumed.
         resume: take up the states that are there.
@@ -228,7 +229,7 @@ class _Auto:
             trial.held = replace(trial.held, chosen=trial.choice.changes)
             card = replace(card, training=trial.choice.training)
             settings = trial.choice.settings
-            fitted = train(model, self.data, settings, self._watch(trial), progress=trial.held)
+            fitted = train(model, self.data, settings, _Watch(self, trial), progress=trial.held)
         except NoRoom as error:
             self.refused, trial.outcome = error, "not tried: too little memory"
             return trial
@@ -250,24 +251,13 @@ class _Auto:
         model.cpu()
         return trial
 
-    def _watch(self, trial: _Trial) -> Callable[[Epoch], None]:
-        number = self.trials.index(trial) + 1
-
-        def on_epoch(epoch: Epoch) -> None:
-            if self.on_step is not None:
-                best = max(t.val for t in self.trials)
-                training = trial.plan.training
-                end = min(training.epochs, epoch.best_number + training.patience)
-                share = (number - 1 + epoch.number / max(end, epoch.number)) / len(self.trials)
-                score_ = epoch.val_f1 if epoch.val_score is None else epoch.val_score
-                best = max(best, score_)
-                self.on_step(Step(trial.name, number, len(self.trials), epoch, best, share))
-            limit = self.request.time_limit
-            if limit is not None and self._seconds() > limit:
-                self.stopped = "time"
-                raise _Stop
-
-        return on_epoch
+    def _step(self, trial: _Trial, epoch: Epoch) -> Step:
+        number, training = self.trials.index(trial) + 1, trial.plan.training
+        end = min(training.epochs, epoch.best_number + training.patience)
+        share = (number - 1 + epoch.number / max(end, epoch.number)) / len(self.trials)
+        score_ = epoch.val_f1 if epoch.val_score is None else epoch.val_score
+        best = max(score_, *(t.val for t in self.trials))
+        return Step(trial.name, number, len(self.trials), epoch, best, share, trial.seed)
 
     def _seconds(self) -> float:
         return time.perf_counter() - self.start
@@ -408,6 +398,27 @@ class _Auto:
             for trial in self.trials:
                 for ending in ("screened", "progress"):
                     (self.folder / f"{trial.name}-{trial.seed}.{ending}").unlink(missing_ok=True)
+
+
+class _Watch:
+    """The callback of a member's training: tells its epochs, and ends it when the time is up."""
+
+    def __init__(self, auto: _Auto, trial: _Trial) -> None:
+        self.auto, self.trial = auto, trial
+
+    def __call__(self, epoch: Epoch) -> None:
+        auto = self.auto
+        if auto.on_step is not None:
+            auto.on_step(auto._step(self.trial, epoch))
+        limit = auto.request.time_limit
+        if limit is not None and auto._seconds() > limit:
+            auto.stopped = "time"
+            raise _Stop
+
+    def restored(self, history: Sequence[Epoch]) -> None:
+        told = getattr(self.auto.on_step, "restored", None)
+        if told is not None:
+            told([self.auto._step(self.trial, epoch) for epoch in history])
 
 
 def _room(metric: str, val: float) -> float:

@@ -53,7 +53,8 @@ def train(
         model: from :mod:`deepgat.models`; moved to the device.
         dataset: from :func:`deepgat.data.load_graph`.
         settings: how to train.
-        on_epoch: called after every epoch, to show progress.
+        on_epoch: called after every epoch, to show progress. If it has a method ``restored``,
+            that gets the epochs which a resumed run goes on from.
         cuda_graphs: on a GPU, record the step and replay it (where the data is one graph).
         team: the processes that train together, each calling this with the same model and with
             the data, or its part of it; the results are those of one process, up to rounding.
@@ -134,6 +135,9 @@ def run_epochs(
         if progress is not None and (saved := progress.read()) is not None:
             trainer.restore(saved)
             start -= saved.seconds
+            restored = getattr(on_epoch, "restored", None)
+            if restored is not None:  # a tracker's: it may lack epochs of the earlier process
+                restored(saved.history)
         try:
             while len(trainer.history) < settings.epochs:
                 if progress is not None and 0 < progress.pause <= len(trainer.history):

@@ -124,3 +124,5 @@ class Step:
     """The best validation score so far."""
     share: float
     """Of the work that is done, as far as is known."""
+    seed: int = 0
+    """Of the member."""

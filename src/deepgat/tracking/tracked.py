@@ -1,0 +1,346 @@
+"""What is tracked of a training run, whatever tracks it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from deepgat.data import NodeDataset
+from deepgat.errors import UserError, unknown_name
+from deepgat.files import to_json
+from deepgat.training.recipes import Recipe
+from deepgat.training.resume import Epoch
+from deepgat.training.run import ModelCard, Run, versions
+from deepgat.training.search import Request, Step
+
+TRACKERS = ("tensorboard", "mlflow")
+
+
+@dataclass(frozen=True)
+class Described:
+    """A run before it begins."""
+
+    name: str
+    key: str
+    """Fingerprint of data and settings: a resumed run is the tracker's last one with this key."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    metric: str | None = None
+    """The metric that picks the best epoch, if one does."""
+    weighted: bool = False
+    """Whether ``Epoch.val_score`` is the weighted share of right predictions."""
+    resumed: bool = False
+
+
+class Tracked(ABC):
+    """One run in a tracker. Epochs come in order; those it already has are left out."""
+
+    def __init__(self, described: Described) -> None:
+        self.described = described
+        self.last = 0
+        """The last epoch that the tracker has."""
+
+    def epoch(self, epoch: Epoch) -> None:
+        if epoch.number > self.last:
+            self.write_epoch(epoch.number, epoch_values(epoch, self.described))
+            self.last = epoch.number
+
+    @abstractmethod
+    def write_epoch(self, number: int, values: Mapping[str, float]) -> None: ...
+
+    @abstractmethod
+    def child(self, described: Described) -> Tracked:
+        """A run inside this one: a recipe that ``auto`` tries."""
+
+    @abstractmethod
+    def write_result(
+        self, settings: Mapping[str, Any], values: Mapping[str, float], facts: Mapping[str, Any]
+    ) -> None:
+        """Settings that are known now, final numbers, and facts in words."""
+
+    def write_model(self, folder: Path) -> None:  # noqa: B027 - not every tracker keeps models
+        """The model folder, where the tracker keeps files."""
+
+    @abstractmethod
+    def close(self, status: str) -> None:
+        """ "finished", "failed" or "interrupted"; later calls do nothing."""
+
+
+class Tracker(ABC):
+    """TensorBoard or MLflow."""
+
+    @abstractmethod
+    def begin(self, described: Described) -> Tracked: ...
+
+
+def open_tracker(name: str, to: str | os.PathLike[str] | None = None) -> Tracker:
+    """The tracker of this name; ``to`` is its folder or address, left out: the usual one.
+
+    Raises:
+        UserError: for an unknown name, a missing package, or a place that cannot be used.
+    """
+    if name not in TRACKERS:
+        raise unknown_name("tracker", str(name), TRACKERS)
+    if name == "tensorboard":
+        from deepgat.tracking.tensorboard import TensorBoard  # here: it loads the package
+
+        return TensorBoard(to)
+    from deepgat.tracking.mlflow_runs import MLflow
+
+    return MLflow(to)
+
+
+def epoch_values(epoch: Epoch, described: Described) -> dict[str, float]:
+    """Losses and validation scores of an epoch, by name."""
+    found = {
+        "train/loss": epoch.loss,
+        "val/loss": epoch.val_loss,
+        "val/micro_f1": epoch.val_f1,
+    }
+    if epoch.val_score is not None and described.metric is not None:
+        found[f"val/{described.metric}"] = abs(epoch.val_score)  # errors are negated
+    elif epoch.val_score is not None and described.weighted:
+        found["val/weighted_accuracy"] = epoch.val_score
+    return found
+
+
+class EpochWatch:
+    """The callback of one training run: tracks every epoch, then shows it."""
+
+    def __init__(self, tracked: Tracked, show: Callable[[Epoch], None] | None = None) -> None:
+        self.tracked, self.show = tracked, show
+
+    def __call__(self, epoch: Epoch) -> None:
+        self.tracked.epoch(epoch)
+        if self.show is not None:
+            self.show(epoch)
+
+    def restored(self, history: Sequence[Epoch]) -> None:
+        """Epochs of an earlier process, which the run goes on from."""
+        for epoch in history:
+            self.tracked.epoch(epoch)
+
+    def finish(self, run: Run, folder: Path | None = None) -> None:
+        """Final scores, and the folder that the model was saved to."""
+        record = run.record()
+        self.tracked.write_result(settings_of(run.card), final_values(record), final_facts(record))
+        if folder is not None:
+            self.tracked.write_model(folder)
+        self.tracked.close("interrupted" if record["stopped"] == "interrupted" else "finished")
+
+
+class SearchWatch(EpochWatch):
+    """The callback of ``auto``: a run for the search, and one inside it for every recipe."""
+
+    def __init__(
+        self, tracked: Tracked, seed: int, show: Callable[[Step], None] | None = None
+    ) -> None:
+        super().__init__(tracked)
+        self.seed, self.show_step = seed, show
+        self.children: dict[str, Tracked] = {}
+
+    def __call__(self, step: Step) -> None:  # type: ignore[override]
+        self.child(step).epoch(step.epoch)
+        if self.show_step is not None:
+            self.show_step(step)
+
+    def restored(self, history: Sequence[Step]) -> None:  # type: ignore[override]
+        for step in history:
+            self.child(step).epoch(step.epoch)
+
+    def child(self, step: Step) -> Tracked:
+        """The run of the step's recipe, named as in the leaderboard."""
+        name = step.member if step.seed == self.seed else f"{step.member}, seed {step.seed}"
+        if name not in self.children:
+            parent = self.tracked.described
+            described = replace(
+                parent,
+                name=name,
+                key=_digest([parent.key, name]),
+                settings={"recipe": name, "seed": step.seed},
+            )
+            self.children[name] = self.tracked.child(described)
+        return self.children[name]
+
+    def finish(self, run: Run, folder: Path | None = None) -> None:
+        assert run.search is not None
+        metric = run.search.metric
+        for row in run.search.leaderboard:
+            child = self.children.get(row["name"])
+            if child is not None:
+                settings = {name: row[name] for name in ("system", "num_layers")}
+                values = {"epochs": row["epochs"], "seconds": row["seconds"]}
+                if row["val"] is not None:
+                    values[f"scores/val/{metric}"] = row["val"]
+                child.write_result(settings, values, {"outcome": row["outcome"]})
+                child.close("finished")
+        super().finish(run, folder)
+
+    def close(self, status: str) -> None:
+        for each in (*self.children.values(), self.tracked):
+            each.close(status)
+
+
+@contextmanager
+def tracked_run(
+    tracker: Tracker,
+    data: NodeDataset,
+    plan: Recipe,
+    seed: int,
+    show: Callable[[Epoch], None] | None = None,
+    resumed: bool = False,
+) -> Iterator[EpochWatch]:
+    """Tracks a training run: pass what it gives as ``on_epoch``, then call its ``finish``."""
+    card = ModelCard.of(data, plan._replace(training=replace(plan.training, seed=seed)))
+    described = Described(
+        f"{_short(data)}-{card.system}-seed-{seed}",
+        card.digest(),
+        settings_of(card),
+        card.training.metric,
+        card.training.class_weight is not None,
+        resumed,
+    )
+    tracked = Guarded(tracker.begin(described))
+    with _closing(tracked):
+        yield EpochWatch(tracked, show)
+
+
+@contextmanager
+def tracked_search(
+    tracker: Tracker,
+    data: NodeDataset,
+    request: Request,
+    seed: int,
+    show: Callable[[Step], None] | None = None,
+    resumed: bool = False,
+) -> Iterator[SearchWatch]:
+    """As :func:`tracked_run`, of a search by ``auto``; the callback is its ``on_step``."""
+    asked = {f"auto.{name}": value for name, value in request.to_dict().items()}
+    training = request.training_for(data)
+    monitor = str(training.get("monitor", ""))
+    described = Described(
+        f"{_short(data)}-auto-seed-{seed}",
+        _digest([data.name, data.split, request.to_dict(), seed]),
+        {"dataset": data.name, "split": data.split, **asked, "seed": seed},
+        monitor if monitor == request.metric(data) else None,
+        "class_weight" in training,
+        resumed,
+    )
+    watch = SearchWatch(Guarded(tracker.begin(described)), seed, show)
+    with _closing(watch):
+        yield watch
+
+
+class Guarded(Tracked):
+    """A tracked run whose tracker may fail: training goes on without it, and says so once."""
+
+    def __init__(self, inner: Tracked) -> None:
+        super().__init__(inner.described)
+        self.inner, self.last, self.works = inner, inner.last, True
+
+    def _try(self, call: Callable[..., None], *given: Any) -> None:
+        if not self.works:
+            return
+        try:
+            call(*given)
+        except Exception as error:  # of a server, a disk, a database
+            self.works = False
+            told = " ".join(str(error).split())
+            warnings.warn(
+                f"tracking of {self.described.name} failed ({told[:300]}); training goes on "
+                "without it",
+                stacklevel=2,
+            )
+
+    def write_epoch(self, number: int, values: Mapping[str, float]) -> None:
+        self._try(self.inner.write_epoch, number, values)
+
+    def child(self, described: Described) -> Tracked:
+        made: list[Tracked] = []
+        self._try(lambda: made.append(Guarded(self.inner.child(described))))
+        return made[0] if made else Guarded._dead(self.inner, described)
+
+    @staticmethod
+    def _dead(inner: Tracked, described: Described) -> Guarded:
+        """A run that is not tracked."""
+        found = Guarded(inner)
+        found.described, found.works = described, False
+        return found
+
+    def write_result(
+        self, settings: Mapping[str, Any], values: Mapping[str, float], facts: Mapping[str, Any]
+    ) -> None:
+        self._try(self.inner.write_result, settings, values, facts)
+
+    def write_model(self, folder: Path) -> None:
+        self._try(self.inner.write_model, folder)
+
+    def close(self, status: str) -> None:
+        self._try(self.inner.close, status)
+        self.works = False
+
+
+@contextmanager
+def _closing(run: Tracked | SearchWatch) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        run.close("interrupted")
+        raise
+    except BaseException:
+        run.close("failed")
+        raise
+    run.close("finished")
+
+
+def settings_of(card: ModelCard) -> dict[str, Any]:
+    """Data, system and all settings of a model, under flat names."""
+    found: dict[str, Any] = {"dataset": card.dataset, "split": card.split, "system": card.system}
+    found |= {f"model.{name}": value for name, value in card.settings.to_dict().items()}
+    found |= {f"training.{name}": value for name, value in card.training.to_dict().items()}
+    return found
+
+
+def final_values(record: Mapping[str, Any]) -> dict[str, float]:
+    """The final numbers of a run's record: all metrics that are defined, on every part."""
+    found = {
+        f"scores/{part}/{metric}": float(value)
+        for metric, parts in record["metrics"].items()
+        for part, value in parts.items()
+        if value is not None
+    }
+    for name in ("best_epoch", "epochs", "seconds", "temperature"):
+        found[name] = float(record[name])
+    return found
+
+
+def final_facts(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run's record says in words."""
+    found = {"stopped": record["stopped"], "hardware": record["hardware"]}
+    found |= {f"version.{name}": value for name, value in versions().items()}
+    if "auto" in record:
+        found["reason"] = record["auto"]["reason"]
+    if "memory" in record:
+        found |= {f"memory.{name}": value for name, value in record["memory"].items()}
+    return found
+
+
+def _short(data: NodeDataset) -> str:
+    return os.path.basename(data.title.rstrip("/\\")) or data.title
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(to_json(value).encode()).hexdigest()
+
+
+def missing(what: str, package: str, extra: str) -> UserError:
+    """The error for a package that is not installed."""
+    return UserError(
+        f"{what} needs {package}, which is not installed: pip install 'deepgat[{extra}]'"
+    )
