@@ -41,30 +41,6 @@ def test_there_are_examples():
     assert {page for page, _, _ in IN_PYTHON} >= {"README", "index", "own-graph", "predict"}
 
 
-@pytest.mark.slow
-def test_the_tutorial(my_graph, monkeypatch, capsys):
-    """Every command but those of the service; the new nodes are the tables on the page."""
-    text = (ROOT / "docs" / "tutorial.md").read_text()
-    tables = re.findall(r'```text title="(.*?)"\n(.*?)```', text, re.DOTALL)
-    assert [name for name, _ in tables] == ["new-nodes.csv", "new-edges.csv"]
-    for name, table in tables:
-        (my_graph.parent / name).write_text(table)
-    blocks = "".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL))
-    commands = [shlex.split(line) for line in blocks.splitlines() if line.startswith("deepgat ")]
-    ran = [words[1:] for words in commands if words[1] != "serve"]
-    assert [words[0] for words in ran] == [
-        *("check", "train", "evaluate", "inspect", "view", "predict", "predict", "export"),
-    ]
-    for words in ran:
-        short = ["--quality", "fast", "--epochs", "5"] if words[0] == "train" else []
-        monkeypatch.setattr(sys, "argv", ["deepgat", *words, *short])
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        assert not exit_.value.code, capsys.readouterr().err
-    assert "\nnew-2," in capsys.readouterr().out
-    assert (my_graph.parent / "my-model.onnx").stat().st_size > 1000
-
-
 @pytest.mark.parametrize("page", ["README", pytest.param("index", marks=pytest.mark.slow)])
 def test_a_new_users_path(page, my_graph, monkeypatch, capsys):
     """Every command as the page prints it; only the training is made short."""

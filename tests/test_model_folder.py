@@ -245,6 +245,12 @@ def test_predictions_leave_unknown_labels_and_unused_nodes_empty(tmp_path, run, 
     assert row["prediction"] != ""
 
 
+def test_names_that_are_no_unicode_are_written_too(tmp_path, run, data):
+    named = replace(data, class_names=tuple(f"\ud800{c}" for c in range(data.num_classes)))
+    model_folder.write_predictions(tmp_path / "p.csv", named, run.evaluation)
+    assert "?0" in (tmp_path / "p.csv").read_text(encoding="utf-8")
+
+
 def test_predictions_of_many_labels_and_graphs(tmp_path):
     data = tiny_labels()
     run = train_once(data, plan())

@@ -293,7 +293,7 @@ def write_predictions(path: Path, dataset: NodeDataset, evaluation: Evaluation) 
     columns = ["graph", "node", "part", "label", "prediction"]
     columns += [f"p:{name}" if dataset.class_names else f"p{name}" for name in names]
     ids = dataset.node_ids
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="", encoding="utf-8", errors="replace") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         pairs = zip(dataset.graphs, evaluation.logits, strict=True)
