@@ -29,7 +29,7 @@ COMMANDS = {
     "tune": "Search good settings with Optuna, judged by validation nodes alone.",
     "crossval": "Classify whole graphs: accuracy by cross validation.",
     "predict": "Predict the class of every node, of this graph or another, or of new nodes.",
-    "export": "Write a model as a program that runs without deepgat, in PyTorch or onnxruntime.",
+    "export": "Write a model as a program that runs without deepgat: PyTorch, ONNX, AOTInductor.",
     "serve": "Serve a model over HTTP: predictions, new nodes, explanations, and its page.",
     "inspect": "One node: the class that every layer gives it, and whom it listens to.",
     "view": "Write a page that shows a model: its nodes, layers and attention, in one HTML file.",
