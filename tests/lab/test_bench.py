@@ -104,7 +104,7 @@ def test_the_command_writes_rows_with_the_machine(monkeypatch, tmp_path):
     monkeypatch.setattr(suites.random_graphs, "hub_rich", lambda *_, **__: small)
     monkeypatch.setattr(suites.random_graphs, "like_physics", lambda: small)
     out = tmp_path / "new" / "rows.json"
-    names = ("layer", "step", "epoch", "growth", "depth")  # files and large: tests of their own
+    names = ("layer", "step", "epoch", "growth", "depth", "large")  # files: a test of its own
     assert not run(monkeypatch, *names, "--quick", "--device", "cpu", "--out", str(out))
     record = json.loads(out.read_text())
     assert record["machine"]["torch"] == torch.__version__
