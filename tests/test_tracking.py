@@ -206,9 +206,8 @@ def test_a_resumed_search_has_every_epoch_once(kind, place, tmp_path):
         assert steps == list(range(1, row["epochs"] + 1)), name
 
 
+@pytest.mark.parametrize("kind", ["mlflow"], indirect=True)  # TensorBoard knows no status
 def test_a_run_that_fails_or_is_interrupted_says_so(place, kind):
-    if kind != "mlflow":
-        pytest.skip("TensorBoard knows no status")
     for error in (KeyboardInterrupt, ValueError):
         with (
             pytest.raises(error),
@@ -337,9 +336,8 @@ def test_a_folder_holds_mlflows_database_and_the_models(my_graph, monkeypatch, c
     assert not (my_graph.parent / "mlruns").exists()
 
 
+@pytest.mark.parametrize("kind", ["mlflow"], indirect=True)  # TensorBoard has no active run
 def test_a_run_is_nested_in_the_active_one(place, kind):
-    if kind != "mlflow":
-        pytest.skip("TensorBoard has no active run")
     import mlflow
 
     experiment = open_tracker(kind, place).experiment

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     )
     from deepgat.errors import UserError
     from deepgat.estimator import DeepGATClassifier
-    from deepgat.model import Model, fit
+    from deepgat.fit_model import fit
+    from deepgat.model import Model
     from deepgat.model_folder import load_run, save_run
     from deepgat.models import (
         APPNP,
@@ -97,10 +98,10 @@ __all__ = [
 ]
 
 _HOMES = (
-    "errors", "data", "model", "model_folder", "models", "nn", "ops", "training.loop",
+    "errors", "data", "model", "fit_model", "model_folder", "models", "nn", "ops", "training.loop",
     "training.recipes", "training.run", "estimator",
 )  # fmt: skip
-"""Where the names above are looked for, in this order: ``fit`` is that of ``model``."""
+"""Where the names above are looked for, in this order."""
 
 
 def __getattr__(name: str) -> Any:
