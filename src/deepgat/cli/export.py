@@ -28,7 +28,7 @@ def export(
     ] = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Write a model as a program that runs without deepgat, in PyTorch or onnxruntime.
+    """Write a model as a program that runs without deepgat: PyTorch, ONNX, AOTInductor.
 
     The program takes a graph of any size as it is: node features x and edge_index, where repeated
     edges and self-loops are allowed. It returns logits, probabilities and the logits of every layer

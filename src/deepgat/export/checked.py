@@ -2,8 +2,8 @@
 
 AOTInductor compiles for the types, sizes and strides of the example inputs and by default does not
 check those of other inputs: float64 features or a transposed ``edge_index`` would give wrong
-logits, and a node number out of range would end the process. The operators below are not compiled.
-The package calls torch's own, which read the strides that a tensor has and raise exceptions.
+logits, and int32 edges the end of the process. The operators below are not compiled. The package
+calls torch's own, which read the strides that a tensor has and raise exceptions.
 
 An operator whose result nobody needs may be left out or run late. So each check results in 0, which
 is added to what it has checked.

@@ -19,8 +19,8 @@ from deepgat.ops import Columns, as_features
 
 _CHUNKS_TAKE_TURNS = threading.Lock()
 """The part of a graph that operators see is one global value."""
-MOST = 0.5
-"""Share of the graph's nodes up to which a field is searched. Layers that need more run on the
+LARGEST_SHARE = 0.5
+"""Of the graph's nodes, up to which a field is searched. Layers that need more run on the
 whole graph, whose lists need no search."""
 
 
@@ -79,7 +79,7 @@ def _search(
     asked = radius(network)
     if hops is not None and hops < asked.lists:
         return around(graph, targets, hops, cut=True), None
-    most = int(MOST * graph.num_nodes)
+    most = int(LARGEST_SHARE * graph.num_nodes)
     found = around(graph, targets, asked.lists, most=most)
     if found.hops == asked.lists:
         return found, None
