@@ -544,6 +544,27 @@ def test_smaller_steps_average_noise_and_so_drop_more():
     assert shares_of(64) == (pytest.approx(0.75), 0.6)  # odds of 3 instead of 1.5
     assert shares_of(1600) == (pytest.approx(15 / 16), 0.6)
     assert shares_of(64, step_depth=0) == (0.6, 0.6)
+    assert shares_of(16, layer_dropout=0.2) == (0.2, 0.6)
+    assert shares_of(64, layer_dropout=0.2) == (pytest.approx(1 / 3), 0.6)  # odds of 1/2, not 1/4
+    assert shares_of(16, layer_dropout=0.0) == (0.0, 0.6)
+
+
+def test_h0_of_dropped_nodes_is_zero_in_every_layer_and_that_of_others_grows():
+    torch.manual_seed(0)
+    model = Deep(5, 8, 3, 3, dropout=0.0, node_dropout=0.25)
+    x, edge_index = torch.rand(400, 5), random_edges(400, 20)
+    whole = model.eval().run(x, edge_index).initial
+    kept = model.train().run(x, edge_index).initial
+    dropped = (kept == 0).all(1)
+    assert 60 < dropped.sum() < 140
+    torch.testing.assert_close(kept[~dropped], whole[~dropped] / 0.75)
+    assert not torch.equal(model.run(x, edge_index).initial, kept)  # drawn anew
+
+
+def test_settings_of_deep_are_written_as_before_where_nothing_more_is_dropped():
+    assert not {"layer_dropout", "node_dropout"} & set(Deep.Config().to_dict())
+    written = Deep.Config(layer_dropout=0.0, node_dropout=0.3).to_dict()
+    assert (written["layer_dropout"], written["node_dropout"]) == (0.0, 0.3)
 
 
 def test_small_steps_survive_bf16():

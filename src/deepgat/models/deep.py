@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from deepgat import ops
 from deepgat.errors import UserError
 from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network, linear
@@ -29,7 +30,12 @@ class DeepConfig(Config):
 
     num_layers: int = layers(16)
     hidden_channels: int = setting(64, "width of the layers", least=1)
-    dropout: float = share(0.6, "share of each layer's input dropped in training")
+    dropout: float = share(0.6, "share of the features and of every layer's output dropped")
+    layer_dropout: float | None = setting(
+        None, "share of the outputs between layers dropped; left out: dropout",
+        kind=float, least=0, below=1,
+    )  # fmt: skip
+    node_dropout: float = share(0.0, "share of the nodes whose h⁰ is dropped as a whole")
     alpha: float = share(0.2, "α, share of h⁰ in every layer")
     theta: float = setting(0.5, "θ in β = log(θ/l + 1)", least=0)
     sharpness: float = setting(3.0, "τ, factor on the agreement of two class predictions", least=0)
@@ -44,6 +50,14 @@ class DeepConfig(Config):
     )  # fmt: skip
     layer_loss: float = setting(0.3, "λ, weight of the loss of the layers before the last", least=0)
     unit_features: bool = setting(False, "divide every node's features by their sum")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without the dropout of layers and nodes where there is none, as in earlier records."""
+        plain = super().to_dict()
+        for name in ("layer_dropout", "node_dropout"):
+            if plain[name] == getattr(DeepConfig, name):
+                del plain[name]
+        return plain
 
     def check(self) -> None:
         if 0 < self.step_depth < min(self.num_layers, self.attention_from):
@@ -70,10 +84,11 @@ class Deep(Network):
     passes no gradient: only their own loss trains the predictions. The loss is
     CE(ŷ^L) + λ Σ_{l<L} γ̃(l) CE(ŷ^l), γ̃ the paper's γ divided by its sum. The logits are
     h^L W_c + b_c; σ is ReLU. Beyond d layers more is dropped between layers (``layer_dropout``).
-    With τ = 0 and λ = 0, up to d layers are GCNII.
+    In training, ``node_dropout`` sets h⁰ of whole nodes to 0 and scales that of the others, so that
+    every layer has to rely on neighbours. With τ = 0 and λ = 0, up to d layers are GCNII.
 
-    Chen et al., ICML 2020 (GCNII); Kato et al., CANDARW 2024 (DeepGAT). ``docs/deep.md`` has the
-    reasons.
+    Chen et al., ICML 2020 (GCNII); Kato et al., CANDARW 2024 (DeepGAT); Feng et al., NeurIPS 2020
+    (dropped nodes). ``docs/deep.md`` has the reasons.
 
     Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`DeepConfig`'s.
 
@@ -133,19 +148,25 @@ class Deep(Network):
 
     @property
     def layer_dropout(self) -> float:
-        """Dropout p' between layers; the encoder and the readout keep p.
+        """Dropout p' between layers; the encoder and the readout keep ``dropout``.
 
         Steps of d/L average the noise of L/d layers and would leave next to none of it:
         p'/(1 − p') = √(L/d) · p/(1 − p).
         """
-        p = self.config.dropout
+        p = self.config.layer_dropout
+        if p is None:
+            p = self.config.dropout
         if self.step == 1:
             return p
         odds = math.sqrt(self.num_layers / self.config.step_depth) * p / (1 - p)
         return odds / (1 + odds)
 
     def encode(self, x: Features) -> Tensor:
-        return F.relu(linear(self.encoder, self.dropped(x)))
+        h = F.relu(linear(self.encoder, self.dropped(x)))
+        if not self.training or not self.config.node_dropout:
+            return h
+        kept: Tensor = ops.dropout(h.new_ones(h.size(0), 1), self.config.node_dropout, True)
+        return h * kept
 
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         assert isinstance(h, Tensor)
