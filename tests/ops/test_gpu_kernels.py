@@ -6,7 +6,6 @@ Interpreted they are slow, so the graphs here are tiny; tests/test_gpu.py has th
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -37,27 +36,11 @@ ON_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 
 
-class Attend(torch.autograd.Function):
-    """``deepgat::attend`` with the Triton kernels on any device."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        ctx.inputs = attention.Inputs(*inputs)
-        ctx.output = gpu.forward(ctx.inputs)
-        return ctx.output
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
-        wanted = ctx.needs_input_grad
-        found = gpu.backward(grad, *ctx.output, ctx.inputs, wanted[1] or wanted[2], wanted[4])
-        grads = (item if item.dim() > 1 else None for item in found)
-        return (None, *grads) + (None,) * 9
-
-
 @pytest.fixture(autouse=True, scope="module")
 def triton_kernels() -> Iterator[None]:
+    """The Triton kernels on any device."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "_Attend", Attend)
+        patch.setitem(attention.KERNELS, DEVICE.type, attention.KERNELS["cuda"])
         yield
 
 
