@@ -21,7 +21,6 @@ from deepgat.nn.scores import (
     ScoreInputs,
 )
 from deepgat.ops import Features, Neighbors, Normalization
-from deepgat.ops.joint_linear import joint_linear
 
 
 class Attention(NamedTuple):
@@ -355,7 +354,7 @@ class NeighborAttention(nn.Module):
             flat = [w.view(heads, -1, w.size(1)).transpose(0, 1).flatten(0, 1) for w in weights]
         if not on_cpu and isinstance(x, Tensor) and len(weights) > 1 and _is_plain(x):
             ops.checks.linear(x, weights[0], None)
-            return list(joint_linear(x, weights, heads))
+            return list(ops.joint_linear(x, weights, heads))
         if len(flat) == 1:
             products = [ops.linear(x, flat[0])]
         else:

@@ -15,7 +15,7 @@ from deepgat.ops.attention import NONE, Inputs, register_kernels
 from deepgat.ops.gpu import attention_kernels as kernels
 from deepgat.ops.gpu.launch import Tiles, compute_type, sum_type, tiles_for, two_floats
 from deepgat.ops.gpu.prepared import Launcher, current_stream
-from deepgat.ops.joint_linear import blocks_of, side_by_side
+from deepgat.ops.joint_product import blocks_of, side_by_side
 
 ROW, LOG_SUM, WEIGHTED = 0, 1, 2
 PIECES = 512

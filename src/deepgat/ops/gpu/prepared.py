@@ -7,14 +7,17 @@ for what Triton specialises on and calls it directly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import triton
 from torch import Tensor
 from triton.runtime import JITFunction
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _LARGEST_INT32 = 2**31 - 1
 _runtime = getattr(getattr(triton, "knobs", None), "runtime", None)
 """Triton's settings. Versions without them launch compiled kernels with other arguments."""
@@ -84,6 +87,20 @@ def _is_known(kernel: Any, compiled: Any) -> bool:
         return False
     target = getattr(getattr(compiled, "metadata", None), "target", None)
     return isinstance(kernel, JITFunction) and getattr(target, "backend", None) == "cuda"
+
+
+def on_device_of(run: Callable[P, R]) -> Callable[P, R]:
+    """Run a function with the device of its first tensor as the current one."""
+
+    @wraps(run)
+    def there(*args: P.args, **kwargs: P.kwargs) -> R:
+        device = args[0].device  # type: ignore[attr-defined]
+        if device.type != "cuda" or device.index == torch.cuda.current_device():
+            return run(*args, **kwargs)
+        with torch.cuda.device(device):
+            return run(*args, **kwargs)
+
+    return there
 
 
 def current_stream(tensor: Tensor) -> int | None:
