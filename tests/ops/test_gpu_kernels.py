@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 from torch_geometric.nn import PairNorm as WholePairNorm
@@ -35,7 +34,7 @@ from ops.test_backends import FORMS, KINK, make_form
 
 pytest.importorskip("triton", reason="Triton is not installed here")
 
-from deepgat.ops.gpu import additive_score as _  # noqa: F401
+from deepgat.ops.gpu import additive_score as gpu_score
 from deepgat.ops.gpu import attention as gpu
 from deepgat.ops.gpu import launch
 from deepgat.ops.gpu import matmul as gpu_matmul
@@ -334,7 +333,8 @@ def test_pair_norm_on_cuda_has_the_type_of_pygs(individually, autocast, dtype):
 @pytest.mark.parametrize("shape", [(5, 2, 3), (1, 1, 1), (9, 3, 8), (0, 2, 3)])
 @pytest.mark.parametrize("sliced", [False, True])
 def test_both_products_of_gats_score(shape, sliced, monkeypatch):
-    monkeypatch.setitem(additive_score.KERNELS, DEVICE.type, additive_score.KERNELS["cuda"])
+    kernels = gpu_score.forward, gpu_score.backward
+    monkeypatch.setitem(additive_score.KERNELS, DEVICE.type, kernels)
     n, heads, channels = shape
     with DEVICE:
         x = torch.randn(n, heads * channels + sliced, dtype=torch.float64)
@@ -351,7 +351,8 @@ def test_both_products_of_gats_score(shape, sliced, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("directed", "longest"), [(False, 512), (False, 2), pytest.param(True, 2, marks=pytest.mark.slow)]
+    ("directed", "longest"),
+    [(False, 512), (False, 2), pytest.param(True, 2, marks=pytest.mark.slow)],
 )
 def test_gradients_of_columns_are_columns_of_one_matrix(directed, longest):
     near = lists_of(5, 8, directed, longest)
