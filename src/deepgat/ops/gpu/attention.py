@@ -36,7 +36,7 @@ def forward(x: Inputs) -> tuple[Tensor, Tensor]:
     """(out [n, H, D], L [n, H]) of ``deepgat::attend``."""
     value = x.value
     stream = current_stream(value)
-    if stream is not None and value.device.index != torch.cuda.current_device():
+    if value.is_cuda and value.device.index != torch.cuda.current_device():
         with torch.cuda.device(value.device):
             return forward(x)
     p, lists = plan_for(x), _Lists(*x.lists)
@@ -79,7 +79,7 @@ def backward(
     """
     value, symmetric = x.value, x.symmetric_normalization
     stream = current_stream(value)
-    if stream is not None and value.device.index != torch.cuda.current_device():
+    if value.is_cuda and value.device.index != torch.cuda.current_device():
         with torch.cuda.device(value.device):
             return backward(grad, out, log_sum, x, want_scores, want_bias, joint)
     p, lists = plan_for(x), _Lists(*x.lists)
