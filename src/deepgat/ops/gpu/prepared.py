@@ -53,16 +53,16 @@ class Launcher:
         if numbers:
             key = (key, *map(_specialisation, numbers))
         found = self._compiled.get(key)
-        if found is None or stream is None or not _can_repeat():
-            compiled = self._kernel[grid](*tensors, *numbers, *self._settings, **self._options)
-            if stream is not None and _is_known(self._kernel, compiled):
-                self._compiled[key] = compiled.run, compiled.function, compiled.packed_metadata
+        if found is not None and stream is not None and _can_repeat():
+            run, function, metadata = found
+            run(
+                *grid, 1, stream, function, metadata, None, None, None,
+                *pointers, *numbers, *self._settings,
+            )  # fmt: skip
             return
-        run, function, metadata = found
-        run(
-            *grid, 1, stream, function, metadata, None, None, None,
-            *pointers, *numbers, *self._settings,
-        )  # fmt: skip
+        compiled = self._kernel[grid](*tensors, *numbers, *self._settings, **self._options)
+        if stream is not None and _is_known(self._kernel, compiled):
+            self._compiled[key] = compiled.run, compiled.function, compiled.packed_metadata
 
 
 def _specialisation(number: int) -> int:
