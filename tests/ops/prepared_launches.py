@@ -42,7 +42,8 @@ def prepare(kernel: JITFunction, *args: Any, grid: Any, warmup: bool, **options:
 
     def run(x: int, y: int, z: int, stream: int, function: str, packed: str, *rest: Any) -> None:
         assert (stream, function, packed, rest[:3]) == (STREAM, "function", "packed", (None,) * 3)
-        assert x > 0 and y > 0 and z == 1
+        assert min(x, y) > 0
+        assert z == 1
         tensors, numbers = now[-1]
         given = rest[3:]
         assert list(given[: len(tensors)]) == [tensor.data_ptr() for tensor in tensors]
