@@ -23,6 +23,7 @@ from deepgat.ops import (
     Neighbors,
     ScoreForm,
     Uniform,
+    head_products,
 )
 
 
@@ -107,11 +108,8 @@ class AdditiveScore(Score):
         nn.init.xavier_uniform_(self.source)
 
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
-        return Additive(
-            target=(inputs.projected * self.target).sum(-1),
-            source=(inputs.projected * self.source).sum(-1),
-            negative_slope=self.negative_slope,
-        )
+        target, source = head_products(inputs.projected, self.target, self.source)
+        return Additive(target, source, self.negative_slope)
 
 
 class DotScore(Score):
