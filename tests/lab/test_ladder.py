@@ -12,7 +12,7 @@ from deepgat.cli import main
 from deepgat.errors import UserError
 from deepgat.lab.experiments import write_records
 from deepgat.lab.experiments.measures import GraphOutputs, layer_accuracy
-from deepgat.lab.experiments.store_entry import parse_record
+from deepgat.lab.experiments.store_entry import FORMAT, parse_record, sealed
 from deepgat.lab.paper.depths import FEW
 from deepgat.lab.paper.ladder import (
     DEEP,
@@ -206,7 +206,8 @@ def test_tables_from_records(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     labelled = ladder_specs(datasets=["cora"])
     runs = [graded_record(spec) for specs in labelled.values() for spec in specs]
-    write_records(tmp_path / "runs.jsonl", runs[:-1])
+    arrays = {"format": FORMAT, "arrays": {"sha256": "", "bytes": 0}}
+    write_records(tmp_path / "runs.jsonl", [sealed({**run, **arrays}) for run in runs[:-1]])
     grid = ("--datasets", "cora", "--records", "runs.jsonl")
     code, _, err = reproduce(monkeypatch, capsys, *grid)
     assert code == 0
