@@ -20,7 +20,7 @@ from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput, NeighborAttention
 from deepgat.nn.losses import OutputAndLayersLoss
 from deepgat.nn.residual import IdentityMap, mix
-from deepgat.nn.scores import ClassScore
+from deepgat.nn.scores import ClassScore, ScoreFactory
 from deepgat.ops import Features
 
 
@@ -65,6 +65,15 @@ class DeepConfig(Config):
                 f"attention_from is {self.attention_from}, but {self.num_layers} layers are steps "
                 f"on the way of {self.step_depth}: expected 1 to {self.step_depth}, or step_depth=0"
             )
+
+    def place(self, number: int) -> int:
+        """⌈l min(1, d/L)⌉, the place of layer l among d layers."""
+        depth, most = self.step_depth, self.num_layers
+        return -(-number * depth // most) if 0 < depth < most else number
+
+    def attends(self, number: int) -> bool:
+        """Whether layer ``number``, from 1, attends by class."""
+        return self.place(number) >= self.attention_from
 
 
 class Deep(Network):
@@ -114,17 +123,10 @@ class Deep(Network):
         self.classifier = nn.Linear(hidden_channels, out_channels)
         self.convs, self.maps = nn.ModuleList(), nn.ModuleList()
         for number in range(1, num_layers + 1):
-            score = partial(
-                ClassScore,
-                independent_labels=self.multi_label,
-                sharpness=config.sharpness,
-                detached=True,
-                attends=self.place(number) >= config.attention_from,
-            )
             conv = NeighborAttention(
                 hidden_channels,
                 hidden_channels,
-                score=score,
+                score=self.score(number),
                 num_classes=out_channels,
                 class_bias=True,
                 normalization="symmetric",
@@ -135,16 +137,21 @@ class Deep(Network):
             self.convs.append(conv)
             self.maps.append(IdentityMap(hidden_channels))
 
+    def score(self, number: int) -> ScoreFactory:
+        """The attention of layer ``number``, from 1."""
+        return partial(
+            ClassScore,
+            independent_labels=self.multi_label,
+            sharpness=self.config.sharpness,
+            detached=True,
+            attends=self.config.attends(number),
+        )
+
     @property
     def step(self) -> float:
         """min(1, d/L)."""
         depth = self.config.step_depth
         return depth / self.num_layers if 0 < depth < self.num_layers else 1.0
-
-    def place(self, number: int) -> int:
-        """⌈l min(1, d/L)⌉."""
-        depth = self.config.step_depth
-        return -(-number * depth // self.num_layers) if self.step < 1 else number
 
     @property
     def layer_dropout(self) -> float:
@@ -171,7 +178,7 @@ class Deep(Network):
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         assert isinstance(h, Tensor)
         assert context.initial is not None
-        beta = math.log(self.config.theta / self.place(number) + 1)
+        beta = math.log(self.config.theta / self.config.place(number) + 1)
         result = self.convolve(number, self.dropped(h, self.layer_dropout), context, undropped=h)
         mixed = mix(result.out, context.initial, self.config.alpha)
         out = F.relu(self.maps[number - 1](mixed, beta))
