@@ -117,24 +117,16 @@ class Deep(Network):
         **settings: Any,
     ) -> None:
         super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
-        config = self.config
-        self.loss = OutputAndLayersLoss(delta=0.4, weight=config.layer_loss)
+        self.loss = OutputAndLayersLoss(delta=0.4, weight=self.config.layer_loss)
         self.encoder = nn.Linear(in_channels, hidden_channels)
         self.classifier = nn.Linear(hidden_channels, out_channels)
         self.convs, self.maps = nn.ModuleList(), nn.ModuleList()
         for number in range(1, num_layers + 1):
-            conv = NeighborAttention(
-                hidden_channels,
-                hidden_channels,
-                score=self.score(number),
-                num_classes=out_channels,
-                class_bias=True,
-                normalization="symmetric",
-                bias=False,
-                project=False,
-                edge_dim=self.edge_dim,
-            )
-            self.convs.append(conv)
+            self.convs.append(NeighborAttention(
+                hidden_channels, hidden_channels, edge_dim=self.edge_dim, bias=False,
+                score=self.score(number), num_classes=out_channels, class_bias=True,
+                normalization="symmetric", project=False,
+            ))  # fmt: skip
             self.maps.append(IdentityMap(hidden_channels))
 
     def score(self, number: int) -> ScoreFactory:
