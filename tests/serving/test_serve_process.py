@@ -95,6 +95,7 @@ def digest(folder: Path) -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
+@pytest.mark.slow
 def test_it_starts_answers_and_stops(start, club):
     service = start(club / "model", "--json-log")
     assert service.address.startswith("http://127.0.0.1:")
