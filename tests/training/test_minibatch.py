@@ -144,15 +144,15 @@ def test_a_deep_network_does_not_bring_along_more_than_the_limit():
 # -------------------------------------------------------------------------------------- training
 
 
-@both
 @pytest.mark.parametrize(
-    ("model", "preset"),
+    ("kind", "model", "preset"),
     [
-        ("deepgat", "authors"),
-        ("deep", None),
-        ("dropedge", None),
-        ("prenorm", None),
-        ("oracle", "paper"),
+        ("clusters", "deepgat", "authors"),
+        ("neighbours", "deepgat", "authors"),
+        ("clusters", "deep", None),
+        ("neighbours", "dropedge", None),
+        ("clusters", "prenorm", None),
+        ("neighbours", "oracle", "paper"),
     ],
 )
 def test_the_same_seed_gives_the_same_bits_with_any_backend_of_the_sampler(kind, model, preset):
