@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from deepgat.models import Network, build_network, find_system
+from deepgat.models import SYSTEMS, Network, build_network, find_system
 from deepgat.models.config import Config
 
 PAPER_SCORES = {"deepgat": ("dp", "sd"), "gat": ("ad", "dp", "sd"), "oracle": ("sum", "softmax")}
 """The systems of the DeepGAT paper with their scores; they have the presets paper and authors."""
+ORACLES = tuple(name for name, system in SYSTEMS.items() if system.sees_every_label)
+"""The systems that are shown every label."""
 
 
 def settings_of(system: str, preset: str | None = None, **settings: Any) -> Config:

@@ -44,6 +44,7 @@ CHOICES: dict[str, dict[str, Any]] = {
 } | {
     "gat published": {"system": "gat", "heads": 2, **SIZES},
     "deep in steps": {"system": "deep", **SIZES, "step_depth": 2, "attention_from": 1},
+    "deep-oracle": {"system": "deep-oracle", **SIZES, "attention_from": 1, "right": 0.6},
     "gcnii deepgat": {"system": "gcnii", "conv": "deepgat", **SIZES},
     "g2 deepgat own": {"system": "g2", "conv": "deepgat", "gate_conv": "own", **SIZES},
     "prenorm gat": {"system": "prenorm", "conv": "gat", **SIZES},

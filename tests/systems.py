@@ -49,6 +49,26 @@ def class_attention(nbrs: Neighbours, q: Tensor, tau: float, rows: bool) -> Tens
     return e / d[:, None] if rows else e / torch.sqrt(d[:, None] * d[None, :])
 
 
+def scattered(x: int) -> int:
+    """A 32-bit hash: xor-shift, multiply, twice."""
+    x %= 2**32
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) % 2**32
+    x = ((x ^ (x >> 15)) * 0x846CA68B) % 2**32
+    return x ^ (x >> 16)
+
+
+def given_classes(y: Tensor, seed: int, right: float, classes: int) -> Tensor:
+    """One-hot rows [n, C]: the true class, or with probability 1 − p one of the others."""
+    rows = torch.zeros(len(y), classes, dtype=torch.float64)
+    golden = 0x9E3779B9
+    for v, true in enumerate(y.tolist()):
+        draw = scattered(scattered(seed ^ v) + golden)
+        wrong = draw < int((1 - right) * 2**32)
+        others = [c % classes for c in range(true + 1, true + classes)]
+        rows[v, others[scattered(draw + golden) % (classes - 1)] if wrong else true] = 1
+    return rows
+
+
 def additive_attention(nbrs: Neighbours, Wh: Tensor, target: Tensor, source: Tensor) -> Tensor:
     """softmax over N_v of LeakyReLU(<t, Wh_v> + <s, Wh_u>), one head."""
     rows = []

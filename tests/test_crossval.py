@@ -168,6 +168,7 @@ def test_the_command(run, tmp_path):  # noqa: F811
         ("shapes --set norm=pairnorm --folds 3", "unknown norm 'pairnorm'"),
         ("shapes --model pairnorm --folds 3", "PairNorm would mix the graphs"),
         ("shapes --model oracle --folds 3", "the oracle needs the classes of nodes"),
+        ("shapes --model deep-oracle --folds 3", "the oracle needs the classes of nodes"),
         ("shapes --model nonsense", "unknown model 'nonsense'"),
         ("broken", "cannot be read"),
         ("lacking", "lacks SHAPES_A.txt"),

@@ -17,7 +17,7 @@ from deepgat.models import SYSTEMS, LayerOutputs, Network
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.ops import Neighbors
 from deepgat.training.inputs import GraphInputs, prepare
-from networks import PAPER_SCORES, network
+from networks import ORACLES, PAPER_SCORES, network
 from tiny import tiny_dataset
 
 CPU = torch.device("cpu")
@@ -198,8 +198,17 @@ def test_the_oracle_alone_sees_them(score, preset, part):
     assert not torch.equal(before.logits, after.logits)
 
 
+@pytest.mark.parametrize("right", [1.0, 0.7])
+def test_deep_oracle_sees_them_too(right):
+    data = tiny_dataset()
+    model = network("deep-oracle", 6, 3, num_layers=5, right=right).eval()
+    y = torch.where(data.graph.test_mask, (data.graph.y + 1) % 3, data.graph.y)
+    before, after = (inputs(model, each).run(model) for each in (data, with_labels(data, y)))
+    assert not torch.equal(before.logits, after.logits)
+
+
 BODIES = [
-    *((name, {}) for name in SYSTEMS if name not in (*PAPER_SCORES, LABEL_PROPAGATION)),
+    *((name, {}) for name in SYSTEMS if name not in (*PAPER_SCORES, *ORACLES, LABEL_PROPAGATION)),
     ("gcnii", {"conv": "deepgat"}),
     ("g2", {"conv": "deepgat"}),
 ]

@@ -32,6 +32,7 @@ from deepgat.estimator_inputs import (
 )
 from deepgat.machine import memory_bound
 from deepgat.model import Model
+from deepgat.models import find_system
 from deepgat.training.auto import train_auto
 from deepgat.training.inputs import WEIGHT
 from deepgat.training.memory import read_memory
@@ -335,7 +336,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
                 "quality and time_limit are of auto: leave them out, or the model and its settings"
             )
         plan = recipe(self.model, preset=self.preset, training=training, **settings)
-        if plan.system == "oracle":
+        if find_system(plan.system).sees_every_label:
             raise UserError("the oracle is shown every label and cannot predict: choose another")
         plan = drop_unsuited_self_training(plan, dataset, self._given(TRAINING))
         return train_once(dataset, plan, seed)

@@ -356,6 +356,7 @@ def test_ctrl_c_ends_a_search_too(graph, monkeypatch):
         ({"heads": 2}, "unknown setting of deep 'heads'"),
         ({"num_layers": 0}, "num_layers is 0: expected 1 or more"),
         ({"model": "oracle"}, "the oracle is shown every label"),
+        ({"model": "deep-oracle"}, "the oracle is shown every label"),
         ({"validation_fraction": 1.5}, "validation_fraction is 1.5"),
         ({"graph": 3}, "graph is a int"),
         ({"graph": "held", "X": np.zeros((60, 6))}, "expected node numbers"),

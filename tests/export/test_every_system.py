@@ -4,8 +4,9 @@ import pytest
 from cases import Case, differences, write
 
 from deepgat.models.registry import SYSTEMS
+from networks import ORACLES
 
-EXPORTED = [name for name in SYSTEMS if name not in ("oracle", "label-propagation")]
+EXPORTED = [name for name in SYSTEMS if name not in (*ORACLES, "label-propagation")]
 LOGITS = 1e-5
 MEMBERS = [
     {"system": "deep", "settings": {"num_layers": 2, "hidden_channels": 4}},

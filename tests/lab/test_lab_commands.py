@@ -354,7 +354,7 @@ def test_reproduce_needs_data(run, monkeypatch):
     ("arguments", "sentence"),
     [
         (("publications", "--epochs", "5"), "runs the settings as they are: leave --epochs out"),
-        (("depth", "--systems", "gat"), "--systems is for the targets peers, contenders and study"),
+        (("depth", "--systems", "gat"), "--systems is for the targets peers, contenders, study"),
         (("peers", "--epochs", "0"), "epochs is 0: expected 1 or more"),
     ],
 )

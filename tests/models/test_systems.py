@@ -17,7 +17,7 @@ from deepgat.nn import NeighborAttention
 from deepgat.nn.attention import ConvOutput
 from deepgat.nn.residual import mix
 from deepgat.training.recipes import recipe
-from networks import network
+from networks import ORACLES, network
 
 import transcription
 from graphs import AWKWARD, graphs, random_edges, undirected
@@ -25,7 +25,7 @@ from graphs import AWKWARD, graphs, random_edges, undirected
 D_IN, CLASSES, WIDTH = 5, 3, 4
 TOLERANCE = {"rtol": 0, "atol": 1e-10}
 SIZES = {"dropout": 0.0, "hidden_channels": WIDTH}
-TRAINED = [name for name in SYSTEMS if name not in (LABEL_PROPAGATION, "oracle")]
+TRAINED = [name for name in SYSTEMS if name not in (LABEL_PROPAGATION, *ORACLES)]
 
 Literal = Callable[[Tensor, transcription.Neighbours, systems.Weights, int], tuple]
 
@@ -37,16 +37,26 @@ def class_logits(w, name, h):
 
 
 def deep_literal(
-    tau=3.0, first=1, rows=False, detach=True, far=0.2, depth=0, loss="output-and-layers"
+    tau=3.0,
+    first=1,
+    rows=False,
+    detach=True,
+    far=0.2,
+    depth=0,
+    loss="output-and-layers",
+    right=None,
 ):
-    """Class attention inside GCNII."""
+    """Class attention inside GCNII; with ``right``, a share of true classes takes q's place."""
 
     def run(x, nbrs, w, layers):
         def attention(number, h):
             p = class_logits(w, f"convs.{number - 1}", h)
             if systems.place(number, layers, depth) < first:
                 return systems.class_attention(nbrs, torch.zeros_like(p), 0.0, rows)
-            q = systems.softmax_rows(p.detach() if detach else p)
+            if right is None:
+                q = systems.softmax_rows(p.detach() if detach else p)
+            else:
+                q = systems.given_classes(w["labels"], int(w["seed"]), right, CLASSES)
             return systems.class_attention(nbrs, q, tau, rows)
 
         out, states = systems.gcnii(x, nbrs, w, layers, far, 0.5, attention, depth)
@@ -204,6 +214,15 @@ CASES: dict[str, tuple[dict, Literal]] = {
         {"system": "deep", "attention_from": 1, "step_depth": 1},
         deep_literal(depth=1),
     ),
+    "deep-oracle": ({"system": "deep-oracle"}, deep_literal(first=4, right=1.0)),
+    "deep-oracle, some classes wrong": (
+        {"system": "deep-oracle", "attention_from": 2, "right": 0.6, "sharpness": 1.5},
+        deep_literal(tau=1.5, first=2, right=0.6),
+    ),
+    "deep-oracle in smaller steps, most classes wrong": (
+        {"system": "deep-oracle", "attention_from": 1, "right": 0.1, "step_depth": 2},
+        deep_literal(depth=2, right=0.1),
+    ),
     "deepgat in gcnii": (
         {"system": "gcnii", "conv": "deepgat"},
         deep_literal(1.0, rows=True, detach=False, far=0.1, loss="every-layer"),
@@ -276,9 +295,11 @@ class Case:
         self.y = torch.randint(CLASSES, (n,))
         self.mask = torch.rand(n) < 0.6
         self.mask[0] = True
+        self.labels = self.y if self.model.needs_labels else None
 
     def transcribed(self) -> tuple[Tensor, list[Tensor], dict[int, Tensor], str]:
-        weights = dict(self.model.named_parameters())
+        weights = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        weights["labels"] = self.labels
         nbrs = transcription.neighbours(self.edge_index, len(self.x))
         found = self.literal(self.x, nbrs, weights, self.layers)
         return found if len(found) == 4 else (*found, {}, "output")
@@ -301,7 +322,7 @@ class Case:
 
 
 def assert_same(case: Case) -> None:
-    ours = case.model.run(case.x, case.edge_index)
+    ours = case.model.run(case.x, case.edge_index, labels=case.labels)
     logits, states, before, kind = case.transcribed()
     torch.testing.assert_close(ours.logits, logits, **TOLERANCE)
     mine = ours.hidden if ours.initial is None else [ours.initial, *ours.hidden]
@@ -544,6 +565,27 @@ def test_smaller_steps_average_noise_and_so_drop_more():
     assert shares_of(64) == (pytest.approx(0.75), 0.6)  # odds of 3 instead of 1.5
     assert shares_of(1600) == (pytest.approx(15 / 16), 0.6)
     assert shares_of(64, step_depth=0) == (0.6, 0.6)
+    assert shares_of(16, layer_dropout=0.2) == (0.2, 0.6)
+    assert shares_of(64, layer_dropout=0.2) == (pytest.approx(1 / 3), 0.6)  # odds of 1/2, not 1/4
+    assert shares_of(16, layer_dropout=0.0) == (0.0, 0.6)
+
+
+def test_h0_of_dropped_nodes_is_zero_in_every_layer_and_that_of_others_grows():
+    torch.manual_seed(0)
+    model = Deep(5, 8, 3, 3, dropout=0.0, node_dropout=0.25)
+    x, edge_index = torch.rand(400, 5), random_edges(400, 20)
+    whole = model.eval().run(x, edge_index).initial
+    kept = model.train().run(x, edge_index).initial
+    dropped = (kept == 0).all(1)
+    assert 60 < dropped.sum() < 140
+    torch.testing.assert_close(kept[~dropped], whole[~dropped] / 0.75)
+    assert not torch.equal(model.run(x, edge_index).initial, kept)  # drawn anew
+
+
+def test_settings_of_deep_are_written_as_before_where_nothing_more_is_dropped():
+    assert not {"layer_dropout", "node_dropout"} & set(Deep.Config().to_dict())
+    written = Deep.Config(layer_dropout=0.0, node_dropout=0.3).to_dict()
+    assert (written["layer_dropout"], written["node_dropout"]) == (0.0, 0.3)
 
 
 def test_small_steps_survive_bf16():

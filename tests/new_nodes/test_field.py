@@ -26,12 +26,12 @@ from deepgat.models import SYSTEMS, Ensemble, build_network, find_system
 from deepgat.models.ensemble import EnsembleConfig
 from deepgat.models.field import radius
 from deepgat.training.fields import field_outputs
-from networks import network
+from networks import ORACLES, network
 
 from graphs import random_edges
 
 LOCAL = [
-    *((name, {}) for name in SYSTEMS if name not in ("oracle", "label-propagation")),
+    *((name, {}) for name in SYSTEMS if name not in (*ORACLES, "label-propagation")),
     ("deep", {"attention_from": 1}),
     ("deep", {"step_depth": 2, "attention_from": 1}),
     ("deepgat", {"label_hops": 6}),
@@ -207,7 +207,7 @@ def test_what_needs_the_whole_graph_says_so():
     assert small("gcn", 2).graph_wide == ""
     assert "mean over all nodes" in small("pairnorm", 2).graph_wide
     assert "mean over all nodes" in small("pairnorm-input", 2).graph_wide
-    assert "every label" in small("oracle", 2).graph_wide
+    assert all("every label" in small(name, 2).graph_wide for name in ORACLES)
     graph, new, _ = pieces(9, 1, random_edges(9, 9), torch.tensor([[3, 9], [9, 3]]))
     grown = GrownGraph(KeptGraph.of(graph), new)
     with pytest.raises(UserError, match="PairNorm subtracts the mean over all nodes: leave hops"):

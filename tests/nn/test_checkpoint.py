@@ -21,6 +21,7 @@ from graphs import random_edges
 MODELS = [
     *((name, {}) for name in SYSTEMS if name not in ("deep", LABEL_PROPAGATION)),
     ("deep", {"step_depth": 4, "attention_from": 2}),
+    ("deep-oracle", {"right": 0.6, "attention_from": 2}),
     ("deepgat", {"preset": "authors", "heads": 1}),
     ("gat", {"preset": "authors", "heads": 1}),
     ("gcnii", {"conv": "deepgat"}),

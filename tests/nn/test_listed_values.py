@@ -10,7 +10,7 @@ from deepgat.nn import AdditiveScore, ClassScore, DotScore, NeighborAttention, U
 from deepgat.nn.drop_edge import DropEdge, no_edges
 from deepgat.nn.scores import NeighborMeanScore
 from deepgat.ops import Neighbors, Normalization, use_backend
-from networks import network
+from networks import ORACLES, network
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 0, 3, 3], [1, 0, 2, 1, 0, 2, 3, 2]])
 UNDIRECTED = EDGES[:, :6]
@@ -65,7 +65,7 @@ def test_values_stay_with_their_edges_when_some_are_dropped():
     assert alone.features.shape == (4, 2)
 
 
-@pytest.mark.parametrize("system", [n for n in SYSTEMS if n not in ("oracle", LABEL_PROPAGATION)])
+@pytest.mark.parametrize("system", [n for n in SYSTEMS if n not in (*ORACLES, LABEL_PROPAGATION)])
 def test_a_network_of_any_system_reads_them(system):
     model = network(system, 3, 2, edge_dim=2).double().eval()
     x = torch.randn(4, 3, dtype=torch.double)

@@ -21,6 +21,7 @@ from deepgat.ops.attention import ADDITIVE, AS_IS, DOT, LISTS, NONE, SIGMOID, SO
 from deepgat.ops.differences import BACK, BOTH, THERE, VALUE
 from deepgat.ops.differences import LISTS as DIFFERENCE_LISTS
 from deepgat.ops.gpu import (
+    additive_score,
     attention,
     attention_kernels,
     differences,
@@ -30,7 +31,7 @@ from deepgat.ops.gpu import (
 from deepgat.ops.neighbors import Neighbors, split_lists
 
 HOPPER = GPUTarget("cuda", 90, 32)
-KERNELS = (attention_kernels, differences, matmul, norm)
+KERNELS = (additive_score, attention_kernels, differences, matmul, norm)
 N, HUB = 3000, 2500
 
 compiled: set[JITFunction] = set()
@@ -96,6 +97,9 @@ def compile_others(x: Tensor, powers: Sequence[float] = (2.5,)) -> None:
         matmul.sparse_matmul(ptr, index, pieces, hubs, position, values, x, drawn, dropout)
     for drawn in (seed, named):
         matmul.drop_entries(x, drawn, 0.5)
+    of_heads, weight = x.unsqueeze(1), x.new_zeros(1, m)
+    products = additive_score.forward(of_heads, weight, weight)
+    additive_score.backward(of_heads, weight, weight, *products)
     source, pieces, hubs, *_ = (getattr(near, name) for name in DIFFERENCE_LISTS)
     for kind in (VALUE, THERE, BACK, BOTH):
         for power in powers:

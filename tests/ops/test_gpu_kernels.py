@@ -6,21 +6,27 @@ Interpreted they are slow, so the graphs here are tiny; tests/test_gpu.py has th
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 from torch_geometric.nn import PairNorm as WholePairNorm
 
+from deepgat import ops
 from deepgat.nn.norms import PairNorm
-from deepgat.ops import attention, definition, dropout_masks, matmul
+from deepgat.ops import (
+    additive_score,
+    attention,
+    definition,
+    dropout_masks,
+    joint_product,
+    matmul,
+)
 from deepgat.ops.neighbors import Lists, Neighbors, split_lists
-from deepgat.ops.score_forms import Normalization
+from deepgat.ops.score_forms import ClassAgreement, Normalization
 from systems import pair_norm
 
 from graphs import graphs, random_edges
@@ -28,6 +34,7 @@ from ops.test_backends import FORMS, KINK, make_form
 
 pytest.importorskip("triton", reason="Triton is not installed here")
 
+from deepgat.ops.gpu import additive_score as gpu_score
 from deepgat.ops.gpu import attention as gpu
 from deepgat.ops.gpu import launch
 from deepgat.ops.gpu import matmul as gpu_matmul
@@ -37,27 +44,11 @@ ON_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 
 
-class Attend(torch.autograd.Function):
-    """``deepgat::attend`` with the Triton kernels on any device."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        ctx.inputs = attention.Inputs(*inputs)
-        ctx.output = gpu.forward(ctx.inputs)
-        return ctx.output
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
-        wanted = ctx.needs_input_grad
-        found = gpu.backward(grad, *ctx.output, ctx.inputs, wanted[1] or wanted[2], wanted[4])
-        grads = (item if item.dim() > 1 else None for item in found)
-        return (None, *grads) + (None,) * 9
-
-
 @pytest.fixture(autouse=True, scope="module")
 def triton_kernels() -> Iterator[None]:
+    """The Triton kernels on any device."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "_Attend", Attend)
+        patch.setitem(attention.KERNELS, DEVICE.type, attention.KERNELS["cuda"])
         yield
 
 
@@ -337,3 +328,45 @@ def test_pair_norm_on_cuda_has_the_type_of_pygs(individually, autocast, dtype):
             torch.set_autocast_dtype("cuda", was_type)
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
+
+
+@pytest.mark.parametrize("shape", [(5, 2, 3), (1, 1, 1), (9, 3, 8), (0, 2, 3)])
+@pytest.mark.parametrize("sliced", [False, True])
+def test_both_products_of_gats_score(shape, sliced, monkeypatch):
+    kernels = gpu_score.forward, gpu_score.backward
+    monkeypatch.setitem(additive_score.KERNELS, DEVICE.type, kernels)
+    n, heads, channels = shape
+    with DEVICE:
+        x = torch.randn(n, heads * channels + sliced, dtype=torch.float64)
+        x = x[:, int(sliced) :].unflatten(1, (heads, channels)).requires_grad_()
+        target, source = torch.randn(2, heads, channels, dtype=torch.float64)
+        upstream = torch.randn(2, n, heads, dtype=torch.float64)
+    leaves = [x, target.requires_grad_(), source.requires_grad_()]
+    expected = torch.stack([(x * target).sum(-1), (x * source).sum(-1)])
+    found = torch.stack(ops.head_products(*leaves))
+    assert "_HeadProducts" in str(found.grad_fn.next_functions)
+    results = [[out, *torch.autograd.grad(out, leaves, upstream)] for out in (expected, found)]
+    for theirs, mine in zip(*results, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("directed", "longest"),
+    [(False, 512), (False, 2), pytest.param(True, 2, marks=pytest.mark.slow)],
+)
+def test_gradients_of_columns_are_columns_of_one_matrix(directed, longest):
+    near = lists_of(5, 8, directed, longest)
+    with DEVICE:
+        x, upstream = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 2, 4).double()
+        weights = [torch.randn(2 * width, 4, dtype=torch.float64) for width in (4, 3)]
+    leaves = [leaf.requires_grad_() for leaf in (x, *weights)]
+    value, logits = ops.joint_linear(x, weights, 2)
+    assert joint_product.side_by_side([value, logits]).shape == (5, 14)
+    found = attention.kernel_attention(near, value, ClassAgreement(logits))
+    blocks = torch.autograd.grad(found, [value, logits], upstream, retain_graph=True)
+    assert joint_product.side_by_side(blocks).shape == (5, 14)
+    apart = [(x @ weight.t()).unflatten(1, (2, -1)) for weight in weights]
+    expected = definition.neighbor_attention(near, apart[0], ClassAgreement(apart[1]))
+    results = [[out, *torch.autograd.grad(out, leaves, upstream)] for out in (expected, found)]
+    for theirs, mine in zip(*results, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-12)

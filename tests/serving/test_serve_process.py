@@ -37,6 +37,9 @@ class Running:
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        self.address = ""
+
+    def wait_for_address(self) -> None:
         self.address = self._find(r"on (http://\S+?)[;,]")
 
     def _read(self) -> None:
@@ -45,7 +48,7 @@ class Running:
 
     def _find(self, pattern: str) -> str:
         found = None
-        for _ in range(1200):
+        for _ in range(6000):
             found = next(filter(None, (re.search(pattern, line) for line in list(self.lines))), 0)
             if found or self.process.poll() is not None:
                 break
@@ -54,7 +57,7 @@ class Running:
         return found[1]
 
     def wait_until_ready(self) -> None:
-        for _ in range(1200):
+        for _ in range(6000):
             if self.get("/ready").status_code == 200:
                 return
             time.sleep(0.05)
@@ -81,6 +84,7 @@ def start():
 
     def make(*arguments, **environment):
         begun.append(Running(*arguments, **environment))
+        begun[-1].wait_for_address()
         return begun[-1]
 
     yield make
@@ -155,7 +159,7 @@ def test_other_machines_need_the_token(start, club, tmp_path):
     service = start(club / "model", "--host", "0.0.0.0", "--token-file", tmp_path / "token")
     url = httpx.URL(service.address).copy_with(host="127.0.0.1", path="/v1/predict")
     headers = {"Authorization": f"Bearer {token}"}
-    for _ in range(1200):
+    for _ in range(6000):
         answer = httpx.post(url, json=ASKED, headers=headers)
         if answer.status_code != 503:
             break

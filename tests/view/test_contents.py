@@ -22,6 +22,7 @@ from deepgat.view import page
 from deepgat.view.contents import page_contents
 from deepgat.view.html import html_of
 from deepgat.view.sample import sample_graph
+from networks import ORACLES
 from test_cli import assert_sentence, run  # noqa: F401 - a fixture
 from tiny import tiny_dataset, tiny_labels
 
@@ -106,7 +107,7 @@ def test_every_system_has_a_page(system):
     assert (attention is None) == (system == "mlp")
     if attention is not None:
         assert attention["of"] == found["layers"]
-        assert attention["fixed"] == (system not in ("deepgat", "gat", "deep", "oracle"))
+        assert attention["fixed"] == (system not in ("deepgat", "gat", "deep", *ORACLES))
     assert found["predictions"]["layers"][-1] == found["layers"]
 
 

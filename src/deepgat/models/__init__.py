@@ -3,6 +3,7 @@
 from deepgat.models.appnp import APPNP, APPNPConfig
 from deepgat.models.dagnn import DAGNN, DAGNNConfig
 from deepgat.models.deep import Deep, DeepConfig
+from deepgat.models.deep_oracle import DeepOracle, DeepOracleConfig
 from deepgat.models.deepgat import DeepGAT, DeepGATConfig
 from deepgat.models.ensemble import Ensemble, EnsembleConfig
 from deepgat.models.g2 import G2, G2Config
@@ -40,6 +41,8 @@ __all__ = [
     "DeepConfig",
     "DeepGAT",
     "DeepGATConfig",
+    "DeepOracle",
+    "DeepOracleConfig",
     "Ensemble",
     "EnsembleConfig",
     "G2Config",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from deepgat import ops
 from deepgat.errors import UserError
 from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network, linear
@@ -19,7 +20,7 @@ from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput, NeighborAttention
 from deepgat.nn.losses import OutputAndLayersLoss
 from deepgat.nn.residual import IdentityMap, mix
-from deepgat.nn.scores import ClassScore
+from deepgat.nn.scores import ClassScore, ScoreFactory
 from deepgat.ops import Features
 
 
@@ -29,7 +30,12 @@ class DeepConfig(Config):
 
     num_layers: int = layers(16)
     hidden_channels: int = setting(64, "width of the layers", least=1)
-    dropout: float = share(0.6, "share of each layer's input dropped in training")
+    dropout: float = share(0.6, "share of the features and of every layer's output dropped")
+    layer_dropout: float | None = setting(
+        None, "share of the outputs between layers dropped; left out: dropout",
+        kind=float, least=0, below=1,
+    )  # fmt: skip
+    node_dropout: float = share(0.0, "share of the nodes whose h⁰ is dropped as a whole")
     alpha: float = share(0.2, "α, share of h⁰ in every layer")
     theta: float = setting(0.5, "θ in β = log(θ/l + 1)", least=0)
     sharpness: float = setting(3.0, "τ, factor on the agreement of two class predictions", least=0)
@@ -45,12 +51,29 @@ class DeepConfig(Config):
     layer_loss: float = setting(0.3, "λ, weight of the loss of the layers before the last", least=0)
     unit_features: bool = setting(False, "divide every node's features by their sum")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Without the dropout of layers and nodes where there is none, as in earlier records."""
+        plain = super().to_dict()
+        for name in ("layer_dropout", "node_dropout"):
+            if plain[name] == getattr(DeepConfig, name):
+                del plain[name]
+        return plain
+
     def check(self) -> None:
         if 0 < self.step_depth < min(self.num_layers, self.attention_from):
             raise UserError(
                 f"attention_from is {self.attention_from}, but {self.num_layers} layers are steps "
                 f"on the way of {self.step_depth}: expected 1 to {self.step_depth}, or step_depth=0"
             )
+
+    def place(self, number: int) -> int:
+        """⌈l min(1, d/L)⌉, the place of layer l among d layers."""
+        depth, most = self.step_depth, self.num_layers
+        return -(-number * depth // most) if 0 < depth < most else number
+
+    def attends(self, number: int) -> bool:
+        """Whether layer ``number``, from 1, attends by class."""
+        return self.place(number) >= self.attention_from
 
 
 class Deep(Network):
@@ -70,10 +93,11 @@ class Deep(Network):
     passes no gradient: only their own loss trains the predictions. The loss is
     CE(ŷ^L) + λ Σ_{l<L} γ̃(l) CE(ŷ^l), γ̃ the paper's γ divided by its sum. The logits are
     h^L W_c + b_c; σ is ReLU. Beyond d layers more is dropped between layers (``layer_dropout``).
-    With τ = 0 and λ = 0, up to d layers are GCNII.
+    In training, ``node_dropout`` sets h⁰ of whole nodes to 0 and scales that of the others, so that
+    every layer has to rely on neighbours. With τ = 0 and λ = 0, up to d layers are GCNII.
 
-    Chen et al., ICML 2020 (GCNII); Kato et al., CANDARW 2024 (DeepGAT). ``docs/deep.md`` has the
-    reasons.
+    Chen et al., ICML 2020 (GCNII); Kato et al., CANDARW 2024 (DeepGAT); Feng et al., NeurIPS 2020
+    (dropped nodes). ``docs/deep.md`` has the reasons.
 
     Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`DeepConfig`'s.
 
@@ -99,17 +123,10 @@ class Deep(Network):
         self.classifier = nn.Linear(hidden_channels, out_channels)
         self.convs, self.maps = nn.ModuleList(), nn.ModuleList()
         for number in range(1, num_layers + 1):
-            score = partial(
-                ClassScore,
-                independent_labels=self.multi_label,
-                sharpness=config.sharpness,
-                detached=True,
-                attends=self.place(number) >= config.attention_from,
-            )
             conv = NeighborAttention(
                 hidden_channels,
                 hidden_channels,
-                score=score,
+                score=self.score(number),
                 num_classes=out_channels,
                 class_bias=True,
                 normalization="symmetric",
@@ -120,37 +137,48 @@ class Deep(Network):
             self.convs.append(conv)
             self.maps.append(IdentityMap(hidden_channels))
 
+    def score(self, number: int) -> ScoreFactory:
+        """The attention of layer ``number``, from 1."""
+        return partial(
+            ClassScore,
+            independent_labels=self.multi_label,
+            sharpness=self.config.sharpness,
+            detached=True,
+            attends=self.config.attends(number),
+        )
+
     @property
     def step(self) -> float:
         """min(1, d/L)."""
         depth = self.config.step_depth
         return depth / self.num_layers if 0 < depth < self.num_layers else 1.0
 
-    def place(self, number: int) -> int:
-        """⌈l min(1, d/L)⌉."""
-        depth = self.config.step_depth
-        return -(-number * depth // self.num_layers) if self.step < 1 else number
-
     @property
     def layer_dropout(self) -> float:
-        """Dropout p' between layers; the encoder and the readout keep p.
+        """Dropout p' between layers; the encoder and the readout keep ``dropout``.
 
         Steps of d/L average the noise of L/d layers and would leave next to none of it:
         p'/(1 − p') = √(L/d) · p/(1 − p).
         """
-        p = self.config.dropout
+        p = self.config.layer_dropout
+        if p is None:
+            p = self.config.dropout
         if self.step == 1:
             return p
         odds = math.sqrt(self.num_layers / self.config.step_depth) * p / (1 - p)
         return odds / (1 + odds)
 
     def encode(self, x: Features) -> Tensor:
-        return F.relu(linear(self.encoder, self.dropped(x)))
+        h = F.relu(linear(self.encoder, self.dropped(x)))
+        if not self.training or not self.config.node_dropout:
+            return h
+        kept: Tensor = ops.dropout(h.new_ones(h.size(0), 1), self.config.node_dropout, True)
+        return h * kept
 
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         assert isinstance(h, Tensor)
         assert context.initial is not None
-        beta = math.log(self.config.theta / self.place(number) + 1)
+        beta = math.log(self.config.theta / self.config.place(number) + 1)
         result = self.convolve(number, self.dropped(h, self.layer_dropout), context, undropped=h)
         mixed = mix(result.out, context.initial, self.config.alpha)
         out = F.relu(self.maps[number - 1](mixed, beta))

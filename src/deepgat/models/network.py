@@ -81,6 +81,11 @@ class Network(nn.Module):
         return int(self.config.hidden_channels * getattr(self.config, "heads", 1))
 
     @property
+    def reads_node_numbers(self) -> bool:
+        """Whether a node's number matters, so that every step must see the whole graph."""
+        return False
+
+    @property
     def step(self) -> float:
         """How far a layer goes from its input to its output; 1: all the way."""
         return 1.0

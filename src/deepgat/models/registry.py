@@ -18,6 +18,7 @@ from deepgat.models.appnp import APPNP
 from deepgat.models.config import Config
 from deepgat.models.dagnn import DAGNN
 from deepgat.models.deep import Deep
+from deepgat.models.deep_oracle import DeepOracle
 from deepgat.models.deepgat import DeepGAT
 from deepgat.models.ensemble import Ensemble
 from deepgat.models.g2 import G2
@@ -45,6 +46,16 @@ PLAINLY_SMALL = 2**26
 USUAL: Mapping[str, Any] = {"lr": 0.01, "weight_decay": 5e-4, "epochs": 1000}
 """The training of systems whose paper asks for nothing else."""
 _GCNII: Mapping[str, Any] = {**USUAL, "weight_decay_conv": 0.01, "epochs": 1500}
+_DEEP: Mapping[str, Any] = {
+    **_GCNII,
+    "decay_nodes": 1500,
+    "decay_nodes_heads": 3500,
+    "epochs": 3000,
+    "patience": 50,
+    "monitor": "loss-and-errors",
+    "ema": 0.99,
+    "self_training": 1.0,
+}
 
 AUTHORS: Mapping[str, Any] = {
     "norm": "layer",
@@ -82,6 +93,11 @@ class System:
         """Its settings when nothing is named."""
         return self.network.Config(**self.settings)
 
+    @property
+    def sees_every_label(self) -> bool:
+        """Whether it reads the labels of test nodes too, so that it predicts nothing."""
+        return getattr(self.network, "needs_labels", False)
+
 
 _SYSTEMS = (
     System(
@@ -91,16 +107,7 @@ _SYSTEMS = (
         "this project",
         "DeepGAT's attention in GCNII's body, a class head per layer, two stages of training; the "
         "default",
-        training={
-            **_GCNII,
-            "decay_nodes": 1500,
-            "decay_nodes_heads": 3500,
-            "epochs": 3000,
-            "patience": 50,
-            "monitor": "loss-and-errors",
-            "ema": 0.99,
-            "self_training": 1.0,
-        },
+        training=_DEEP,
     ),
     System(
         "prenorm",
@@ -241,6 +248,14 @@ _SYSTEMS = (
         "Kato et al., CANDARW 2024",
         "an upper bound: it sees every label",
         presets={"paper": PAPER, "authors": {**AUTHORS, **AUTHORS_LABELS}},
+    ),
+    System(
+        "deep-oracle",
+        DeepOracle,
+        "deep with e_vu = exp(τ[c_v = c_u]), c_v = y_v with probability p, else another class",
+        "this project",
+        "what better attention would be worth: it sees every label; right is p",
+        training=_DEEP,
     ),
     System(
         LABEL_PROPAGATION,

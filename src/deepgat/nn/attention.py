@@ -275,10 +275,12 @@ class NeighborAttention(nn.Module):
         forget = self.forget_projections and self.weight is not None
         again = partial(self._project, x, label_features)
         with remade([value, class_logits], again) if forget else nullcontext():
-            out = ops.neighbor_attention(neighbors, value, form, self.normalization, p, edge_bias)
+            out = ops.neighbor_attention(
+                neighbors, value, form, self.normalization, p, edge_bias, flat=self.concat
+            )
+        out = out if self.concat else out.mean(1)
         if isolated is not None:
-            out = out * ~isolated.view(-1, 1, 1)
-        out = out.flatten(1) if self.concat else out.mean(1)
+            out = out * ~isolated.unsqueeze(1)
         if self.bias is not None:
             out = out + self.bias
         if self.res is not None:
@@ -350,6 +352,9 @@ class NeighborAttention(nn.Module):
             return [ops.linear_by_head(x, weight, heads) for weight in weights]
         if on_cpu:
             flat = [w.view(heads, -1, w.size(1)).transpose(0, 1).flatten(0, 1) for w in weights]
+        if not on_cpu and isinstance(x, Tensor) and len(weights) > 1 and _is_plain(x):
+            ops.checks.linear(x, weights[0], None)
+            return list(ops.joint_linear(x, weights, heads))
         if len(flat) == 1:
             products = [ops.linear(x, flat[0])]
         else:
@@ -380,6 +385,11 @@ class NeighborAttention(nn.Module):
             f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}, "
             f"score={type(self.score).__name__})"
         )
+
+
+def _is_plain(x: Tensor) -> bool:
+    """Whether operators on x run now and in its type."""
+    return not torch.compiler.is_compiling() and not torch.is_autocast_enabled(x.device.type)
 
 
 def _check_labels(labels: Tensor | None, score: str, num_nodes: int) -> None:

@@ -23,6 +23,7 @@ from deepgat.ops import (
     Neighbors,
     ScoreForm,
     Uniform,
+    head_products,
 )
 
 
@@ -107,11 +108,8 @@ class AdditiveScore(Score):
         nn.init.xavier_uniform_(self.source)
 
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
-        return Additive(
-            target=(inputs.projected * self.target).sum(-1),
-            source=(inputs.projected * self.source).sum(-1),
-            negative_slope=self.negative_slope,
-        )
+        target, source = head_products(inputs.projected, self.target, self.source)
+        return Additive(target, source, self.negative_slope)
 
 
 class DotScore(Score):
@@ -168,24 +166,29 @@ class ClassScore(Score):
 class OracleScore(Score):
     """The score of perfect predictions: o(v, u) = 1 if v and u share a class, else 0.
 
-    ``inside_softmax=True`` is α = softmax(o) as in Algorithm 1: weights within N_v differ by at
-    most a factor e. ``False`` is α = o / Σo as Lemma 2 requires: nothing passes between classes.
-    For independent labels, o(v, u) = <y_v, y_u>, and at least 1 for v = u. The oracle reads every
-    label, including those of test nodes: it is an upper bound for comparison, not a model. Its
-    layers still learn to predict classes, but the attention ignores these predictions.
+    ``inside_softmax=True`` is α = softmax(τ o) as in Algorithm 1, where τ = 1: weights within N_v
+    differ by at most a factor e^τ; τ is ``sharpness``. ``False`` is α = o / Σo as Lemma 2
+    requires: nothing passes between classes. For independent labels, o(v, u) = <y_v, y_u>, and at
+    least 1 for v = u. The oracle reads every label, including those of test nodes: it is an upper
+    bound for comparison, not a model. Its layers still learn to predict classes, but the attention
+    ignores these predictions.
     """
 
     needs_class_logits = True
     needs_labels = True
 
-    def __init__(self, shape: HeadShape, inside_softmax: bool = True) -> None:
+    def __init__(
+        self, shape: HeadShape, inside_softmax: bool = True, sharpness: float = 1.0
+    ) -> None:
         super().__init__()
         self.inside_softmax = inside_softmax
+        self.sharpness = sharpness
 
     def forward(self, inputs: ScoreInputs) -> ScoreForm:
         assert inputs.labels is not None  # the convolution provides them
         agreement = _agreement(inputs.labels, inputs.neighbors).to(inputs.projected.dtype)
-        return EdgeScore((agreement if self.inside_softmax else agreement.log()).unsqueeze(-1))
+        score = self.sharpness * agreement if self.inside_softmax else agreement.log()
+        return EdgeScore(score.unsqueeze(-1))
 
 
 class UniformScore(Score):

@@ -3,6 +3,7 @@
 import torch
 
 from deepgat.ops import checks, cpu, gpu
+from deepgat.ops.additive_score import head_products
 from deepgat.ops.attention import neighbor_attention
 from deepgat.ops.backends import BACKENDS, use_backend
 from deepgat.ops.deterministic import identity_map, layer_norm, linear_by_head
@@ -19,6 +20,7 @@ from deepgat.ops.features import (
     unit_rows,
 )
 from deepgat.ops.forward_lists import ForwardLists
+from deepgat.ops.joint_product import joint_linear
 from deepgat.ops.neighbor_cache import use_neighbor_cache
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.norm import layer_norm_elu
@@ -67,7 +69,9 @@ __all__ = [
     "checks",
     "current_part",
     "dropout",
+    "head_products",
     "identity_map",
+    "joint_linear",
     "layer_norm",
     "layer_norm_elu",
     "linear",

@@ -73,11 +73,14 @@ def neighbor_attention(
     normalization: Normalization | str = Normalization.ROW,
     dropout: float = 0.0,
     bias: Tensor | None = None,
+    *,
+    flat: bool = False,
 ) -> Tensor:
     """out_v = Σ_{u∈N_v} α_vu value_u: [n, H, D] → [n, H, D].
 
     α is exp(s_vu + bias_vu), normalised over N_v or symmetrically. ``dropout`` is the share of
     weights to drop, seeded by torch's random generator. ``bias``: [E, H], or [E, 1] for all heads.
+    With ``flat`` the heads are concatenated: [n, H·D].
     """
     from deepgat.ops.partitioned import part_attention
 
@@ -87,7 +90,12 @@ def neighbor_attention(
     run = kernel_attention if fast else definition.neighbor_attention
     if isinstance(neighbors, part_attention.PartNeighbors):
         run = partial(part_attention.neighbor_attention, run)
-    return run(neighbors, value, form, normalization, dropout, seed, bias)
+    elif fast:
+        return kernel_attention(
+            neighbors, value, form, normalization, dropout, seed, bias, flat=flat
+        )
+    out = run(neighbors, value, form, normalization, dropout, seed, bias)
+    return out.flatten(1) if flat else out
 
 
 def kernel_attention(
@@ -98,9 +106,12 @@ def kernel_attention(
     dropout: float = 0.0,
     seed: Tensor | None = None,
     bias: Tensor | None = None,
+    *,
+    flat: bool = False,
 ) -> Tensor:
     """As :func:`deepgat.ops.definition.neighbor_attention`, without per-edge storage."""
-    return run(neighbors, value, form, normalization, dropout, seed, bias)[0].to(value.dtype)
+    out, _ = run(neighbors, value, form, normalization, dropout, seed, bias, flat=flat)
+    return out if out.dtype == value.dtype else out.to(value.dtype)
 
 
 @torch.no_grad()
@@ -121,9 +132,13 @@ def run(
     dropout: float = 0.0,
     seed: Tensor | None = None,
     bias: Tensor | None = None,
+    *,
+    flat: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """(out [n, H, D], log Σ exp of every list in the layout of the kernels)."""
-    nothing = value.new_empty(0)
+    """(out [n, H, D], or [n, H·D] if ``flat``, log Σ exp of every list in the kernels' layout)."""
+    traced = torch.compiler.is_compiling()
+    on_cpu = value.device.type == "cpu"
+    nothing = value.new_empty(0) if traced or on_cpu else neighbors.ptr
     query = key = nothing
     kind, activation, scale, slope, shared = NONE, AS_IS, 1.0, 0.0, False
     match form:
@@ -133,16 +148,17 @@ def run(
             query, kind, scale, shared = logits, DOT, factor, True
             activation = SIGMOID if independent_labels else SOFTMAX
         case Additive(t, s, negative_slope):
-            query, key, kind, slope = t.unsqueeze(-1), s.unsqueeze(-1), ADDITIVE, negative_slope
+            query, key, kind, slope = t, s, ADDITIVE, negative_slope
         case EdgeScore(score):
             bias = score if bias is None else score + bias
         case Uniform():
             pass
     stored = value.dtype
-    if value.device.type == "cpu" and stored in (torch.bfloat16, torch.float16):
+    if on_cpu and stored in (torch.bfloat16, torch.float16):
         value = value.float()  # the CPU kernels support float32 and float64 only
-    exact = value.dtype if value.device.type == "cpu" or stored == torch.float64 else None
-    query, key = (x if exact is None else x.to(exact) for x in (query, key))
+    exact = value.dtype if on_cpu or stored == torch.float64 else None
+    if exact is not None:
+        query, key = (x if x is nothing else x.to(exact) for x in (query, key))
     if bias is not None:
         bias = bias.expand(-1, value.size(1)).to(exact or bias.dtype)
     inputs = Inputs(
@@ -161,7 +177,17 @@ def run(
         neighbors.symmetric,
         dropout,
     )
-    return attend(*inputs) if torch.compiler.is_compiling() else _Attend.apply(*inputs)
+    if not traced:
+        return _Attend.apply(flat, *inputs)
+    out, log_sum = attend(*_with_vectors(inputs))
+    return out.flatten(1) if flat else out, log_sum
+
+
+def _with_vectors(x: Inputs) -> Inputs:
+    """Query and key as [n, H, 1] where they are numbers, [n, H]."""
+    if x.kind != ADDITIVE:
+        return x
+    return x._replace(query=x.query.unsqueeze(-1), key=x.key.unsqueeze(-1))
 
 
 @torch.library.custom_op(
@@ -217,39 +243,39 @@ def _(
 
 
 KERNELS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
-"""(forward, backward) by device type, with the arguments of the torch operators."""
+"""(forward, backward) by device type, as they are registered."""
 
 
 def register_kernels(
     device: str,
     forward: Callable[[Inputs], tuple[Tensor, Tensor]],
-    backward: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]],
+    backward: Callable[..., tuple[Tensor | None, ...]],
     check: Callable[..., None] = lambda *_: None,
+    eager_backward: Callable[..., tuple[Tensor | None, ...]] | None = None,
 ) -> None:
     """Register the kernels of both operators for one device type.
 
-    ``backward`` is (grad, out, log_sum, inputs, want_scores, want_bias) → the four gradients.
+    ``backward`` is (grad, out, log_sum, inputs, want_scores, want_bias) → the four gradients, None
+    or an empty vector for those that are not needed.
     ``check`` is (inputs, and in the backward pass grad, out, log_sum); it guards the operators that
-    anyone can call. In eager mode :func:`neighbor_attention` has checked its arguments.
+    anyone can call. In eager mode :func:`neighbor_attention` has checked its arguments, and
+    ``eager_backward``, if given, takes the place of ``backward``: only its gradients may share
+    memory or have other strides.
     """
-
-    def run(*inputs: Any) -> tuple[Tensor, Tensor]:
-        return forward(Inputs(*inputs))
-
-    def run_backward(grad: Tensor, out: Tensor, log_sum: Tensor, *rest: Any) -> Any:
-        return backward(grad, out, log_sum, Inputs(*rest[:-2]), *rest[-2:])
 
     def checked(*inputs: Any) -> tuple[Tensor, Tensor]:
         check(Inputs(*inputs))
-        return run(*inputs)
+        return forward(Inputs(*inputs))
 
     def checked_backward(grad: Tensor, out: Tensor, log_sum: Tensor, *rest: Any) -> Any:
-        check(Inputs(*rest[:-2]), grad, out, log_sum)
-        return run_backward(grad, out, log_sum, *rest)
+        inputs = Inputs(*rest[:-2])
+        check(inputs, grad, out, log_sum)
+        found = backward(grad, out, log_sum, inputs, *rest[-2:])
+        return tuple(grad.new_empty(0) if item is None else item for item in found)
 
     attend.register_kernel(device)(checked)
     attend_backward.register_kernel(device)(checked_backward)
-    KERNELS[device] = run, run_backward
+    KERNELS[device] = forward, eager_backward or backward
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
@@ -258,37 +284,54 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
     ctx.save_for_backward(*output, *tensors, *lists)
 
 
-def _gradients(ctx: Any, backward: Callable[..., Any], grad: Tensor) -> tuple[Any, ...]:
-    """The gradients of all inputs but the lists."""
+def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
     out, log_sum, query, key, value, bias, seed, *lists = ctx.saved_tensors
     wanted = ctx.needs_input_grad
-    found = backward(
+    found = attend_backward(
         grad, out, log_sum, lists, query, key, value, bias, seed, *ctx.settings,
         wanted[1] or wanted[2], wanted[4],
     )  # fmt: skip
     grads = (item if item.dim() > 1 else None for item in found)
-    return (*grads, None) + (None,) * len(ctx.settings)
-
-
-def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
-    return [None] * len(LISTS), *_gradients(ctx, attend_backward, grad)
+    return [None] * len(LISTS), *grads, None, *(None,) * len(ctx.settings)
 
 
 attend.register_autograd(_backward, setup_context=_save)
 
 
 class _Attend(torch.autograd.Function):
-    """``deepgat::attend`` without the dispatcher."""
+    """``deepgat::attend`` without the dispatcher, and without the cost of autograd for views."""
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        run, ctx.run_backward = KERNELS[Inputs(*inputs).value.device.type]
-        output = run(*inputs)
-        _save(ctx, inputs, output)
-        ctx.mark_non_differentiable(output[1])
-        return output
+    def forward(ctx: Any, flat: bool, *inputs: Any) -> tuple[Tensor, Tensor]:
+        x = Inputs(*inputs)
+        run, ctx.run_backward = KERNELS[x.value.device.type]
+        out, log_sum = run(_with_vectors(x))
+        shown = out.flatten(1) if flat else out
+        ctx.mark_non_differentiable(log_sum)
+        ctx.set_materialize_grads(False)
+        ptr = x.lists[0]  # stands for tensors that are not needed
+        kept = (None if item is ptr else item for item in (x.query, x.key, x.seed))
+        ctx.save_for_backward(shown, log_sum, x.value, x.bias, *kept)
+        ctx.lists, ctx.settings = x.lists, inputs[6:]
+        return shown, log_sum
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
-        return None, *_gradients(ctx, ctx.run_backward, grad)
+    def backward(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Any, ...]:
+        rest = (None,) * (1 + len(ctx.settings))
+        if grad is None:
+            return None, None, None, None, None, None, *rest
+        out, log_sum, value, bias, *kept = ctx.saved_tensors
+        query, key, seed = (ctx.lists[0] if item is None else item for item in kept)
+        x = _with_vectors(Inputs(ctx.lists, query, key, value, bias, seed, *ctx.settings))
+        wanted = ctx.needs_input_grad
+        found = ctx.run_backward(
+            grad.reshape(value.shape), out.view(value.shape), log_sum, x,
+            wanted[2] or wanted[3], wanted[5],
+        )  # fmt: skip
+        of_query, of_key, of_value, of_bias = (
+            None if item is None or item.dim() < 2 else item for item in found
+        )
+        if x.kind == ADDITIVE and of_query is not None and of_key is not None:
+            of_query, of_key = of_query.squeeze(-1), of_key.squeeze(-1)
+        return None, None, of_query, of_key, of_value, of_bias, *rest

@@ -126,8 +126,8 @@ class _Entry(EdgeLists):
                 self.is_recorded = True
                 weakref.finalize(pairs, _let_go, self).atexit = False
             return
-        stream = torch.cuda.current_stream(pairs.device)
-        if stream.cuda_stream not in self.streams:
+        if torch._C._cuda_getCurrentRawStream(pairs.device.index) not in self.streams:
+            stream = torch.cuda.current_stream(pairs.device)
             self.streams.add(stream.cuda_stream)
             for tensor in tree_leaves([vars(self.neighbors), *self.found.values()]):
                 if isinstance(tensor, Tensor):

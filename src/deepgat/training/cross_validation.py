@@ -17,7 +17,7 @@ from torch import Tensor
 from deepgat.data.catalogue.graph_sets import GraphDataset
 from deepgat.distributed import Team
 from deepgat.errors import UserError
-from deepgat.models import GIN, ConvStack, GraphClassifier, build_network
+from deepgat.models import GIN, ConvStack, GraphClassifier, build_network, find_system
 from deepgat.models.convolutions import CONVS
 from deepgat.training.class_weights import class_weights, counts_of
 from deepgat.training.device import choose_device
@@ -89,7 +89,7 @@ def _body(features: int, classes: int, model: str, settings: Mapping[str, Any]) 
         return ConvStack(features, out_channels=classes, **whole)
     plan = recipe(model, **settings)
     config = plan.settings.to_dict()
-    if plan.system == "oracle":
+    if find_system(plan.system).sees_every_label:
         raise UserError("the oracle needs the classes of nodes: graphs have their own")
     norms = (config.get("norm", "none"), config.get("feature_norm", "none"))
     if any(norm.startswith("pairnorm") for norm in norms):

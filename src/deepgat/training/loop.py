@@ -71,6 +71,7 @@ def train(
         _require_nodes(dataset, graphs)
         if any(graph.weight is not None for graph in graphs):
             raise UserError(f"{WEIGHT} is for steps on the whole graph: set batches=none")
+        _refuse_numbers(model, settings)
         inputs = SampledInputs(model, graphs, settings, device)
     else:
         raise UserError(
@@ -87,6 +88,15 @@ def train(
     size = dataset.num_nodes + sum(graph.num_edges for graph in dataset.graphs)
     with few_threads(size, device):
         return run_epochs(trainer, on_epoch, progress)
+
+
+def _refuse_numbers(model: Network, settings: TrainSettings) -> None:
+    """A batch numbers its nodes anew."""
+    if model.reads_node_numbers:
+        raise UserError(
+            f"batches={settings.batches}, but with right below 1 which nodes are wrong depends on "
+            "their numbers in the whole graph: set batches=none"
+        )
 
 
 def _whole_graphs(
@@ -111,6 +121,8 @@ def _whole_graphs(
             "PairNorm takes its means over all nodes of a step, so it would mix the graphs of "
             "one: set batches=none, or choose another normalisation"
         )
+    if batch > 1:
+        _refuse_numbers(model, settings)
     sharing = team if batch > 1 else None  # each process has whole graphs of every step
     inputs = prepare(model, dataset, device, team if sharing is None else None)
     _require_nodes(dataset, inputs)

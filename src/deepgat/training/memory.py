@@ -133,6 +133,8 @@ def _obstacle(model: Network, dataset: NodeDataset, asked: TrainSettings) -> str
         return "these are batches already"
     if any(isinstance(module, PairNorm) for module in model.modules()):
         return "PairNorm takes its means over all nodes, so batches would train another model"
+    if model.reads_node_numbers:
+        return "which nodes are wrong depends on their numbers in the whole graph"
     if asked.batches == "graphs":
         return "batches=graphs joins whole graphs"
     if any(WEIGHT in graph for graph in dataset.graphs):

@@ -37,9 +37,10 @@ class Member:
 
 DROPPED = {"drop_edge": 0.2}
 NORMED = {"hidden_channels": 256, "norm": "layer", "residual": "linear"}
+FEW_LABELS = {"layer_dropout": 0.3, "node_dropout": 0.3}
 BY_ERRORS = {"monitor": "loss-and-errors"}
 MEMBERS = (
-    Member("deep", "deep", "few labels, neighbours that agree"),
+    Member("deep", "deep", "few labels, neighbours that agree", FEW_LABELS),
     Member(
         "deep-4",
         "deep",

@@ -28,7 +28,7 @@ from deepgat.lab.commands.run import (
 from deepgat.lab.experiments import Outcome, Record, RunSpec, Store, read_records, write_records
 from deepgat.lab.experiments.spec import check_count
 from deepgat.lab.experiments.transfer import diverged_beside, read_diverged, write_diverged
-from deepgat.lab.paper import peers, study
+from deepgat.lab.paper import ladder, peers, study
 from deepgat.lab.paper.experiments import (
     ALL,
     TRAINED,
@@ -41,6 +41,7 @@ from deepgat.lab.paper.experiments import (
 from deepgat.lab.paper.lemma_graphs import check_lemmas
 from deepgat.lab.report import sections, systems_by_depth
 from deepgat.lab.report.attention_drift import drifts_beside, find_drifts, write_drifts
+from deepgat.lab.report.ladder import ladder_figures, ladder_tables
 from deepgat.lab.report.report_folder import check_report_folder, write_target
 from deepgat.lab.report.table import Table, filed
 
@@ -50,6 +51,7 @@ DEPTH_TARGETS = {
     peers.PEERS: peers.peer_specs,
     peers.CONTEST: peers.contender_specs,
     study.STUDY: study.study_specs,
+    ladder.LADDER: ladder.ladder_specs,
 }
 """Target → the function that lists its runs."""
 QUICK_NOTE = (
@@ -65,7 +67,8 @@ def reproduce(
             "over-smoothing, lemmas, or all of these. Beyond the paper: publications (other "
             "systems beside their published numbers), peers (all systems, 2 to 128 layers), "
             "contenders (the best of them, with many repetitions), study (the deep recipe with "
-            "one change at a time).",
+            "one change at a time), ladder (the deep recipe with given classes in its attention, a "
+            "share of them right).",
         ),
     ],
     protocol: Annotated[
@@ -94,7 +97,8 @@ def reproduce(
     systems: Annotated[
         str | None,
         typer.Option(
-            help="Systems of peers, contenders or study, separated by semicolons: 'gcnii;gat'."
+            help="Systems of peers or contenders, or rows of study or ladder, separated by "
+            "semicolons: 'gcnii;gat'."
         ),
     ] = None,
     epochs: Annotated[
@@ -146,7 +150,8 @@ def reproduce(
         raise UserError(f"{out} is a file: --out expects a folder")
     if systems is not None and target not in DEPTH_TARGETS:
         raise UserError(
-            f"--systems is for the targets peers, contenders and study: leave it out for {target}"
+            "--systems is for the targets peers, contenders, study and ladder: leave it out for "
+            f"{target}"
         )
     if target == ALL:
         check_report_folder(out / REPORT)  # before training, not after it
@@ -196,6 +201,8 @@ def reproduce(
             _show_target(name, plan, outcome, out, sources)
     elif target == peers.PUBLICATIONS:
         _show_publications(grid["datasets"], outcome, out)
+    elif target == ladder.LADDER:
+        _show_ladder(labelled, outcome, out, quick)
     else:
         _show_systems(target, labelled, outcome, out, grid, given)
     if specs:
@@ -217,6 +224,14 @@ def _show_publications(datasets: list[str] | None, outcome: Outcome, out: Path) 
         for setting in peers.publications(datasets)
     ]
     _show(peers.PUBLICATIONS, [systems_by_depth.publication_table(rows)], {}, out)
+
+
+def _show_ladder(
+    labelled: Mapping[str, list[RunSpec]], outcome: Outcome, out: Path, quick: bool
+) -> None:
+    found = {label: _finished(own, outcome) for label, own in labelled.items()}
+    lost = {label: _lost(own, outcome) for label, own in labelled.items()}
+    _show(ladder.LADDER, ladder_tables(found, lost), ladder_figures(found), out, quick)
 
 
 def _show_systems(

@@ -72,6 +72,25 @@ def layer_scores(
     return found
 
 
+def layer_accuracy(dataset: NodeDataset, graphs: list[GraphOutputs]) -> dict[str, float] | None:
+    """Share of the nodes outside the training set that each layer's prediction classifies right.
+
+    Unlike "layer-scores", it counts every node that has a label and is not a training node. None
+    for multi-label data, a model without layer predictions, or no such node.
+    """
+    layers = list(graphs[0].outputs.layer_logits)
+    rest = [~graph.data.train_mask & (graph.data.y >= 0) for graph in graphs]
+    if dataset.multi_label or len(layers) < 2 or not any(mask.any() for mask in rest):
+        return None
+    y = torch.cat([graph.data.y[mask] for graph, mask in zip(graphs, rest, strict=True)])
+    found = {}
+    for layer in layers:
+        logits = [graph.outputs.layer_logits[layer] for graph in graphs]
+        classes = [each[mask].argmax(-1) for each, mask in zip(logits, rest, strict=True)]
+        found[str(layer)] = float((torch.cat(classes) == y).double().mean())
+    return found
+
+
 def over_smoothing(dataset: NodeDataset, graphs: list[GraphOutputs]) -> list[list[dict[str, Any]]]:
     """Energies, distances, ranks and attention of every layer, graph by graph.
 
@@ -88,5 +107,6 @@ def over_smoothing(dataset: NodeDataset, graphs: list[GraphOutputs]) -> list[lis
 MEASURES: Mapping[str, Callable[[NodeDataset, list[GraphOutputs]], Any]] = {
     "nearest-neighbor": nearest_neighbor,
     "layer-scores": layer_scores,
+    "layer-accuracy": layer_accuracy,
     "over-smoothing": over_smoothing,
 }

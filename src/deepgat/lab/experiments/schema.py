@@ -28,6 +28,7 @@ _SPEC = {
 _MEASURES = {
     "nearest-neighbor?": ({"train": _ERRORS, "train+val": _ERRORS}, None),
     "layer-scores?": ({str: {int: float}}, None),
+    "layer-accuracy?": ({int: float}, None),
     "over-smoothing?": ([[{"layer": int, **{f"{name}?": (float, None) for name in _LAYER}}]], None),
 }
 _DATA = {"dataset": str, "split": str}

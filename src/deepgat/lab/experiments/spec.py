@@ -166,7 +166,8 @@ class RunSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """The whole spec as plain values, by section."""
-        plain = asdict(self) | {"training": self.training.to_dict()}
+        own = {"settings": self.settings.to_dict(), "training": self.training.to_dict()}
+        plain = asdict(self) | own
         del plain["training"]["device"]
         for name in OF_OWN_GRAPHS:
             if not plain["data"][name]:

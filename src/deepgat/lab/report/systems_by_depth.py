@@ -69,7 +69,7 @@ def publication_table(rows: Iterable[tuple[str, Published, Sequence[Record]]]) -
     )
 
 
-def _curves(labelled: Labelled, lost: Lost = NOTHING_LOST) -> dict[str, dict[str, Curve]]:
+def labelled_curves(labelled: Labelled, lost: Lost = NOTHING_LOST) -> dict[str, dict[str, Curve]]:
     """Dataset → system → its curve, with empty lists of runs where all diverged."""
     found: dict[str, dict[str, Curve]] = {}
     for label, records in labelled.items():
@@ -89,7 +89,7 @@ def system_tables(
 ) -> list[Table]:
     """A table per dataset and metric: systems by depth, scored on the test or validation nodes."""
     tables = []
-    for dataset, systems in _curves(labelled, lost).items():
+    for dataset, systems in labelled_curves(labelled, lost).items():
         depths = depths_of(systems.values())
         columns = {
             f"L = {depth}": {label: curve.get(depth) for label, curve in systems.items()}
@@ -120,7 +120,7 @@ def overview_tables(
     labelled: Labelled, target: str, part: str = "test", lost: Lost = NOTHING_LOST
 ) -> list[Table]:
     """A table per depth: systems by dataset, and their mean; none for a single dataset."""
-    found = _curves(labelled, lost)
+    found = labelled_curves(labelled, lost)
     if len(found) < 2:
         return []
     tables = []
@@ -165,7 +165,7 @@ def _scores(
 def pair_tables(labelled: Labelled, target: str, base: str) -> list[Table]:
     """A table per dataset: paired differences of each system to ``base``."""
     tables = []
-    for dataset, systems in _curves(labelled).items():
+    for dataset, systems in labelled_curves(labelled).items():
         reference = systems.pop(base, None)
         if not systems or reference is None:
             continue

@@ -166,7 +166,7 @@ def forward(
 
 @triton.jit
 def count(
-    pieces, number, log_sum, part_top, part_total,
+    pieces, log_sum, part_top, part_total, number,
     H: tl.constexpr, ACC: tl.constexpr, RB: tl.constexpr,
 ):  # fmt: skip
     """Stage LOG_SUM of RB pieces if all scores are 0: exp(L_v) is the number of neighbours."""
@@ -228,6 +228,7 @@ def backward(
     grad_query, grad_key, grad_value, grad_bias, part_query, part_key, part_value,
     scale, slope, threshold, factor,
     QS: tl.constexpr, KS: tl.constexpr, VS: tl.constexpr, GS: tl.constexpr, BS: tl.constexpr,
+    DQ: tl.constexpr, DV: tl.constexpr,
     H: tl.constexpr, A: tl.constexpr, D: tl.constexpr, CHANNELS: tl.constexpr,
     KIND: tl.constexpr, ACTIVATION: tl.constexpr, SHARED: tl.constexpr, SYMMETRIC: tl.constexpr,
     BIAS: tl.constexpr, DROP: tl.constexpr, NAMED: tl.constexpr,
@@ -241,7 +242,8 @@ def backward(
     every edge; ``reverse`` is the opposite edge. On a directed graph the lists are by target, or by
     source with ``reverse`` as the number of the edge. SHARED: query is key, with one gradient for
     both. ADD: add to the result of the other launch. FINISH: apply the activation's derivative.
-    CHANNELS is the unpadded width of query and key; A may be padded.
+    CHANNELS is the unpadded width of query and key; A may be padded. DQ and DV are the distances of
+    the rows of ``grad_query`` and ``grad_value``, which may be columns of one matrix.
     """
     piece = pieces + tl.program_id(0).to(tl.int64) * 4
     x, begin, end, slot = tl.load(piece), tl.load(piece + 1), tl.load(piece + 2), tl.load(piece + 3)
@@ -352,7 +354,7 @@ def backward(
             dqs = dks
         dq = tl.sum(dqs, axis=0)
         if slot < 0:
-            at = grad_query + x * H * CHANNELS + of_scores
+            at = grad_query + x * DQ + of_scores
             if ADD:
                 dq += tl.load(at, mask=in_scores, other=0).to(ACC)
             if FINISH:
@@ -362,10 +364,11 @@ def backward(
             tl.store(part_query + slot * H * CHANNELS + of_scores, dq, mask=in_scores)
     if KEY and not SHARED:
         dk = tl.sum(dks, axis=0)
-        store_sum(grad_key, part_key, x, slot, H * CHANNELS, of_scores, dk, in_scores)
+        width: tl.constexpr = H * CHANNELS
+        store_sum(grad_key, part_key, x, slot, width, width, of_scores, dk, in_scores)
     if VALUE:
         dv = tl.sum(dvs, axis=0)
-        store_sum(grad_value, part_value, x, slot, H * D, of_values, dv, in_values)
+        store_sum(grad_value, part_value, x, slot, DV, H * D, of_values, dv, in_values)
 
 
 @triton.jit
@@ -381,16 +384,16 @@ def _through_activation(grad, y, ACTIVATION: tl.constexpr):
 @triton.jit
 def merge_sums(
     hubs, part, target, activated, heads, channels,
-    YS: tl.constexpr, ADD: tl.constexpr, ACTIVATION: tl.constexpr, ACC: tl.constexpr,
-    HB: tl.constexpr, CB: tl.constexpr,
+    DT: tl.constexpr, YS: tl.constexpr, ADD: tl.constexpr, ACTIVATION: tl.constexpr,
+    ACC: tl.constexpr, HB: tl.constexpr, CB: tl.constexpr,
 ):  # fmt: skip
-    """Add the partial sums of one hub in order."""
+    """Add the partial sums of one hub in order; DT is the distance of the rows of ``target``."""
     hub = hubs + tl.program_id(0).to(tl.int64) * 3
     v, begin, end = tl.load(hub), tl.load(hub + 1), tl.load(hub + 2)
     h, c = tl.program_id(1) * HB + tl.arange(0, HB), tl.arange(0, CB)
     here = (h < heads)[:, None] & (c < channels)[None, :]
     within = h[:, None] * channels + c[None, :]
-    at = target + v * heads * channels + within
+    at = target + v * DT + within
     acc = tl.zeros([HB, CB], ACC)
     if ADD:
         acc += tl.load(at, mask=here, other=0).to(ACC)

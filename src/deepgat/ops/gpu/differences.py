@@ -82,7 +82,7 @@ def differences_kernel(
         acc = acc * g
     if PASS != VALUE:
         acc = acc * exact(factor, ACC)
-    store_sum(out, part, v, slot, width, c, acc, real)
+    store_sum(out, part, v, slot, width, width, c, acc, real)
 
 
 def run_pass(

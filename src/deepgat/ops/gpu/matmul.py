@@ -45,7 +45,7 @@ def sparse_matmul_kernel(
         rows = tl.load(dense + j[:, None] * width + m[None, :], mask=inside, other=0).to(ACC)
         sums += x[:, None] * rows
     acc = tl.sum(sums, axis=0)
-    store_sum(out, part, i, slot, width, m, acc, m < width)
+    store_sum(out, part, i, slot, width, width, m, acc, m < width)
 
 
 @triton.jit

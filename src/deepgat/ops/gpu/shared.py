@@ -43,9 +43,12 @@ def exact(number, ACC: tl.constexpr):
 
 
 @triton.jit
-def store_sum(out, part, row, slot, width, column, total, mask):
-    """Store the sum of a complete list in its row of ``out``, that of a piece in ``part``."""
+def store_sum(out, part, row, slot, distance, width, column, total, mask):
+    """Store the sum of a complete list in its row of ``out``, that of a piece in ``part``.
+
+    ``distance`` is that of the rows of ``out``.
+    """
     if slot < 0:
-        tl.store(out + row * width + column, total, mask=mask)
+        tl.store(out + row * distance + column, total, mask=mask)
     else:
         tl.store(part + slot * width + column, total, mask=mask)
