@@ -19,7 +19,9 @@ WORKERS ?= $(if $(filter 1,$(CORES)),0,2)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 IN_PARALLEL = -n $(WORKERS) --dist worksteal
 
-# Python compiles what it imports by itself, which is a small part of what is installed.
+# Python compiles what it imports by itself, which is a small part of what is installed, and keeps it
+# in __pycache__. Otherwise each test process would compile hundreds of modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check -c constraints.txt
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 

@@ -36,8 +36,8 @@ class TorchRandom:
 TORCH_RANDOM = TorchRandom()  # Hypothesis keeps only a weak reference
 hypothesis.register_random(TORCH_RANDOM)
 
-# The same examples in every run; `--hypothesis-profile=search` looks for new ones.
-hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
+# The same examples in every run; `--hypothesis-profile=search` looks for new ones, twice as many.
+hypothesis.settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.register_profile("search", deadline=None)
 hypothesis.settings.load_profile("steady")
 

@@ -61,7 +61,7 @@ def test_the_library_the_estimator_and_the_command_line(my_graph, command):  # n
         found = train(my_graph)
         assert_same(found, expected)
         assert without_times(found.search.leaderboard) == tried, way
-    for named in ((), ("--model", "auto"), ("--quality", "good")):
+    for named in ((), ("--model", "auto", "--quality", "good")):
         options = ("--epochs", EPOCHS, "--device", "cpu", "--json")
         result = command("train", my_graph, *named, *options)
         assert result.code == 0

@@ -1,6 +1,7 @@
 """The training loop: what is the same twice, what is kept, what is never read, what is refused."""
 
 import copy
+import functools
 import gc
 import math
 import weakref
@@ -146,6 +147,7 @@ def test_fit_leaves_the_dataset_as_it_was():
 # ------------------------------------------------------------------------------- what is kept
 
 
+@functools.cache
 def overfitting(**training) -> tuple[Network, NodeDataset, deepgat.training.loop.FitResult]:
     """A run that overfits after a few epochs: its validation nodes have wrong classes."""
     data = tiny_dataset()
@@ -216,7 +218,7 @@ def test_training_stops_at_the_most_epochs():
 def test_every_epoch_is_shown_and_names_the_best_so_far():
     data = tiny_dataset()
     seen: list[Epoch] = []
-    recipe = plan("gat", "paper", lr=0.1, epochs=40)
+    recipe = plan("gat", "paper", lr=0.1, epochs=20)
     fitted = train(build(data, recipe), data, recipe.training, seen.append)
     assert seen == fitted.history
     for count, epoch in enumerate(seen, start=1):
@@ -252,7 +254,7 @@ def test_training_learns():
 
 def test_many_graphs_of_many_labels_train():
     data = tiny_labels()
-    run = train_once(data, plan(epochs=80, lr=0.02))
+    run = train_once(data, plan(epochs=40, lr=0.04))
     assert run.fitted.history[-1].loss < 0.8 * run.fitted.history[0].loss
     assert [logits.shape for logits in run.evaluation.logits] == [(12 + i, 4) for i in range(4)]
     untrained = evaluate(build(data, plan()), data, "cpu")
@@ -314,11 +316,11 @@ def test_bf16_on_a_cpu_is_float32():
 
 
 @pytest.mark.parametrize(("model", "preset"), PRESETS)
-@pytest.mark.parametrize("garbage", [-1, 10**6])
-def test_test_labels_are_never_read_in_training(model, preset, garbage):
+def test_test_labels_are_never_read_in_training(model, preset):
     data = tiny_dataset()
     y = data.graph.y.clone()
-    y[data.graph.test_mask] = garbage
+    hidden = data.graph.test_mask.nonzero().squeeze(1)
+    y[hidden[::2]], y[hidden[1::2]] = -1, 10**6
     recipe = plan(model, preset)
     fitted, weights_after = [], []
     for each in (data, changed(data, y=y)):
@@ -714,7 +716,7 @@ def test_edges_are_dropped_anew_in_every_epoch_and_in_training_only(monkeypatch)
 def test_every_system_learns_and_repeats_itself(name):
     """Two runs of one seed end in the same bits; DropEdge's draws are the seed's too."""
     data = tiny_dataset()
-    whole = recipe(name, num_layers=3, training={"epochs": 15, "device": "cpu"})
+    whole = recipe(name, num_layers=3, training={"epochs": 8, "device": "cpu"})
     first, second = train_once(data, whole, 1), train_once(data, whole, 1)
     assert first.fitted.history[-1].val_loss < first.fitted.history[0].val_loss
     for a, b in zip(first.evaluation.logits, second.evaluation.logits, strict=True):

@@ -82,6 +82,7 @@ def run(monkeypatch, *arguments: str) -> int | str | None:
     return exit_.value.code
 
 
+@pytest.mark.slow
 def test_the_command_measures_one_table(monkeypatch, capsys, tmp_path):
     small = random_graphs.hub_rich(60, 200)
     monkeypatch.setattr(suites.random_graphs, "hub_rich", lambda *_, **__: small)
@@ -94,6 +95,7 @@ def test_the_command_measures_one_table(monkeypatch, capsys, tmp_path):
     ways = {row["way"]: row for row in rows}
     assert {"deepgat", "deepgat, lists prepared", "PyG GATConv", "PyG GATv2Conv"} <= set(ways)
     assert all(row["treatment"] == "eager" for row in rows)  # --quick compiles nothing
+    assert ways["deepgat"]["times_gatconv"] > 0
     assert ways["PyG GATConv"]["times_alike"] == ways["PyG GATConv"]["times_gatconv"] == 1
     assert f"Rows: {out}" in capsys.readouterr().out
 
@@ -104,13 +106,12 @@ def test_the_command_writes_rows_with_the_machine(monkeypatch, tmp_path):
     monkeypatch.setattr(suites.random_graphs, "hub_rich", lambda *_, **__: small)
     monkeypatch.setattr(suites.random_graphs, "like_physics", lambda: small)
     out = tmp_path / "new" / "rows.json"
-    names = ("layer", "step", "epoch", "growth", "depth", "large")  # files: a test of its own
+    names = ("step", "epoch", "growth", "depth", "large")  # layer, files: tests of their own
     assert not run(monkeypatch, *names, "--quick", "--device", "cpu", "--out", str(out))
     record = json.loads(out.read_text())
     assert record["machine"]["torch"] == torch.__version__
     assert {row["suite"] for row in record["rows"]} == set(names)
-    mine = [row for row in record["rows"] if row["suite"] == "layer" and row["way"] == "deepgat"]
-    assert all(row["times_gatconv"] > 0 and row["milliseconds"] > 0 for row in mine)
+    assert all(row["milliseconds"] > 0 for row in record["rows"] if "milliseconds" in row)
     assert [path.name for path in out.parent.iterdir()] == ["rows.json"]
 
 

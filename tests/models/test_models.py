@@ -162,8 +162,7 @@ def small(system: str, preset: str, score: str, layers: int, **choices) -> tuple
     return system, settings_of(system, preset, score=score, **sizes, **plain, **choices)
 
 
-@pytest.mark.parametrize("multi_label", [False, True], ids=["classes", "labels"])
-@pytest.mark.parametrize("layers", [1, 2, 5])
+@pytest.mark.parametrize(("layers", "multi_label"), [(1, False), (2, True), (5, False), (5, True)])
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize(("system", "score"), SCORED)
 def test_equals_the_transcription(system, score, preset, layers, multi_label):

@@ -348,7 +348,7 @@ def assert_same(case: Case) -> None:
         )
 
 
-@pytest.mark.parametrize("layers", [1, 2, 5])
+@pytest.mark.parametrize("layers", [1, 5])
 @pytest.mark.parametrize("name", CASES)
 def test_equals_the_transcription(name, layers):
     assert_same(Case(name, 9, random_edges(9, 14), layers))

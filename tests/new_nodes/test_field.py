@@ -93,7 +93,7 @@ any_graph = given(
 
 
 @every_system
-@settings(max_examples=5)
+@settings(max_examples=3)
 @any_graph
 def test_new_nodes_are_predicted_as_by_the_whole_graph(name, choices, **graph):
     compare(name, choices, **graph)

@@ -246,6 +246,7 @@ def test_the_torch_operators_refuse_what_they_would_read_beyond_its_end():
             call()
 
 
+@pytest.mark.slow
 def test_no_malformed_call_ends_the_process():
     """In a process of its own, whose end would not be ours."""
     here = Path(__file__)

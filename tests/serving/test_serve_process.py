@@ -73,6 +73,9 @@ class Running:
 
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
         code = self.process.wait(60)
         self._reader.join(10)
         return code
@@ -99,19 +102,6 @@ def digest(folder: Path) -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_it_starts_answers_and_stops(start, club):
-    service = start(club / "model", "--json-log")
-    assert service.address.startswith("http://127.0.0.1:")
-    assert service.get("/health").status_code == 200
-    service.wait_until_ready()
-    assert [each["node"] for each in service.ask()["predictions"]] == ASKED["nodes"]
-    assert service.end(signal.SIGTERM) == 0
-    events = [json.loads(line)["event"] for line in service.lines[1:]]
-    assert events.count("ready") == 1
-    assert events[-1] == "stopped"
-    assert service.process.stdout.read() == ""
-
-
 @pytest.mark.slow
 def test_a_kill_loses_nothing(start, club):
     before = digest(club / "model")
@@ -128,9 +118,12 @@ def test_a_kill_loses_nothing(start, club):
 
 
 @pytest.mark.slow
-def test_a_request_that_has_begun_is_answered_before_the_end(start, club):
-    service = start(club / "model")
+def test_it_starts_answers_and_ends_after_a_request_that_has_begun(start, club):
+    service = start(club / "model", "--json-log")
+    assert service.address.startswith("http://127.0.0.1:")
+    assert service.get("/health").status_code == 200
     service.wait_until_ready()
+    assert [each["node"] for each in service.ask()["predictions"]] == ASKED["nodes"]
     url = httpx.URL(service.address)
     body = b'{"nodes": ["member-001"]}'
     head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -148,7 +141,11 @@ def test_a_request_that_has_begun_is_answered_before_the_end(start, club):
             answer += piece
     assert answer.startswith(b"HTTP/1.1 200")
     assert b'"node":"member-001"' in answer
-    assert service.process.wait(60) == 0
+    assert service.wait() == 0
+    events = [json.loads(line)["event"] for line in service.lines[1:]]
+    assert events.count("ready") == 1
+    assert events[-1] == "stopped"
+    assert service.process.stdout.read() == ""
 
 
 @pytest.mark.slow

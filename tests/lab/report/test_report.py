@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.cbook import is_math_text
 from matplotlib.figure import Figure
@@ -130,6 +130,7 @@ def test_the_data_is_all_there_and_stays_data(page: str, report: Report):
     assert len(page) < 1_000_000
 
 
+@settings(max_examples=25)
 @given(st.text(), st.text(st.sampled_from(list("<>/!-&'\"{}script ]\\")), max_size=40))
 def test_no_text_breaks_the_page(title, error):
     read = Read(html_page({"title": title, "error": error}))
