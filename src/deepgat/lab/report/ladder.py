@@ -201,7 +201,6 @@ def _draw(axes: Axes, rows: Mapping[str, Sequence[Record]], depth: int) -> None:
         score = fmean(map(f1_on_test, rows[DEEP]))
         axes.plot(list(own.values()), [score] * len(own), color=COLORS[1], linestyle="", marker="|",
                   markersize=11, markeredgewidth=1.2, label=OWN)  # fmt: skip
-        ends = sorted({min(own), max(own)}, key=lambda layer: own[layer])
-        for layer, side in zip(ends, ("right", "left"), strict=False):
-            axes.annotate(f"l = {layer + 1}", (own[layer], score), xytext=(0, 8), ha=side,
-                          textcoords="offset points", color=COLORS[1], fontsize=7)  # fmt: skip
+        layers, middle = (min(own) + 1, max(own) + 1), fmean((min(own.values()), max(own.values())))
+        axes.annotate("l = {} … {}".format(*layers), (middle, score), xytext=(0, 8), ha="center",
+                      textcoords="offset points", color=COLORS[1], fontsize=7)  # fmt: skip

@@ -38,6 +38,7 @@ COLUMNS = {
     "nanoseconds_per_edge": "ns per edge", "largest_degree": "largest degree",
     "times_deepgat": "× deepgat's time",
 }  # fmt: skip
+PANELS = (("layer", "milliseconds"), ("step", "peak_megabytes"))
 OURS, THEIRS = COLORS[1], "0.72"
 
 
@@ -65,20 +66,27 @@ def suite_table(suite: str, rows: list[Row], where: str = "") -> Table:
 
 def speed_figure(records: list[Row]) -> Figure:
     """Per machine: the time of a layer and the memory of a 15-layer step on the largest graph."""
-    figure = Figure(figsize=(9.0, 2.5 * len(records) + 0.4), dpi=150, layout="constrained")
-    axes = figure.subplots(len(records), 2, squeeze=False)
+    heights = [
+        0.5 + 0.21 * max(len(_shown(record, *panel)) for panel in PANELS) for record in records
+    ]
+    figure = Figure(figsize=(9.0, sum(heights) + 0.4), dpi=150, layout="constrained")
+    axes = figure.subplots(len(records), 2, squeeze=False, height_ratios=heights)
     for record, (left, right) in zip(records, axes, strict=True):
-        _bars(left, record, "layer", "milliseconds", "ms")
-        _bars(right, record, "step", "peak_megabytes", "MB")
+        for place, panel, unit in zip((left, right), PANELS, ("ms", "MB"), strict=True):
+            _bars(place, _shown(record, *panel), panel[1], unit)
         left.set_title(f"One layer, ms · {machine_name(record)}", loc="left", fontsize=9)
         right.set_title("15-layer training step, peak MB", loc="left", fontsize=9)
     return figure
 
 
-def _bars(axes: Axes, record: Row, suite: str, key: str, unit: str) -> None:
+def _shown(record: Row, suite: str, key: str) -> list[Row]:
+    """The rows of the largest graph, by this number."""
     rows = [row for row in record["rows"] if row["suite"] == suite and row.get(key)]
     most = max((row["edges"] for row in rows), default=0)
-    shown = sorted((row for row in rows if row["edges"] == most), key=lambda row: -row[key])
+    return sorted((row for row in rows if row["edges"] == most), key=lambda row: -row[key])
+
+
+def _bars(axes: Axes, shown: list[Row], key: str, unit: str) -> None:
     colors = [OURS if row["way"].startswith("deepgat") else THEIRS for row in shown]
     bars = axes.barh([row["way"] for row in shown], [row[key] for row in shown], color=colors)
     axes.bar_label(bars, [f"{_cell(float(row[key]))} {unit}" for row in shown], padding=3, size=8)
