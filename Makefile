@@ -58,7 +58,7 @@ test: $(READY)  ## run the fast tests; skipped tests are listed with the reason
 test-all: test test-slow test-distributed test-browser  ## run every test
 
 test-slow: $(READY)  ## run the tests that `make test` skips because they are slow
-	DEEPGAT_SLOW=1 $(PYTEST) $(IN_PARALLEL) -m "slow and not distributed" $(ARGS)
+	DEEPGAT_SLOW=1 $(PYTEST) $(IN_PARALLEL) -m "slow and not distributed" --durations=20 $(ARGS)
 
 test-distributed: $(READY)  ## run the tests that start many processes and kill some
 	DEEPGAT_SLOW=1 DEEPGAT_DISTRIBUTED=1 $(PYTEST) -m distributed $(ARGS)
@@ -77,7 +77,6 @@ fuzz: $(READY)  ## spoil files for FUZZ_SECONDS (600) in search of one that brea
 	DEEPGAT_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) $(IN_PARALLEL) -m fuzz tests/fuzz $(ARGS)
 
 docs: $(READY)  ## build the documentation into site/ and check its links and names
-	@$(PIP_INSTALL) -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)  ## measure speed and memory against PyG and plain torch
