@@ -47,6 +47,7 @@ extern "C" struct DeepgatProblem {
   void* activated;                  // lanes: room for the activated query, which is then the key too
   void* out;                        // [n][heads][channels]
   void* log_sum;                    // [n][blocks][L]
+  void* scores;                     // [E + W][L]: room for s between two passes; null: computed twice
   const void* grad_out;             // [n][heads][channels]
   void* grad_lanes;                 // L = 1: grad_out padded to lanes, or itself; L = W: room for
                                     // records [n][blocks][G_v in lanes, r_v, L_v]
@@ -67,6 +68,7 @@ struct Pass {
 template <class T, int L>
 struct Attention {
   typedef Vec<T> V;
+  static constexpr T LOWEST = -std::numeric_limits<T>::infinity();
   const DeepgatProblem& p;
   const int block, blocks, value_vectors, score_vectors, count;
   const T scale, slope;
@@ -132,9 +134,10 @@ struct Attention {
     const int64_t size = piece[2] - piece[1];
     const int32_t* index = lists.index + piece[1];
     if (L == 1) {
-      std::copy_n(index, size, room.index.data());
-      std::fill_n(room.index.data() + size, W, static_cast<int32_t>(piece[0]));
-      index = room.index.data();
+      int32_t* to = room.index.data();
+      std::copy_n(index, size, to);
+      for (int i = 0; i < W; ++i) to[size + i] = static_cast<int32_t>(piece[0]);
+      index = to;
     }
     const int32_t* ahead = lists.index + piece[1] + (piece[2] + AHEAD <= lists.size ? AHEAD : 0);
     return {piece[0], piece[1], size, L == 1 ? (size + W - 1) / W : size, index, ahead};
@@ -234,15 +237,26 @@ struct Attention {
     if (bias)
       for (int64_t g = 0; g < x.groups; ++g)
         each_bias(x, g, back, [&](int64_t lane, int64_t place) { s[g * W + lane] += bias[place]; });
-    if (L == 1) std::fill_n(s + x.size, x.groups * W - x.size, -std::numeric_limits<T>::infinity());
+    if (L == 1) close(x, s);
+  }
+  // Beyond the end of the piece, s = -inf.
+  static void close(const Piece& x, T* s) {
+    const int64_t last = x.size / W * W;
+    if (last < x.size) store(s + last, first_lanes<T>(load(s + last), x.size - last, LOWEST));
   }
 
   // Forward. The record of a piece: its part of the sum, of which top was subtracted, top, and z.
   static constexpr int TOP = 0, Z = W, SUM = 2 * W;
   void softmax(const Piece& x, Room& room, bool with_values, T* to) const {
+    if (!with_values && p.kind == 0 && !bias) {  // s = 0
+      store(to + TOP, V{});
+      store(to + Z, all(static_cast<T>(x.size)));
+      return;
+    }
     T* s = room.buffer[0].data();
     scores(x, false, s, nullptr);
-    V top = all(-std::numeric_limits<T>::infinity()), z{};
+    if (p.scores) std::copy_n(s, x.size * L, static_cast<T*>(p.scores) + x.begin * L);
+    V top = all(LOWEST), z{};
     for (int64_t g = 0; g < x.groups; ++g) top = vmax<T>(top, load(s + g * W));
     if (L == 1) top = all(highest<T>(top));
     const V shift = finite_or_0(top);
@@ -256,7 +270,7 @@ struct Attention {
     if (with_values) sums(s, value, value_vectors, x, true, to + SUM);
   }
   // in a list of nothing but -inf, shifting by it would give nan
-  static V finite_or_0(V top) { return top == -std::numeric_limits<T>::infinity() ? V{} : top; }
+  static V finite_or_0(V top) { return top == LOWEST ? V{} : top; }
   void join_softmax(const T* parts, int64_t pieces, int64_t size, T* to) const {
     V top = load(parts + TOP);
     for (int64_t i = 1; i < pieces; ++i) top = vmax<T>(top, load(parts + i * size + TOP));
@@ -275,7 +289,13 @@ struct Attention {
   // The second half of it where the neighbours' sums L_u are needed first.
   void symmetric(const Piece& x, Room& room, T* to) const {
     T* s = room.buffer[0].data();
-    scores(x, false, s, nullptr);
+    if (p.scores) {
+      const T* kept = static_cast<const T*>(p.scores) + x.begin * L;
+      for (int64_t g = 0; g < x.groups; ++g) store(s + g * W, load(kept + g * W));
+      if (L == 1) close(x, s);
+    } else {
+      scores(x, false, s, nullptr);
+    }
     const V mine = own(logs, x.v);
     for (int64_t g = 0; g < x.groups; ++g) {
       const V a = vexp(load(s + g * W) - (mine + others(logs, x, g)) * T(0.5));
@@ -364,7 +384,7 @@ struct Attention {
   void finish_backward(int64_t v, const Pass& pass, const T* from) const {
     if (pass.value) {
       T* to = row(static_cast<T*>(p.grad_value), value_vectors, v);
-      std::copy_n(from, value_vectors * W, to);
+      if (from != to) std::copy_n(from, value_vectors * W, to);
       if (p.column_dot) set(p.column_dot, v, dot(to, value[v], value_vectors));
       from += value_vectors * W;
     }
@@ -408,10 +428,13 @@ struct Attention {
         for (int i = 0; i < W; ++i) to[d * W + i] = i < count ? from[i * p.channels + d] : T(0);
     }
   }
+  T* out_row(int64_t v) const { return static_cast<T*>(p.out) + (v * p.heads + block * L) * p.channels; }
   void write_out(int64_t v, const T* from, V factor) const {
-    T* out = static_cast<T*>(p.out) + (v * p.heads + block * L) * p.channels;
+    T* out = out_row(v);
     if (L == 1) {
-      for (int d = 0; d < p.channels; ++d) out[d] = from[d] * factor[0];
+      int d = 0;
+      for (; d + W <= p.channels; d += W) store(out + d, load(from + d) * factor);
+      for (; d < p.channels; ++d) out[d] = from[d] * factor[0];
     } else if (whole_turns()) {
       for (int d = 0; d < p.channels; d += W) {
         V x[W];
@@ -448,11 +471,12 @@ struct Attention {
     const T* from = static_cast<const T*>(p.query) + v * p.query_strides[0] + block * L * p.query_strides[1];
     T* y = row(static_cast<T*>(p.activated), score_vectors, v);
     const bool as_it_is = L == W && count == W && p.query_strides[1] == 1;
-    const T low = -std::numeric_limits<T>::infinity();  // its softmax is 0
+    const T low = LOWEST;  // its softmax is 0
     V top = all(low), z{};
     for (int k = 0; k < score_vectors; ++k) {
       V x = L == 1 ? all(low) : V{};
       if (as_it_is) x = load(from + k * p.query_strides[2]);
+      else if (L == 1 && p.query_strides[2] == 1 && (k + 1) * W <= p.score_channels) x = load(from + k * W);
       else if (L == W) for (int i = 0; i < count; ++i) x[i] = from[i * p.query_strides[1] + k * p.query_strides[2]];
       else for (int i = 0; i < std::min(W, p.score_channels - k * W); ++i) x[i] = from[(k * W + i) * p.query_strides[2]];
       store(y + k * W, x);
@@ -478,9 +502,9 @@ struct Attention {
     }
   }
 
-  // Drivers.
-  template <class Work, class Join, class Finish>
-  void over_lists(const DeepgatLists& lists, int64_t record, Work work, Join join, Finish finish) const {
+  // Drivers. place(v) is where the record of v belongs if it needs no more than to be there, or null.
+  template <class Place, class Work, class Join, class Finish>
+  void over_lists(const DeepgatLists& lists, int64_t record, Place place, Work work, Join join, Finish finish) const {
     T* parts = static_cast<T*>(p.parts);
 #pragma omp parallel num_threads(p.threads)
     {
@@ -489,7 +513,8 @@ struct Attention {
 #pragma omp for schedule(dynamic, 32)
       for (int64_t i = 0; i < lists.num_pieces; ++i) {
         const int64_t *piece = lists.pieces + 4 * i, slot = piece[3];
-        T* to = slot < 0 ? mine.data() : parts + slot * record;
+        T* there = place(piece[0]);
+        T* to = slot >= 0 ? parts + slot * record : there ? there : mine.data();
         work(piece_of(lists, piece, room), room, to);
         if (slot < 0) finish(piece[0], to);
       }
@@ -516,19 +541,23 @@ struct Attention {
     if (p.activation) over_nodes([&](int64_t v) { activate(v); });
     const bool at_once = !p.symmetric_normalization;
     over_lists(
-        p.by_target, SUM + (at_once ? value_vectors * W : 0),
+        p.by_target, SUM + (at_once ? value_vectors * W : 0), [](int64_t) -> T* { return nullptr; },
         [&](const Piece& x, Room& room, T* to) { softmax(x, room, at_once, to); },
         [&](const T* parts, int64_t pieces, int64_t size, T* to) { join_softmax(parts, pieces, size, to); },
         [&](int64_t v, const T* from) { finish_softmax(v, from, at_once); });
     if (at_once) return;
+    const bool as_it_is = L == 1 && p.channels % W == 0;
     over_lists(
-        p.by_target, value_vectors * W,
+        p.by_target, value_vectors * W, [&](int64_t v) { return as_it_is ? out_row(v) : nullptr; },
         [&](const Piece& x, Room& room, T* to) { symmetric(x, room, to); }, add_up,
-        [&](int64_t v, const T* from) { write_out(v, from, all(T(1))); });
+        [&](int64_t v, const T* from) { if (from != out_row(v)) write_out(v, from, all(T(1))); });
   }
   void run_pass(const DeepgatLists& lists, const Pass& pass) const {
+    const int64_t record = record_of(pass);
+    const bool value_alone = pass.value && record == value_vectors * W;
     over_lists(
-        lists, record_of(pass),
+        lists, record,
+        [&](int64_t v) { return value_alone ? row(static_cast<T*>(p.grad_value), value_vectors, v) : nullptr; },
         [&](const Piece& x, Room& room, T* to) { backward(x, room, pass, to); }, add_up,
         [&](int64_t v, const T* from) { finish_backward(v, pass, from); });
   }

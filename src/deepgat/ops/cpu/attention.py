@@ -15,6 +15,10 @@ from deepgat.ops.cpu.kernels import fields, pointers
 from deepgat.ops.neighbors import LONGEST
 
 
+KEPT_SCORES = 2**20
+"""Scores that are kept between two passes over the edges; more do not stay in a cache."""
+
+
 class _Lists(kernels.Structure):
     """``DeepgatLists`` of attention.cpp."""
 
@@ -36,7 +40,7 @@ class _Problem(kernels.Structure):
         *fields(c_int32, "heads score_channels channels lanes threads"),
         ("seed", c_uint32),
         *fields(c_double, "scale slope dropout"),
-        *pointers("query key value bias activated out log_sum grad_out grad_lanes"),
+        *pointers("query key value bias activated out log_sum scores grad_out grad_lanes"),
         *pointers("grad_query grad_key grad_value grad_bias row_dot column_dot parts"),
     )
 
@@ -113,6 +117,9 @@ def forward(x: Inputs) -> tuple[Tensor, Tensor]:
     out = x.value.new_empty(x.value.shape)
     log_sum = layout.empty(x.value, 1, per_head=True)
     problem.set(out=out, log_sum=log_sum)
+    numbers = (problem.by_target.size + layout.WIDTH) * problem.lanes
+    if x.symmetric_normalization and x.kind == DOT and numbers <= KEPT_SCORES:
+        problem.set(scores=x.value.new_empty(numbers))
     problem.run("forward", x.value.dtype)
     return out, log_sum
 

@@ -115,6 +115,15 @@ inline Vec<T> vmax(Vec<T> a, Vec<T> b) {
   typedef Register<T> R;
   return by_registers<T>([](R x, R y) -> R { return x > y ? x : y; }, &a, &b);
 }
+// x in the first `count` places, `other` in the rest. Writing a part of a vector to memory, number by
+// number, would delay the load of the whole.
+template <class T>
+inline Vec<T> first_lanes(Vec<T> x, int64_t count, T other) {
+  typedef Register<T> R;
+  const Vec<T> place = {0, 1, 2, 3, 4, 5, 6, 7};
+  const T end = static_cast<T>(count);
+  return by_registers<T>([=](R a, R at) -> R { return at < end ? a : R{} + other; }, &x, &place);
+}
 template <class T>
 inline T highest(Vec<T> x) {
   T top = x[0];
@@ -235,7 +244,7 @@ inline Vec<T> totals(const Vec<T>* x) {
 
 // Calls work(B, first vector) for blocks of B <= 8 vectors; B is a compile-time constant.
 template <class F>
-inline void by_blocks(int vectors, F work) {
+inline void by_blocks(int vectors, const F& work) {
   for (int first = 0; first < vectors; first += 8) {
     switch (std::min(8, vectors - first)) {
       case 1: work(std::integral_constant<int, 1>(), first); break;
