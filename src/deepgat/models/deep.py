@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput, NeighborAttention
 from deepgat.nn.losses import OutputAndLayersLoss
-from deepgat.nn.residual import IdentityMap, mix
+from deepgat.nn.residual import IdentityMap
 from deepgat.nn.scores import ClassScore, ScoreFactory
 from deepgat.ops import Features
 
@@ -172,8 +172,8 @@ class Deep(Network):
         assert context.initial is not None
         beta = math.log(self.config.theta / self.config.place(number) + 1)
         result = self.convolve(number, self.dropped(h, self.layer_dropout), context, undropped=h)
-        mixed = mix(result.out, context.initial, self.config.alpha)
-        out = F.relu(self.maps[number - 1](mixed, beta))
+        update = cast(IdentityMap, self.maps[number - 1]).update
+        out = update(result.out, context.initial, self.config.alpha, beta)
         return result._replace(out=out if self.step == 1 else self._step(h, out))
 
     def _step(self, h: Tensor, out: Tensor) -> Tensor:

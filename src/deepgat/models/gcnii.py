@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,7 +15,7 @@ from deepgat.models.convolutions import CONVS, loss_with, make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput
-from deepgat.nn.residual import IdentityMap, mix
+from deepgat.nn.residual import IdentityMap
 from deepgat.ops import Features
 
 
@@ -88,8 +88,9 @@ class GCNII(Network):
         assert context.initial is not None
         beta = math.log(self.config.theta / number + 1)
         result = self.convolve(number, self.dropped(h), context)
-        mixed = mix(result.out, context.initial, self.config.alpha)
-        return result._replace(out=F.relu(self.maps[number - 1](mixed, beta)))
+        update = cast(IdentityMap, self.maps[number - 1]).update
+        out = update(result.out, context.initial, self.config.alpha, beta)
+        return result._replace(out=out)
 
     def readout(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
         return linear(self.classifier, self.dropped(hidden[-1]))

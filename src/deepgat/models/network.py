@@ -202,7 +202,8 @@ class Network(nn.Module):
         for number in numbers:
             result = self.layer(number, h, context)
             if result.class_logits is not None:
-                predictions[number - 1] = result.class_logits.mean(1)
+                logits = result.class_logits
+                predictions[number - 1] = logits.squeeze(1) if logits.size(1) == 1 else logits.mean(1)
             if result.attention is not None:
                 attention.append(result.attention)
             h = result.out

@@ -265,8 +265,9 @@ class NeighborAttention(nn.Module):
         edge_bias = self._edge_bias(neighbors)
         value, class_logits = self._project(x, label_features)
         seen = class_logits
-        if undropped is not None and undropped is not x and class_logits is not None:
-            seen = self.predict_classes(undropped, label_features)
+        if undropped is not None and undropped is not x and self.score.reads_states:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not self.score.detached):
+                seen = self.predict_classes(undropped, label_features)
         if self.score.needs_labels:
             _check_labels(labels, type(self.score).__name__, x.size(0))
         form = self.score(ScoreInputs(neighbors, value, seen, labels))
@@ -314,6 +315,9 @@ class NeighborAttention(nn.Module):
         """p_v = W₁(x_v ‖ z_v) + b₁: [n, H, C]; None if the score does not need it."""
         if self.class_weight is None:
             return None
+        if self.heads == 1 and not self.label_channels and isinstance(x, Tensor):
+            bias = None if self.class_bias is None else self.class_bias.view(-1)
+            return ops.linear(x, self.class_weight, bias).unsqueeze(1)
         (logits,) = self._per_head(x, self._class_weight_of_x)
         return self._complete(logits, label_features)
 

@@ -60,6 +60,8 @@ class Score(nn.Module):
     """Whether N_v excludes v itself; a node without other neighbours then receives 0."""
     reads_states = True
     """Whether s_vu depends on what the nodes hold, rather than on the edges alone."""
+    detached = False
+    """Whether no gradient flows through s_vu."""
 
     def reset_parameters(self) -> None:
         """Reinitialise the parameters; most scores have none."""

@@ -6,7 +6,7 @@ from deepgat.ops import checks, cpu, gpu
 from deepgat.ops.additive_score import head_products
 from deepgat.ops.attention import neighbor_attention
 from deepgat.ops.backends import BACKENDS, use_backend
-from deepgat.ops.deterministic import identity_map, layer_norm, linear_by_head
+from deepgat.ops.deterministic import identity_map, layer_norm, linear_by_head, residual_map
 from deepgat.ops.differences import neighbor_differences
 from deepgat.ops.edges import as_neighbors, neighbors_without_loops, weighted_neighbors
 from deepgat.ops.features import (

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -162,7 +163,7 @@ def run(
     if bias is not None:
         bias = bias.expand(-1, value.size(1)).to(exact or bias.dtype)
     inputs = Inputs(
-        [getattr(neighbors, name) for name in LISTS],
+        [getattr(neighbors, name) for name in LISTS] if traced else _kernel_lists(neighbors),
         query,
         nothing if shared else key,
         value,
@@ -177,10 +178,30 @@ def run(
         neighbors.symmetric,
         dropout,
     )
+    if not traced and not torch.is_grad_enabled():
+        out, log_sum = KERNELS[value.device.type][0](_with_vectors(inputs))
+        return out.flatten(1) if flat else out, log_sum
     if not traced:
         return _Attend.apply(flat, *inputs)
     out, log_sum = attend(*_with_vectors(inputs))
     return out.flatten(1) if flat else out, log_sum
+
+
+class KernelLists(list[Tensor]):
+    """:data:`LISTS` of some neighbour lists, with what a backend keeps for its next call."""
+
+    kept: Any = None
+
+
+_KERNEL_LISTS: WeakKeyDictionary[Neighbors, KernelLists] = WeakKeyDictionary()
+
+
+def _kernel_lists(neighbors: Neighbors) -> KernelLists:
+    found = _KERNEL_LISTS.get(neighbors)
+    if found is None:
+        found = KernelLists(getattr(neighbors, name) for name in LISTS)
+        _KERNEL_LISTS[neighbors] = found
+    return found
 
 
 def _with_vectors(x: Inputs) -> Inputs:

@@ -6,6 +6,7 @@ rounding. Here the split depends on the number of nodes only. Other devices use 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -40,6 +41,24 @@ def identity_map(x: Tensor, weight: Tensor, beta: float) -> Tensor:
         return torch.addmm(x, x, weight, beta=1 - beta, alpha=beta)
     identity = torch.eye(weight.size(0), dtype=weight.dtype, device=x.device)
     return linear(x, torch.lerp(identity, weight, beta).t())  # one product of x's size, no more
+
+
+def residual_map(
+    x: Tensor, initial: Tensor, weight: Tensor, alpha: float, beta: float
+) -> Tensor:
+    """σ(((1 − α) x + α h⁰) ((1 − β) I + β W)), σ ReLU: [n, m], h⁰ [n, m], W [m, m] → [n, m].
+
+    GCNII's layer after propagation. On the CPU it is one autograd node: small graphs spend much of
+    their time between operators.
+    """
+    checks.residual_map(x, initial, weight)
+    eager = type(x) is Tensor and not torch.compiler.is_compiling()
+    plain = x.dtype == initial.dtype == weight.dtype and not torch.is_autocast_enabled("cpu")
+    if x.device.type == "cpu" and eager and plain:
+        return _ResidualMap.apply(x, initial, weight, alpha, beta)
+    dtype = torch.promote_types(x.dtype, initial.dtype)  # under bf16 autocast they differ
+    mixed = torch.lerp(x.to(dtype), initial.to(dtype), alpha)
+    return F.relu(identity_map(mixed, weight, beta))
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -91,6 +110,34 @@ class _Linear(torch.autograd.Function):
             transposed_product(grad, x) if ctx.needs_input_grad[1] else None,
             grad.sum(0) if ctx.needs_input_grad[2] else None,
         )
+
+
+class _ResidualMap(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, initial: Tensor, weight: Tensor, alpha: float, beta: float
+    ) -> Tensor:
+        mixed = torch.lerp(x, initial, alpha)
+        mapping = torch.lerp(_identity(weight.size(0), weight.dtype), weight, beta)
+        out = torch.mm(mixed, mapping).relu_()
+        ctx.save_for_backward(mixed, mapping, out)
+        ctx.alpha, ctx.beta = alpha, beta
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        mixed, mapping, out = ctx.saved_tensors
+        grad = torch.ops.aten.threshold_backward(grad, out, 0)
+        of_weight = None
+        if ctx.needs_input_grad[2]:
+            of_weight = transposed_product(grad, mixed).t() * ctx.beta
+        of_mixed = grad @ mapping.t()
+        return of_mixed * (1 - ctx.alpha), of_mixed * ctx.alpha, of_weight, None, None
+
+
+@cache
+def _identity(size: int, dtype: torch.dtype) -> Tensor:
+    return torch.eye(size, dtype=dtype)
 
 
 class _LinearByHead(torch.autograd.Function):

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import c_double, c_int32, c_int64, c_uint32
 
 from torch import Tensor
 
 from deepgat.errors import UserError
 from deepgat.ops import checks
-from deepgat.ops.attention import ADDITIVE, DOT, LISTS, NONE, Inputs, register_kernels
+from deepgat.ops.attention import (
+    ADDITIVE,
+    DOT,
+    LISTS,
+    NONE,
+    Inputs,
+    KernelLists,
+    register_kernels,
+)
 from deepgat.ops.cpu import kernels, layout
 from deepgat.ops.cpu.kernels import fields, pointers
 from deepgat.ops.neighbors import LONGEST
@@ -44,33 +53,20 @@ class _Problem(kernels.Structure):
         *pointers("grad_query grad_key grad_value grad_bias row_dot column_dot parts"),
     )
 
-    def __init__(self, x: Inputs) -> None:
-        n, heads, channels = x.value.shape
-        lists = dict(zip(LISTS, x.lists, strict=True))
-        super().__init__(
-            by_target=_lists(lists["source"], lists["pieces"], lists["hubs"]),
-            by_source=_lists(
-                lists["target_by_source"], lists["source_pieces"], lists["source_hubs"]
-            ),
-            edge_by_source=lists["by_source"],
-            ids=kernels.row_ids(x.seed) if x.dropout else None,
-            nodes=n,
-            longest=LONGEST,
-            kind=x.kind,
-            activation=x.activation,
-            symmetric_normalization=x.symmetric_normalization,
-            shared=x.shared,
-            undirected=x.undirected,
-            heads=heads,
-            score_channels=0 if x.kind == NONE else x.query.size(2),
-            channels=channels,
-            lanes=layout.lanes_of(x.value),
-            threads=kernels.threads(),
-            seed=int(x.seed[0]) if x.dropout else 0,
-            scale=x.scale,
-            slope=x.slope,
-            dropout=x.dropout,
-        )
+    @staticmethod
+    def of(x: Inputs) -> _Problem:
+        lists, slots = _of_lists(x.lists)
+        self = _Problem.from_buffer_copy(lists)
+        self.kept = [*x.lists]
+        self.nodes, self.heads, self.channels = x.value.shape
+        self.kind, self.activation = x.kind, x.activation
+        self.symmetric_normalization = x.symmetric_normalization
+        self.shared, self.undirected = x.shared, x.undirected
+        self.score_channels = 0 if x.kind == NONE else x.query.size(2)
+        self.lanes, self.threads = layout.lanes_of(x.value), kernels.threads()
+        self.scale, self.slope, self.dropout = x.scale, x.slope, x.dropout
+        if x.dropout:
+            self.ids, self.seed = kernels.row_ids(x.seed), int(x.seed[0])
         self.like = x.value
         self.set(value=self.laid_out(x.value))
         if x.activation:
@@ -82,10 +78,10 @@ class _Problem(kernels.Structure):
             self.set(query=query, key=key)
         if x.bias is not None:
             self.set(bias=x.bias.contiguous())
-        slots = max(kernels.num_slots(lists[name]) for name in ("hubs", "source_hubs"))
         if slots:  # the longest record of attention.cpp
-            record = layout.WIDTH * (2 * self.score_channels + channels + 2)
+            record = layout.WIDTH * (2 * self.score_channels + self.channels + 2)
             self.set(parts=x.value.new_empty(slots * record))
+        return self
 
     def laid_out(self, x: Tensor, per_head: bool = False) -> Tensor:
         """[n, H, A] in the layout of the kernels; itself if it has that layout."""
@@ -105,6 +101,30 @@ class _Problem(kernels.Structure):
         return found
 
 
+def _of_lists(lists: Sequence[Tensor]) -> tuple[bytes, int]:
+    """A problem with its lists alone, and the number of parts of those that are cut.
+
+    Every layer and step has the same lists, so this is kept with them, as long as they stay where
+    they are in memory.
+    """
+    places = [x.data_ptr() for x in lists]
+    kept = getattr(lists, "kept", None)
+    if kept is not None and kept[0] == places:
+        return kept[1]
+    named = dict(zip(LISTS, lists, strict=True))
+    problem = _Problem(
+        by_target=_lists(named["source"], named["pieces"], named["hubs"]),
+        by_source=_lists(named["target_by_source"], named["source_pieces"], named["source_hubs"]),
+        edge_by_source=named["by_source"],
+        longest=LONGEST,
+    )
+    slots = max(kernels.num_slots(named[name]) for name in ("hubs", "source_hubs"))
+    found = bytes(problem), slots
+    if isinstance(lists, KernelLists):
+        lists.kept = places, found
+    return found
+
+
 def _lists(index: Tensor, pieces: Tensor, hubs: Tensor) -> _Lists:
     return _Lists(
         index=index, pieces=pieces, hubs=hubs,
@@ -113,7 +133,7 @@ def _lists(index: Tensor, pieces: Tensor, hubs: Tensor) -> _Lists:
 
 
 def forward(x: Inputs) -> tuple[Tensor, Tensor]:
-    problem = _Problem(x)
+    problem = _Problem.of(x)
     out = x.value.new_empty(x.value.shape)
     log_sum = layout.empty(x.value, 1, per_head=True)
     problem.set(out=out, log_sum=log_sum)
@@ -127,7 +147,7 @@ def forward(x: Inputs) -> tuple[Tensor, Tensor]:
 def backward(
     grad: Tensor, out: Tensor, log_sum: Tensor, x: Inputs, want_scores: bool, want_bias: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    problem = _Problem(x)
+    problem = _Problem.of(x)
     value, channels, few_heads = x.value, x.value.size(2), problem.lanes == 1
     grad = grad.contiguous()
     problem.set(grad_out=grad, out=out, log_sum=log_sum)
