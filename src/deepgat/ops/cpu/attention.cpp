@@ -471,12 +471,15 @@ struct Attention {
     const T* from = static_cast<const T*>(p.query) + v * p.query_strides[0] + block * L * p.query_strides[1];
     T* y = row(static_cast<T*>(p.activated), score_vectors, v);
     const bool as_it_is = L == W && count == W && p.query_strides[1] == 1;
+    const T* end = nullptr;  // of the numbers that may be read, where channels are side by side
+    if (L == 1 && p.query_strides[2] == 1 && p.query_strides[0] >= p.heads * int64_t(p.score_channels))
+      end = static_cast<const T*>(p.query) + (p.nodes - 1) * p.query_strides[0] + block * p.query_strides[1] + p.score_channels;
     const T low = LOWEST;  // its softmax is 0
     V top = all(low), z{};
     for (int k = 0; k < score_vectors; ++k) {
       V x = L == 1 ? all(low) : V{};
       if (as_it_is) x = load(from + k * p.query_strides[2]);
-      else if (L == 1 && p.query_strides[2] == 1 && (k + 1) * W <= p.score_channels) x = load(from + k * W);
+      else if (L == 1 && from + (k + 1) * W <= end) x = first_lanes<T>(load(from + k * W), p.score_channels - k * W, low);
       else if (L == W) for (int i = 0; i < count; ++i) x[i] = from[i * p.query_strides[1] + k * p.query_strides[2]];
       else for (int i = 0; i < std::min(W, p.score_channels - k * W); ++i) x[i] = from[(k * W + i) * p.query_strides[2]];
       store(y + k * W, x);

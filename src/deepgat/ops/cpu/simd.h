@@ -124,15 +124,25 @@ inline Vec<T> first_lanes(Vec<T> x, int64_t count, T other) {
   const T end = static_cast<T>(count);
   return by_registers<T>([=](R a, R at) -> R { return at < end ? a : R{} + other; }, &x, &place);
 }
+// Shuffles (a, b): places 0 ... W-1 are in a, places W ... 2W-1 in b.
+#ifdef __clang__
+#define DEEPGAT_PICK(T, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define DEEPGAT_PICK(T, a, b, ...) __builtin_shuffle(a, b, Bits<T>{__VA_ARGS__})
+#endif
+
+// The largest number, and the sum as ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)).
 template <class T>
 inline T highest(Vec<T> x) {
-  T top = x[0];
-  for (int i = 1; i < W; ++i) top = x[i] > top ? x[i] : top;
-  return top;
+  x = vmax<T>(x, DEEPGAT_PICK(T, x, x, 4, 5, 6, 7, 0, 1, 2, 3));
+  x = vmax<T>(x, DEEPGAT_PICK(T, x, x, 2, 3, 0, 1, 6, 7, 4, 5));
+  return vmax<T>(x, DEEPGAT_PICK(T, x, x, 1, 0, 3, 2, 5, 4, 7, 6))[0];
 }
 template <class T>
 inline T total(Vec<T> x) {
-  return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+  x = x + DEEPGAT_PICK(T, x, x, 1, 0, 3, 2, 5, 4, 7, 6);
+  x = x + DEEPGAT_PICK(T, x, x, 2, 3, 0, 1, 6, 7, 4, 5);
+  return x[0] + x[4];
 }
 
 // exp(r) for |r| up to log(2)/2; r is a number or a vector.
@@ -162,7 +172,7 @@ inline V log_series(V f, V n) {
 }
 
 // exp to within 2 units in the last place; 0 below the range of normal numbers, so exp(-inf) = 0.
-inline Register<float> exp_register(Register<float> x) {
+__attribute__((always_inline)) inline Register<float> exp_register(Register<float> x) {
   typedef Register<float> V;
   typedef Register<int32_t> Int;
   const Int tiny = x < -87.0f;
@@ -178,7 +188,9 @@ inline Register<float> exp_register(Register<float> x) {
   std::memcpy(&scale, &power, sizeof scale);
   return tiny ? V{} : exp_series(r) * scale;
 }
-inline Vec<float> vexp(Vec<float> x) { return by_registers<float>(exp_register, &x); }
+inline Vec<float> vexp(Vec<float> x) {
+  return by_registers<float>([](Register<float> y) { return exp_register(y); }, &x);
+}
 inline Vec<double> vexp(Vec<double> x) {
   for (int i = 0; i < W; ++i) x[i] = std::exp(x[i]);
   return x;
@@ -204,13 +216,6 @@ inline Vec<double> vlog(Vec<double> x) {
   for (int i = 0; i < W; ++i) x[i] = std::log(x[i]);
   return x;
 }
-
-// Shuffles (a, b): places 0 ... W-1 are in a, places W ... 2W-1 in b.
-#ifdef __clang__
-#define DEEPGAT_PICK(T, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define DEEPGAT_PICK(T, a, b, ...) __builtin_shuffle(a, b, Bits<T>{__VA_ARGS__})
-#endif
 
 // Transposes W vectors of W numbers.
 template <class T>
