@@ -20,7 +20,8 @@ _ROWS, _MOST_PARTS = 64, 64
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b: [n, d], weight [m, d] → [n, m]."""
-    if x.device.type != "cpu" or x.dim() != 2 or not weight.requires_grad:
+    differentiated = weight.requires_grad and torch.is_grad_enabled()
+    if x.device.type != "cpu" or x.dim() != 2 or not differentiated:
         return F.linear(x, weight, bias)
     return _Linear.apply(x, weight, bias)
 
@@ -55,7 +56,9 @@ def residual_map(
     eager = type(x) is Tensor and not torch.compiler.is_compiling()
     plain = x.dtype == initial.dtype == weight.dtype and not torch.is_autocast_enabled("cpu")
     if x.device.type == "cpu" and eager and plain:
-        return _ResidualMap.apply(x, initial, weight, alpha, beta)
+        if torch.is_grad_enabled():
+            return _ResidualMap.apply(x, initial, weight, alpha, beta)
+        return _residual_map(x, initial, weight, alpha, beta)[2]
     dtype = torch.promote_types(x.dtype, initial.dtype)  # under bf16 autocast they differ
     mixed = torch.lerp(x.to(dtype), initial.to(dtype), alpha)
     return F.relu(identity_map(mixed, weight, beta))
@@ -117,9 +120,7 @@ class _ResidualMap(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, initial: Tensor, weight: Tensor, alpha: float, beta: float
     ) -> Tensor:
-        mixed = torch.lerp(x, initial, alpha)
-        mapping = torch.lerp(_identity(weight.size(0), weight.dtype), weight, beta)
-        out = torch.mm(mixed, mapping).relu_()
+        mixed, mapping, out = _residual_map(x, initial, weight, alpha, beta)
         ctx.save_for_backward(mixed, mapping, out)
         ctx.alpha, ctx.beta = alpha, beta
         return out
@@ -133,6 +134,15 @@ class _ResidualMap(torch.autograd.Function):
             of_weight = transposed_product(grad, mixed).t() * ctx.beta
         of_mixed = grad @ mapping.t()
         return of_mixed * (1 - ctx.alpha), of_mixed * ctx.alpha, of_weight, None, None
+
+
+def _residual_map(
+    x: Tensor, initial: Tensor, weight: Tensor, alpha: float, beta: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The mixture, what it is multiplied by, and the result."""
+    mixed = torch.lerp(x, initial, alpha)
+    mapping = torch.lerp(_identity(weight.size(0), weight.dtype), weight, beta)
+    return mixed, mapping, torch.mm(mixed, mapping).relu_()
 
 
 @cache
