@@ -37,6 +37,8 @@ _PER_EDGE = "one row per edge of the neighbour lists, which include self-loops, 
 
 def share(name: str, value: Any) -> None:
     """A share to drop, from 0 to below 1."""
+    if type(value) is float and 0 <= value < 1:  # at once: this is called for every operator
+        return
     number = isinstance(value, numbers.Real | torch.SymFloat)
     if not number or not 0 <= value < 1:
         raise UserError(f"{name} is {value!r}: expected a number of at least 0 and below 1")
@@ -225,7 +227,7 @@ def _fits(shape: Sequence[int], sizes: Sequence[int | str]) -> bool:
     if len(shape) != len(sizes):
         return False
     for got, size in zip(shape, sizes, strict=True):  # a plain loop: called for every operator
-        if not isinstance(size, str) and got != size:
+        if got != size and not isinstance(size, str):
             return False
     return True
 

@@ -133,7 +133,8 @@ class _ResidualMap(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             of_weight = transposed_product(grad, mixed).t() * ctx.beta
         of_mixed = grad @ mapping.t()
-        return of_mixed * (1 - ctx.alpha), of_mixed * ctx.alpha, of_weight, None, None
+        of_x = of_mixed * (1 - ctx.alpha)
+        return of_x, of_mixed.mul_(ctx.alpha), of_weight, None, None
 
 
 def _residual_map(

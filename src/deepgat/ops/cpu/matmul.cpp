@@ -101,6 +101,15 @@ void drop(const T* x, T* out, int64_t rows, int64_t columns, const int64_t* ids,
     const T* from = x + i * columns;
     T* to = out + i * columns;
     int64_t c = 0;
+#if defined(__AVX512F__)
+    if constexpr (sizeof(T) == 4)
+      for (; c + 16 <= columns; c += 16) {
+        constexpr WideWords count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+        const WideWords draw = mix(count + (row + static_cast<uint32_t>(c)));
+        const Wide factor = draw >= mask.threshold ? Wide{} + mask.factor : Wide{};
+        *reinterpret_cast<Wide*>(to + c) = *reinterpret_cast<const Wide*>(from + c) * factor;
+      }
+#endif
     for (; c + W <= columns; c += W)
       store(to + c, load(from + c) * mask(mix(COUNT + (row + static_cast<uint32_t>(c)))));
     for (; c < columns; ++c) to[c] = from[c] * mask(mix(row + static_cast<uint32_t>(c)));
