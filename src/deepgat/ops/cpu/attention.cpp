@@ -289,16 +289,12 @@ struct Attention {
   // The second half of it where the neighbours' sums L_u are needed first.
   void symmetric(const Piece& x, Room& room, T* to) const {
     T* s = room.buffer[0].data();
-    if (p.scores) {
-      const T* kept = static_cast<const T*>(p.scores) + x.begin * L;
-      for (int64_t g = 0; g < x.groups; ++g) store(s + g * W, load(kept + g * W));
-      if (L == 1) close(x, s);
-    } else {
-      scores(x, false, s, nullptr);
-    }
+    const T* kept = s;  // what lies beyond the end of the piece is not summed
+    if (p.scores) kept = static_cast<const T*>(p.scores) + x.begin * L;
+    else scores(x, false, s, nullptr);
     const V mine = own(logs, x.v);
     for (int64_t g = 0; g < x.groups; ++g) {
-      const V a = vexp(load(s + g * W) - (mine + others(logs, x, g)) * T(0.5));
+      const V a = vexp(load(kept + g * W) - (mine + others(logs, x, g)) * T(0.5));
       store(s + g * W, a * draw(x, g, false));
     }
     sums(s, value, value_vectors, x, true, to);
