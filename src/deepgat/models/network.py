@@ -203,7 +203,9 @@ class Network(nn.Module):
             result = self.layer(number, h, context)
             if result.class_logits is not None:
                 logits = result.class_logits
-                predictions[number - 1] = logits.squeeze(1) if logits.size(1) == 1 else logits.mean(1)
+                predictions[number - 1] = (
+                    logits.squeeze(1) if logits.size(1) == 1 else logits.mean(1)
+                )
             if result.attention is not None:
                 attention.append(result.attention)
             h = result.out

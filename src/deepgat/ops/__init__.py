@@ -81,6 +81,7 @@ __all__ = [
     "neighbors_without_loops",
     "node_mean",
     "node_mean_share",
+    "residual_map",
     "take_rows",
     "unit_rows",
     "use_backend",

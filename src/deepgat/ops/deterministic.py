@@ -44,9 +44,7 @@ def identity_map(x: Tensor, weight: Tensor, beta: float) -> Tensor:
     return linear(x, torch.lerp(identity, weight, beta).t())  # one product of x's size, no more
 
 
-def residual_map(
-    x: Tensor, initial: Tensor, weight: Tensor, alpha: float, beta: float
-) -> Tensor:
+def residual_map(x: Tensor, initial: Tensor, weight: Tensor, alpha: float, beta: float) -> Tensor:
     """σ(((1 − α) x + α h⁰) ((1 − β) I + β W)), σ ReLU: [n, m], h⁰ [n, m], W [m, m] → [n, m].
 
     GCNII's layer after propagation. On the CPU it is one autograd node: small graphs spend much of
