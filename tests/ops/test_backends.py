@@ -11,6 +11,7 @@ from torch import Tensor
 from deepgat import ops
 from deepgat.errors import UserError
 from deepgat.ops import attention, backends, definition, differences
+from deepgat.ops.cpu import attention as cpu_attention
 from deepgat.ops.cpu import kernels
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.score_forms import (
@@ -288,6 +289,31 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch, name, heads, normaliz
         found.append([out, *torch.autograd.grad(out, [value, *leaves], upstream)])
     for again in found[1:]:
         assert all(map(torch.equal, found[0], again))
+
+
+@pytest.mark.parametrize("heads", [1, 2, 8, 10])
+@pytest.mark.parametrize("name", ["dot", "dot shared", "classes", "labels"])
+def test_kept_scores_change_no_bit(monkeypatch, name, heads):
+    """Small graphs keep the scores between the two passes of the symmetric normalisation."""
+    pairs = [random_edges(700, 2000), star(600).edge_index]
+    neighbors = Neighbors.from_edge_index(torch.cat(pairs, 1), 700)
+    form, _ = make_form(name, neighbors, heads, 10, torch.float32)
+    value = torch.randn(700, heads, 20)
+    kept = attention.kernel_attention(neighbors, value, form, Normalization.SYMMETRIC)
+    monkeypatch.setattr(cpu_attention, "KEPT_SCORES", 0)
+    again = attention.kernel_attention(neighbors, value, form, Normalization.SYMMETRIC)
+    assert torch.equal(kept, again)
+
+
+def test_lists_that_move_in_memory_are_read_where_they_are():
+    """What the CPU kernels keep with the lists holds as long as these stay in their place."""
+    neighbors = Neighbors.from_edge_index(random_edges(50, 100), 50)
+    value = torch.randn(50, 1, 8)
+    before = attention.kernel_attention(neighbors, value, Uniform())
+    old = neighbors.source.data
+    neighbors.source.data = old.clone()
+    old.zero_()
+    assert torch.equal(attention.kernel_attention(neighbors, value, Uniform()), before)
 
 
 def operator_arguments(kind: int, activation: int, shared: bool, symmetric: bool, heads: int):

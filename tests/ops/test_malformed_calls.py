@@ -125,6 +125,9 @@ def malformed() -> Iterator[tuple[str, Call]]:
             yield "bias", partial(function, x, one, item, 1e-5)
     for item in (*wrong(D, D), torch.eye(D).double()):
         yield "weight", partial(ops.identity_map, x, item, 0.5)
+        yield "weight", partial(ops.residual_map, x, x, item, 0.2, 0.5)
+    for item in (*wrong(N, D), torch.zeros(N, D).double()):
+        yield "initial", partial(ops.residual_map, x, item, torch.eye(D), 0.2, 0.5)
     for item in (None, [[0], [1]], torch.zeros(3, 3), torch.zeros(2, 3), torch.full((2, 1), N)):
         yield "edge_index", partial(ops.as_neighbors, item, N)
     edges, weight_of, attr = NEAR.edge_index, torch.ones(E), torch.ones(E, 2)
