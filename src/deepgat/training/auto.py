@@ -353,7 +353,7 @@ class _Auto:
                 + "; ".join(f"{t.name} {t.outcome}" for t in self.trials)
             )
         best, looks = max(trained, key=lambda t: t.val), self.looks.sentence()
-        if favourite not in trained:
+        if favourite not in trained or favourite.name in CHEAP:
             return best, f"{looks}: {best.name} is the best on validation nodes"
         if best is favourite or len(trained) == 1:
             return favourite, f"{looks}: {favourite.name} is for such graphs, and nothing beat it"
