@@ -368,7 +368,11 @@ def test_a_favourite_that_collapses_is_told_and_the_next_one_taken(monkeypatch):
 def test_a_favourite_that_is_far_behind_is_left(small, monkeypatch):
     slow = replace(small["deep"], training={"lr": 1e-9, "self_training": 0.0})
     monkeypatch.setitem(small, "deep", slow)
-    run = searched(made(n=600, train=0.1), training={"epochs": 40})
+    data = made(n=600, train=0.1)
+    monkeypatch.setattr(AUTO, "EASY", 1.01)
+    assert "end" in outcomes(searched(data, training={"epochs": 40}))["deep"]
+    monkeypatch.setattr(AUTO, "EASY", 0.5)
+    run = searched(data, training={"epochs": 40})
     assert outcomes(run)["deep"] == "left after 2 epochs"
     assert run.search.reason.endswith(f"{names(run)[0]} is the best on validation nodes")
     assert run.search.leaderboard[0]["val"] == max(row["val"] for row in run.search.leaderboard)

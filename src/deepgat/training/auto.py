@@ -3,8 +3,8 @@
 1. The graph's looks (:mod:`deepgat.training.looks`) rank the portfolio's members. The first of
    them is the favourite.
 2. Every member is trained for a few epochs, the cheap ones first.
-3. The favourite is trained to its end, unless another is ahead of it by more than chance and a
-   slow start explain; then the best of the others are.
+3. The favourite is trained to its end, then the best of the others. On a CPU and an easy graph it
+   is left if another is ahead of it by more than chance and a slow start explain.
 4. One of those takes the favourite's place if it is better by more than chance would have it.
 5. With ``quality="best"`` the chosen recipe is trained with four more seeds, and a weighted mean of
    all that was trained to the end takes its place (:mod:`deepgat.training.ensembling`).
@@ -47,12 +47,13 @@ from deepgat.training.run import ModelCard, Run
 from deepgat.training.search import Request, Search, Step
 
 SCREENED, LONGER = 30, 60
-"""Epochs after which the members that go on are chosen; cheap ones and the favourite have more."""
+"""Epochs after which the members that go on are chosen: on a CPU fewer for members that are
+neither cheap nor the favourite."""
 TRIED = {"fast": 1, "good": 5, "best": 100}
 """How many of the ranked members are tried; the cheap ones come on top, but with "fast"."""
 FINALISTS = {"fast": 0, "good": 3, "best": 5}
 """How many members beside the favourite are trained to their end."""
-BEYOND_CHANCE = 1.5
+BEYOND_CHANCE = 2.0
 """Standard errors by which a member must beat the favourite where labels are few."""
 FOR_SCREENING, IN_ALL = 45.0, 260.0
 """What the others' first epochs, and the whole search, may cost on a CPU unless quality is "best":
@@ -61,6 +62,8 @@ TO_THE_END = 150
 """About the epochs that a member still needs after its first ones."""
 NEARLY_PERFECT, FEW_ERRORS = 0.98, 3
 """With such a score and so few validation nodes wrong, better by more than chance is impossible."""
+EASY = 0.95
+"""Where the best score is at least this, a favourite that starts late is not worth its time."""
 MORE_SEEDS = 4
 SLOW_START = 0.01
 """So much below the favourite's end a member may be after SCREENED epochs, beside chance."""
@@ -186,7 +189,7 @@ class _Auto:
         favourite = self.trials[0]
         left = FOR_SCREENING if self._frugal else float("inf")
         for trial in sorted(self.trials, key=lambda t: (t.name not in CHEAP, t is not favourite)):
-            epochs, leader = _first_epochs(trial, favourite), self._leader()
+            epochs, leader = self._first_epochs(trial), self._leader()
             if self._unbeatable(leader):
                 trial.outcome = f"not tried: hardly anything beats the score of {leader.name}"
             elif self._over() and leader.in_play:
@@ -202,7 +205,9 @@ class _Auto:
 
     def _finish_the_best(self, favourite: _Trial) -> None:
         """Train to their end what may be the best: the favourite first, then by score."""
-        favourite.left = self._over() or self._behind(favourite, self._leader())
+        leader = self._leader()
+        easy = self._frugal and leader.val >= EASY
+        favourite.left = self._over() or (easy and self._behind(favourite, leader))
         if favourite.in_play and not favourite.finished and not favourite.left:
             self._train(favourite)
         left = IN_ALL - sum(t.epochs * t.cost for t in self.trials)
@@ -223,6 +228,10 @@ class _Auto:
     def _frugal(self) -> bool:
         """Whether costly members have to be left out."""
         return self.request.quality != "best" and self.device.type != "cuda"
+
+    def _first_epochs(self, trial: _Trial) -> int:
+        cheap = not self._frugal or trial.name in CHEAP or trial is self.trials[0]
+        return LONGER if cheap else SCREENED
 
     def _leader(self) -> _Trial:
         return max(self.trials, key=lambda t: t.val)
@@ -299,7 +308,7 @@ class _Auto:
         ahead = trial.cost * max(end - epoch.number, 0)
         for other in self.trials:  # as far as is known
             if other is not trial and other.fitted is None and not other.outcome:
-                ahead += other.cost * _first_epochs(other, self.trials[0])
+                ahead += other.cost * self._first_epochs(other)
         if trial.held.pause:
             ahead += self.trials[0].cost * TO_THE_END
         score_ = epoch.val_f1 if epoch.val_score is None else epoch.val_score
@@ -471,10 +480,6 @@ class _Watch:
         told = getattr(self.auto.on_step, "restored", None)
         if told is not None:
             told([self.auto._step(self.trial, epoch) for epoch in history])
-
-
-def _first_epochs(trial: _Trial, favourite: _Trial) -> int:
-    return LONGER if trial is favourite or trial.name in CHEAP else SCREENED
 
 
 def _room(metric: str, val: float) -> float:
