@@ -301,7 +301,8 @@ class _Auto:
         return trial
 
     def _step(self, trial: _Trial, epoch: Epoch) -> Step:
-        number, training = self.trials.index(trial) + 1, trial.plan.training
+        number = 1 + sum(t.fitted is not None for t in self.trials if t is not trial)
+        training = trial.plan.training
         end = trial.held.pause or min(training.epochs, epoch.best_number + training.patience)
         done = sum(t.cost * t.epochs for t in self.trials if t is not trial)
         done += trial.cost * epoch.number

@@ -124,6 +124,7 @@ class Step:
 
     member: str
     number: int
+    """Members that were begun, this one included."""
     of: int
     """Members to be tried, as far as is known."""
     epoch: Epoch
