@@ -1,10 +1,12 @@
 """``auto``: tries a few complete recipes on a graph and keeps what validation nodes like best.
 
-1. The graph's looks (:mod:`deepgat.training.looks`) rank the portfolio's members.
-2. The first of them, the favourite, is trained to its end.
-3. Every other is trained for a few epochs; the best of them are trained to their end.
+1. The graph's looks (:mod:`deepgat.training.looks`) rank the portfolio's members. The first of
+   them is the favourite.
+2. Every member is trained for a few epochs, the cheap ones first.
+3. The favourite is trained to its end, then the best of the others. On a CPU and an easy graph it
+   is left if another is ahead of it by more than chance and a slow start explain.
 4. One of those takes the favourite's place if it is better by more than chance would have it.
-5. With ``quality="best"`` the chosen recipe is trained with two more seeds, and a weighted mean of
+5. With ``quality="best"`` the chosen recipe is trained with four more seeds, and a weighted mean of
    all that was trained to the end takes its place (:mod:`deepgat.training.ensembling`).
 
 Only validation nodes decide; test nodes are scored once, at the end.
@@ -45,17 +47,24 @@ from deepgat.training.run import ModelCard, Run
 from deepgat.training.search import Request, Search, Step
 
 SCREENED, LONGER = 30, 60
-"""Epochs after which the members that go on are chosen; cheap ones have more."""
+"""Epochs after which the members that go on are chosen: on a CPU fewer for members that are
+neither cheap nor the favourite."""
 TRIED = {"fast": 1, "good": 5, "best": 100}
 """How many of the ranked members are tried; the cheap ones come on top, but with "fast"."""
 FINALISTS = {"fast": 0, "good": 3, "best": 5}
 """How many members beside the favourite are trained to their end."""
-BEYOND_CHANCE = 1.5
+BEYOND_CHANCE = 2.0
 """Standard errors by which a member must beat the favourite where labels are few."""
-IN_ALL, AT_LEAST = 260.0, 0.2
-"""What "good" may cost on a CPU, in epochs of ``deep``; others than the favourite at least a fifth
-of what that has cost."""
-MORE_SEEDS = 2
+FOR_SCREENING, IN_ALL = 45.0, 260.0
+"""What the others' first epochs, and the whole search, may cost on a CPU unless quality is "best":
+in epochs of ``deep``, never in seconds, so that a search gives the same result every time."""
+TO_THE_END = 150
+"""About the epochs that a member still needs after its first ones."""
+NEARLY_PERFECT, FEW_ERRORS = 0.98, 3
+"""With such a score and so few validation nodes wrong, better by more than chance is impossible."""
+EASY = 0.95
+"""Where the best score is at least this, a favourite that starts late is not worth its time."""
+MORE_SEEDS = 4
 SLOW_START = 0.01
 """So much below the favourite's end a member may be after SCREENED epochs, beside chance."""
 EVERY = 25
@@ -79,6 +88,8 @@ class _Trial:
     """[validation nodes, C], on the CPU."""
     val: float = -float("inf")
     outcome: str = ""
+    left: bool = False
+    """Whether it is not trained to its end."""
     share: float = 0.0
     """Of the ensemble."""
 
@@ -91,8 +102,13 @@ class _Trial:
         return 0 if self.fitted is None else len(self.fitted.history)
 
     @property
+    def in_play(self) -> bool:
+        """Whether it was trained, if only for a few epochs, and nothing was wrong with it."""
+        return self.fitted is not None and not self.outcome
+
+    @property
     def finished(self) -> bool:
-        return self.fitted is not None and self.fitted.stopped != "paused" and not self.outcome
+        return self.in_play and self.fitted.stopped != "paused"  # type: ignore[union-attr]
 
 
 class _Stop(KeyboardInterrupt):
@@ -155,34 +171,8 @@ class _Auto:
         self.refused: NoRoom | None = None
 
     def run(self) -> Run:
-        favourite, *others = self.trials
-        self._train(favourite)
-        if not favourite.finished and not self.stopped:  # it diverged or collapsed
-            favourite = next((t for t in others if self._train(t).finished), favourite)
-        left = self._budget(favourite)
-        waiting = [trial for trial in others if not trial.epochs and not trial.outcome]
-        unbeatable = self.request.quality != "best" and _room(self.metric, favourite.val) <= 0
-        for trial in sorted(waiting, key=lambda t: t.name not in CHEAP):
-            epochs = LONGER if trial.name in CHEAP else SCREENED
-            if unbeatable:
-                trial.outcome = f"not tried: nothing beats the score of {favourite.name}"
-            elif self._over():
-                trial.outcome = "not tried: stopped"
-            elif epochs * trial.cost > left:
-                trial.outcome = "not tried: too costly on a CPU but for quality=best"
-            else:
-                left -= epochs * trial.cost
-                self._train(trial, epochs)
-        paused = [t for t in waiting if t.fitted is not None and t.fitted.stopped == "paused"]
-        for place, trial in enumerate(sorted(paused, key=lambda t: -t.val)):
-            behind = trial.val < favourite.val - 2 * self._margin(trial, favourite) - SLOW_START
-            ends = behind or place >= FINALISTS[self.request.quality] or self._over()
-            costly = LONGER * trial.cost > left and trial.val <= favourite.val  # what leads goes on
-            if ends or costly:
-                trial.outcome = f"left after {trial.epochs} epochs"
-            else:
-                left -= LONGER * trial.cost
-                self._train(trial)
+        favourite = self._screen()
+        self._finish_the_best(favourite)
         chosen, reason = self._choose(favourite)
         if self.request.quality == "best":
             for more in range(1, MORE_SEEDS + 1):
@@ -191,14 +181,73 @@ class _Auto:
                     self._train(self.trials[-1])
         return self._finish(chosen, reason)
 
-    def _budget(self, favourite: _Trial) -> float:
-        """What all others may cost together, in epochs of ``deep``: never measured in seconds, so
-        that a search gives the same result every time.
+    def _screen(self) -> _Trial:
+        """Train every member for a few epochs, the cheap ones first.
+
+        Returns the favourite, or the next in rank if that cannot be trained.
         """
-        if self.request.quality == "best" or self.device.type == "cuda":
-            return float("inf")
-        spent = favourite.epochs * favourite.cost
-        return max(IN_ALL - spent, AT_LEAST * spent)
+        favourite = self.trials[0]
+        left = FOR_SCREENING if self._frugal else float("inf")
+        for trial in sorted(self.trials, key=lambda t: (t.name not in CHEAP, t is not favourite)):
+            epochs, leader = self._first_epochs(trial), self._leader()
+            if self._unbeatable(leader):
+                trial.outcome = f"not tried: hardly anything beats the score of {leader.name}"
+            elif self._over() and leader.in_play:
+                trial.outcome = "not tried: stopped"
+            elif trial is favourite:
+                self._train(trial, epochs if len(self.trials) > 1 else 0)
+            elif epochs * trial.cost > left:
+                trial.outcome = "not tried: too costly on a CPU but for quality=best"
+            else:
+                left -= epochs * trial.cost
+                self._train(trial, epochs)
+        return next((trial for trial in self.trials if trial.in_play), favourite)
+
+    def _finish_the_best(self, favourite: _Trial) -> None:
+        """Train to their end what may be the best: the favourite first, then by score."""
+        leader = self._leader()
+        easy = self._frugal and leader.val >= EASY
+        favourite.left = self._over() or (easy and self._behind(favourite, leader))
+        if favourite.in_play and not favourite.finished and not favourite.left:
+            self._train(favourite)
+        left = IN_ALL - sum(t.epochs * t.cost for t in self.trials)
+        left = left if self._frugal else float("inf")
+        paused = [t for t in self.trials if t.in_play and not t.finished and not t.left]
+        for place, trial in enumerate(sorted(paused, key=lambda t: -t.val)):
+            finished = [t for t in self.trials if t.finished]
+            leader = max(finished, key=lambda t: t.val, default=trial)
+            ends = place >= FINALISTS[self.request.quality] or self._unbeatable(leader)
+            ends |= TO_THE_END * trial.cost > left and trial.val <= leader.val
+            ends |= self._behind(trial, leader)
+            trial.left = self._over() or (ends and bool(finished))
+            if not trial.left:
+                left -= TO_THE_END * trial.cost
+                self._train(trial)
+
+    @property
+    def _frugal(self) -> bool:
+        """Whether costly members have to be left out."""
+        return self.request.quality != "best" and self.device.type != "cuda"
+
+    def _first_epochs(self, trial: _Trial) -> int:
+        cheap = not self._frugal or trial.name in CHEAP or trial is self.trials[0]
+        return LONGER if cheap else SCREENED
+
+    def _leader(self) -> _Trial:
+        return max(self.trials, key=lambda t: t.val)
+
+    def _behind(self, trial: _Trial, leader: _Trial) -> bool:
+        """Whether neither chance nor a slow start explain how much better the leader is."""
+        return trial.val < leader.val - 2 * self._margin(trial, leader) - SLOW_START
+
+    def _unbeatable(self, leader: _Trial) -> bool:
+        """Whether nothing can beat this score by more than chance."""
+        if self.request.quality == "best" or not leader.in_play:
+            return False
+        if self.metric in ("micro_f1", "accuracy") and not self.data.multi_label:
+            errors = round((1 - leader.val) * len(self.labels))
+            return leader.val >= NEARLY_PERFECT and errors <= FEW_ERRORS
+        return _room(self.metric, leader.val) <= 0
 
     def _trial(self, name: str, seed: int) -> _Trial:
         plan = PORTFOLIO[name].recipe(self.looks, self.training)
@@ -237,7 +286,7 @@ class _Auto:
             trial.outcome = "diverged"
             return trial
         except KeyboardInterrupt as stop:
-            if not isinstance(stop, _Stop) and not any(t.finished for t in self.trials):
+            if not isinstance(stop, _Stop) and not any(t.in_play for t in self.trials):
                 raise
             self.stopped, trial.outcome = self.stopped or "interrupted", "not tried: stopped"
             return trial
@@ -252,11 +301,20 @@ class _Auto:
         return trial
 
     def _step(self, trial: _Trial, epoch: Epoch) -> Step:
-        number, training = self.trials.index(trial) + 1, trial.plan.training
-        end = min(training.epochs, epoch.best_number + training.patience)
-        share = (number - 1 + epoch.number / max(end, epoch.number)) / len(self.trials)
+        number = 1 + sum(t.fitted is not None for t in self.trials if t is not trial)
+        training = trial.plan.training
+        end = trial.held.pause or min(training.epochs, epoch.best_number + training.patience)
+        done = sum(t.cost * t.epochs for t in self.trials if t is not trial)
+        done += trial.cost * epoch.number
+        ahead = trial.cost * max(end - epoch.number, 0)
+        for other in self.trials:  # as far as is known
+            if other is not trial and other.fitted is None and not other.outcome:
+                ahead += other.cost * self._first_epochs(other)
+        if trial.held.pause:
+            ahead += self.trials[0].cost * TO_THE_END
         score_ = epoch.val_f1 if epoch.val_score is None else epoch.val_score
         best = max(score_, *(t.val for t in self.trials))
+        share = done / (done + ahead)
         return Step(trial.name, number, len(self.trials), epoch, best, share, trial.seed)
 
     def _seconds(self) -> float:
@@ -264,7 +322,9 @@ class _Auto:
 
     def _over(self) -> bool:
         limit = self.request.time_limit
-        return bool(self.stopped) or (limit is not None and self._seconds() > limit)
+        if not self.stopped and limit is not None and self._seconds() > limit:
+            self.stopped = "time"
+        return bool(self.stopped)
 
     def _labels(self) -> Tensor:
         return torch.cat([graph.y[graph.val_mask] for graph in self.data.graphs])
@@ -294,19 +354,18 @@ class _Auto:
         return error_of_difference(self.metric, *both, self.labels, self.data.multi_label)
 
     def _choose(self, favourite: _Trial) -> tuple[_Trial, str]:
-        finished = [trial for trial in self.trials if trial.finished]
-        if not finished and self.refused is not None:
+        trained = [t for t in self.trials if t.finished or (self.stopped and t.in_play)]
+        if not trained and self.refused is not None:
             raise self.refused
-        if not finished:
+        if not trained:
             raise UserError(
                 "no recipe could be trained on this graph: "
                 + "; ".join(f"{t.name} {t.outcome}" for t in self.trials)
             )
-        if favourite not in finished:
-            favourite = finished[0]
-        best = max(finished, key=lambda t: t.val)
-        looks = self.looks.sentence()
-        if best is favourite or len(finished) == 1:
+        best, looks = max(trained, key=lambda t: t.val), self.looks.sentence()
+        if favourite not in trained or favourite.name in CHEAP:
+            return best, f"{looks}: {best.name} is the best on validation nodes"
+        if best is favourite or len(trained) == 1:
             return favourite, f"{looks}: {favourite.name} is for such graphs, and nothing beat it"
         gain, margin = best.val - favourite.val, self._margin(best, favourite)
         margin *= BEYOND_CHANCE if self.looks.few_labels else 0.0
@@ -338,7 +397,7 @@ class _Auto:
             row["val"] = None if row["val"] is None else abs(row["val"])
         search = Search(self.request, self.metric, self.looks, rows, reason, warning)
         stopped = chosen.fitted.stopped
-        if self.stopped == "interrupted" or stopped == "interrupted":
+        if self.stopped == "interrupted" or stopped in ("interrupted", "paused"):
             stopped = self.stopped
         fitted = replace(chosen.fitted, seconds=self._seconds(), stopped=stopped)
         self._clean_up()
@@ -349,8 +408,10 @@ class _Auto:
         for trial in sorted(self.trials, key=lambda t: (t is not chosen, not t.finished, -t.val)):
             name = trial.name if trial.seed == self.seed else f"{trial.name}, seed {trial.seed}"
             outcome = "chosen" if trial is chosen else "trained to its end"
-            if trial is not chosen and trial.fitted and trial.fitted.stopped == "interrupted":
-                outcome = f"stopped after {trial.epochs} epochs"
+            ended = None if trial is chosen or trial.fitted is None else trial.fitted.stopped
+            if ended in ("interrupted", "paused"):
+                left = "stopped" if ended == "interrupted" else "left"
+                outcome = f"{left} after {trial.epochs} epochs"
             if trial.share:
                 outcome = f"{trial.share:.0%} of the ensemble"
             found, val = trial.plan, None if trial.fitted is None else trial.val
@@ -363,14 +424,15 @@ class _Auto:
         """The mean of what was trained to its end; of the chosen one alone if that is best."""
         assert chosen.card is not None
         assert chosen.model is not None
-        finished = sorted((t for t in self.trials if t.finished), key=lambda t: t is not chosen)
-        multi = self.data.multi_label
+        finished = [t for t in self.trials if t.finished and t.logits is not None]
+        finished.sort(key=lambda t: (t is not chosen, t.name != chosen.name))
         candidates = [
             Candidate(t.logits, choose_temperature(t.logits, self.labels, FEW_NODES))
             for t in finished
             if t.logits is not None
         ]
-        weights = select(candidates, self.labels, multi)
+        alike = sum(t.name == chosen.name for t in finished)
+        weights = select(candidates, self.labels, self.data.multi_label, alike)
         members = [
             Member(trial.card, trial.model, weight, candidate.temperature)
             for trial, candidate, weight in zip(finished, candidates, weights, strict=True)

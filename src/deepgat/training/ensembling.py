@@ -1,9 +1,9 @@
-"""Which trained models to average, and with what weights: greedily, on validation nodes.
+"""Which trained models to average, and with what weights.
 
-Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004: models are added one at a
-time, with replacement, each time the one that lowers the validation loss most. Where validation
-nodes are few, that loss would mostly measure chance: there all models count alike that are not
-clearly worse than the best.
+The chosen recipe, trained with several seeds, counts alike. Then other models are added as in
+Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004: one at a time, with
+replacement, each time the one that lowers the validation loss most, as long as it does so by more
+than chance. Where validation nodes are few, that loss says too little: there nothing is added.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from deepgat.analysis import predicted_labels
 from deepgat.models import EnsembleConfig, Network
 from deepgat.models.registry import ENSEMBLE
 from deepgat.training.run import ModelCard
 
 ROUNDS = 20
 FEW_NODES = 200
-"""With fewer validation nodes, all models count alike, and have the temperature 1."""
+"""With fewer validation nodes, no other model is added, and all have the temperature 1."""
 
 
 class Candidate(NamedTuple):
@@ -70,41 +69,34 @@ def joined(like: ModelCard, members: Sequence[Member]) -> tuple[ModelCard, Netwo
     return card, network.eval()
 
 
-def select(candidates: Sequence[Candidate], y: Tensor, multi_label: bool) -> list[float]:
-    """The weight of every candidate, summing to 1; the first is the best one by itself."""
-    if len(y) < FEW_NODES:
-        kept = [_not_worse(c.logits, candidates[0].logits, y, multi_label) for c in candidates]
-        return [float(keep) / sum(kept) for keep in kept]
-    shares = [
-        (c.logits / c.temperature).sigmoid() if multi_label else
-        (c.logits / c.temperature).softmax(-1)
-        for c in candidates
-    ]  # fmt: skip
-    counts, total = [0] * len(candidates), torch.zeros_like(shares[0])
-    best_loss, best_counts = float("inf"), list(counts)
-    for size in range(1, ROUNDS + 1):
-        losses = [_loss((total + share) / size, y, multi_label) for share in shares]
-        place = 0 if size == 1 else min(range(len(losses)), key=losses.__getitem__)
-        counts[place] += 1
-        total = total + shares[place]
-        if losses[place] < best_loss:
-            best_loss, best_counts = losses[place], list(counts)
-    whole = sum(best_counts)
-    return [count / whole for count in best_counts]
+def select(
+    candidates: Sequence[Candidate], y: Tensor, multi_label: bool, alike: int = 1
+) -> list[float]:
+    """The weight of every candidate, summing to 1; the first ``alike`` are the chosen recipe's."""
+    counts = [int(place < alike) for place in range(len(candidates))]
+    if len(y) >= FEW_NODES:
+        shares = [_probabilities(candidate, multi_label) for candidate in candidates]
+        total = torch.stack(shares[:alike]).sum(0)
+        losses = _losses(total / alike, y, multi_label)
+        for size in range(alike + 1, alike + ROUNDS):
+            found = [_losses((total + share) / size, y, multi_label) for share in shares]
+            place = min(range(len(found)), key=lambda k: float(found[k].mean()))
+            gains = losses - found[place]
+            if float(gains.mean()) <= float(gains.std()) / len(gains) ** 0.5:
+                break
+            counts[place] += 1
+            total, losses = total + shares[place], found[place]
+    return [count / sum(counts) for count in counts]
 
 
-def _not_worse(mine: Tensor, best: Tensor, y: Tensor, multi_label: bool) -> bool:
-    """Whether the share of right predictions is within a standard error of the best model's."""
-    right = [
-        predicted_labels(x, multi_label) == (y > 0 if multi_label else y) for x in (mine, best)
-    ]
-    difference = (right[0].double() - right[1].double()).flatten()
-    error = float(difference.std()) / len(difference) ** 0.5 if len(difference) > 1 else 0.0
-    return float(difference.mean()) >= -error
+def _probabilities(candidate: Candidate, multi_label: bool) -> Tensor:
+    logits = candidate.logits / candidate.temperature
+    return logits.sigmoid() if multi_label else logits.softmax(-1)
 
 
-def _loss(shares: Tensor, y: Tensor, multi_label: bool) -> float:
+def _losses(shares: Tensor, y: Tensor, multi_label: bool) -> Tensor:
+    """Of every node [n]."""
     shares = shares.clamp(1e-7, 1 - 1e-7)
     if multi_label:
-        return float(F.binary_cross_entropy(shares, y.float()))
-    return float(F.nll_loss(shares.log(), y))
+        return F.binary_cross_entropy(shares, y.float(), reduction="none").mean(1)
+    return F.nll_loss(shares.log(), y, reduction="none")

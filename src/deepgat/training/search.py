@@ -73,10 +73,17 @@ class Request:
         return "micro_f1" if data.metric == "accuracy" else data.metric
 
     def training_for(self, data: NodeDataset) -> dict[str, Any]:
-        """The training settings of all that is tried on this data."""
-        metric = self.metric(data)
-        monitor = {} if metric == "micro_f1" else {"monitor": metric}
-        return {**monitor, **self.training}
+        """The training settings of all that is tried on this data.
+
+        Where the share of right predictions decides, recipes pick their epochs as they always do:
+        of a few validation nodes that share says too little to tell one epoch from the next.
+        """
+        metric, training = self.metric(data), dict(self.training)
+        if metric not in ("micro_f1", "accuracy"):
+            return {"monitor": metric, **training}
+        if training.get("monitor") == metric:
+            del training["monitor"]
+        return training
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -117,6 +124,7 @@ class Step:
 
     member: str
     number: int
+    """Members that were begun, this one included."""
     of: int
     """Members to be tried, as far as is known."""
     epoch: Epoch
