@@ -146,7 +146,7 @@ def _residual_map(
 
 @cache
 def _identity(size: int, dtype: torch.dtype) -> Tensor:
-    return torch.eye(size, dtype=dtype)
+    return torch.eye(size, dtype=dtype, device="cpu")
 
 
 class _LinearByHead(torch.autograd.Function):
