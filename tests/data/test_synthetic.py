@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, degree, k_hop_subgraph
 
@@ -43,6 +44,15 @@ def test_digits_joins_the_nearest() -> None:
     third = distance.sort(dim=1).values[:, 2]
     u, v = graph.edge_index
     assert bool((distance[u, v] <= torch.maximum(third[u], third[v]) + 1e-6).all())
+
+
+def test_digits_does_not_depend_on_the_number_of_threads() -> None:
+    """Some nodes are equally near; with two threads scikit-learn takes others of them."""
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            found.append(digits_graph().edge_index)
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("homophily", [0.0, 0.3, 0.9, 1.0])

@@ -23,11 +23,13 @@ def digits_graph(neighbors: int = 10) -> Data:
     """
     from sklearn.datasets import load_digits  # here, because importing it takes a second
     from sklearn.neighbors import kneighbors_graph
+    from threadpoolctl import threadpool_limits
 
     pixels, digits = load_digits(return_X_y=True)
     _require(1 <= neighbors < len(pixels), "neighbors", neighbors, f"1 to {len(pixels) - 1}")
     x = pixels / 16
-    nearest = kneighbors_graph(x, neighbors, include_self=False).tocoo()
+    with threadpool_limits(1):  # which of several equally near nodes are taken depends on threads
+        nearest = kneighbors_graph(x, neighbors, include_self=False).tocoo()
     return Data(
         x=torch.from_numpy(x).float(),
         edge_index=_both_ways(nearest.row, nearest.col, len(x)),
