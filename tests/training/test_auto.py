@@ -23,6 +23,7 @@ from deepgat.models import Deep, Ensemble
 from deepgat.training import loop
 from deepgat.training.auto import train_auto
 from deepgat.training.ensembling import FEW_NODES, Candidate, select
+from deepgat.training.leaderboard import warning_of
 from deepgat.training.looks import look_at
 from deepgat.training.portfolio import CHEAP, LIGHT, MEMBERS, PORTFOLIO, Member, ranked
 from deepgat.training.recipes import recipe
@@ -307,11 +308,8 @@ def test_labels_that_mean_nothing_are_told():
     ("metric", "perfect", "less"), [("micro_f1", 1.0, 0.9), ("brier", 0.0, -0.1)]
 )
 def test_what_cannot_be_beaten_is_no_reason_to_warn(metric, perfect, less):
-    search = SimpleNamespace(metric=metric)
-    assert AUTO._Auto._warning(search, perfect, {"label propagation": perfect}) == ""
-    assert "beats label propagation" in AUTO._Auto._warning(
-        search, less, {"label propagation": less}
-    )
+    assert warning_of(metric, perfect, {"label propagation": perfect}) == ""
+    assert "beats label propagation" in warning_of(metric, less, {"label propagation": less})
 
 
 @pytest.mark.parametrize(("score", "ends"), [(1.0, True), (0.99, True), (0.9, False)])
@@ -410,6 +408,15 @@ def test_a_time_limit_keeps_the_best_so_far():
     made = DeepGATClassifier(time_limit=1e-9, epochs=EPOCHS, device="cpu", random_state=0)
     made.fit(graph.x, y, graph.edge_index, validation=graph.val_mask)
     assert made.predict(graph.x, graph.edge_index).shape == (60,)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 20])
+def test_an_ensemble_that_was_stopped_has_what_was_trained(steps):
+    data = made(n=1500)
+    assert int(data.graph.val_mask.sum()) >= FEW_NODES
+    run = searched(data, "best", on_step=after(steps, KeyboardInterrupt)[0])
+    assert run.fitted.stopped == "interrupted"
+    assert sum(text.startswith("chosen") for text in outcomes(run).values()) == 1
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf"), "10"])

@@ -15,20 +15,18 @@ Only validation nodes decide; test nodes are scored once, at the end.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from deepgat.analysis.calibration import choose_temperature
-from deepgat.analysis.metrics import ERRORS, error_of_difference, score
+from deepgat.analysis.metrics import error_of_difference, score
 from deepgat.data import NodeDataset
 from deepgat.errors import Diverged, UserError
 from deepgat.models import Network
-from deepgat.models.config import Config
 from deepgat.models.registry import ENSEMBLE
 from deepgat.ops.list_checks import check_edge_index
 from deepgat.training.baselines import baseline_scores
@@ -36,12 +34,13 @@ from deepgat.training.device import choose_device
 from deepgat.training.ensembling import FEW_NODES, Candidate, Member, joined, select
 from deepgat.training.evaluate import evaluate, nodes_of
 from deepgat.training.inputs import prepare
+from deepgat.training.leaderboard import Trial, leaderboard, room, row, warning_of
 from deepgat.training.looks import look_at
-from deepgat.training.loop import FitResult, train
-from deepgat.training.memory import Choice, NoRoom, choose
+from deepgat.training.loop import train
+from deepgat.training.memory import NoRoom, choose
 from deepgat.training.minibatch import in_chunks
 from deepgat.training.portfolio import CHEAP, LIGHT, PORTFOLIO, ranked
-from deepgat.training.recipes import Recipe, drop_unsuited_self_training
+from deepgat.training.recipes import drop_unsuited_self_training
 from deepgat.training.resume import Epoch, Held
 from deepgat.training.run import ModelCard, Run
 from deepgat.training.search import Request, Search, Step
@@ -69,46 +68,6 @@ SLOW_START = 0.01
 """So much below the favourite's end a member may be after SCREENED epochs, beside chance."""
 EVERY = 25
 """Epochs between two saves, where there is a folder to save to."""
-
-
-@dataclass(eq=False)
-class _Trial:
-    """A member with what came of it."""
-
-    name: str
-    plan: Recipe
-    seed: int
-    held: Held
-    card: ModelCard | None = None
-    choice: Choice | None = None
-    """What memory leads to, decided once."""
-    model: Network | None = None
-    fitted: FitResult | None = None
-    logits: Tensor | None = None
-    """[validation nodes, C], on the CPU."""
-    val: float = -float("inf")
-    outcome: str = ""
-    left: bool = False
-    """Whether it is not trained to its end."""
-    share: float = 0.0
-    """Of the ensemble."""
-
-    @property
-    def cost(self) -> float:
-        return PORTFOLIO[self.name].cost
-
-    @property
-    def epochs(self) -> int:
-        return 0 if self.fitted is None else len(self.fitted.history)
-
-    @property
-    def in_play(self) -> bool:
-        """Whether it was trained, if only for a few epochs, and nothing was wrong with it."""
-        return self.fitted is not None and not self.outcome
-
-    @property
-    def finished(self) -> bool:
-        return self.in_play and self.fitted.stopped != "paused"  # type: ignore[union-attr]
 
 
 class _Stop(KeyboardInterrupt):
@@ -181,7 +140,7 @@ class _Auto:
                     self._train(self.trials[-1])
         return self._finish(chosen, reason)
 
-    def _screen(self) -> _Trial:
+    def _screen(self) -> Trial:
         """Train every member for a few epochs, the cheap ones first.
 
         Returns the favourite, or the next in rank if that cannot be trained.
@@ -203,7 +162,7 @@ class _Auto:
                 self._train(trial, epochs)
         return next((trial for trial in self.trials if trial.in_play), favourite)
 
-    def _finish_the_best(self, favourite: _Trial) -> None:
+    def _finish_the_best(self, favourite: Trial) -> None:
         """Train to their end what may be the best: the favourite first, then by score."""
         leader = self._leader()
         easy = self._frugal and leader.val >= EASY
@@ -229,27 +188,27 @@ class _Auto:
         """Whether costly members have to be left out."""
         return self.request.quality != "best" and self.device.type != "cuda"
 
-    def _first_epochs(self, trial: _Trial) -> int:
+    def _first_epochs(self, trial: Trial) -> int:
         cheap = not self._frugal or trial.name in CHEAP or trial is self.trials[0]
         return LONGER if cheap else SCREENED
 
-    def _leader(self) -> _Trial:
+    def _leader(self) -> Trial:
         return max(self.trials, key=lambda t: t.val)
 
-    def _behind(self, trial: _Trial, leader: _Trial) -> bool:
+    def _behind(self, trial: Trial, leader: Trial) -> bool:
         """Whether neither chance nor a slow start explain how much better the leader is."""
         return trial.val < leader.val - 2 * self._margin(trial, leader) - SLOW_START
 
-    def _unbeatable(self, leader: _Trial) -> bool:
+    def _unbeatable(self, leader: Trial) -> bool:
         """Whether nothing can beat this score by more than chance."""
         if self.request.quality == "best" or not leader.in_play:
             return False
         if self.metric in ("micro_f1", "accuracy") and not self.data.multi_label:
             errors = round((1 - leader.val) * len(self.labels))
             return leader.val >= NEARLY_PERFECT and errors <= FEW_ERRORS
-        return _room(self.metric, leader.val) <= 0
+        return room(self.metric, leader.val) <= 0
 
-    def _trial(self, name: str, seed: int) -> _Trial:
+    def _trial(self, name: str, seed: int) -> Trial:
         plan = PORTFOLIO[name].recipe(self.looks, self.training)
         plan = drop_unsuited_self_training(plan, self.data, self.training)
         plan = plan._replace(training=replace(plan.training, seed=seed))
@@ -260,9 +219,9 @@ class _Auto:
             to_the_end=True,
             on_disk=self.folder is not None,
         )
-        return _Trial(name, plan, seed, held)
+        return Trial(name, plan, seed, held)
 
-    def _train(self, trial: _Trial, pause: int = 0) -> _Trial:
+    def _train(self, trial: Trial, pause: int = 0) -> Trial:
         """Train a member to its end, or for so many epochs; errors of its own end it alone."""
         card = ModelCard.of(self.data, trial.plan)
         model = card.build()
@@ -300,7 +259,7 @@ class _Auto:
         model.cpu()
         return trial
 
-    def _step(self, trial: _Trial, epoch: Epoch) -> Step:
+    def _step(self, trial: Trial, epoch: Epoch) -> Step:
         number = 1 + sum(t.fitted is not None for t in self.trials if t is not trial)
         training = trial.plan.training
         end = trial.held.pause or min(training.epochs, epoch.best_number + training.patience)
@@ -346,14 +305,14 @@ class _Auto:
                 return logits.cpu(), "every node gets the same prediction"
         return logits.cpu(), ""
 
-    def _margin(self, trial: _Trial, favourite: _Trial) -> float:
+    def _margin(self, trial: Trial, favourite: Trial) -> float:
         """The standard error of the difference of two members' scores."""
         if trial.logits is None or favourite.logits is None:
             return 0.0
         both = trial.logits, favourite.logits
         return error_of_difference(self.metric, *both, self.labels, self.data.multi_label)
 
-    def _choose(self, favourite: _Trial) -> tuple[_Trial, str]:
+    def _choose(self, favourite: Trial) -> tuple[Trial, str]:
         trained = [t for t in self.trials if t.finished or (self.stopped and t.in_play)]
         if not trained and self.refused is not None:
             raise self.refused
@@ -376,7 +335,7 @@ class _Auto:
             )
         return best, f"{best.name} beat {favourite.name} by {100 * gain:.1f} on validation nodes"
 
-    def _finish(self, chosen: _Trial, reason: str) -> Run:
+    def _finish(self, chosen: Trial, reason: str) -> Run:
         assert chosen.card is not None
         assert chosen.choice is not None
         assert chosen.model is not None
@@ -384,17 +343,17 @@ class _Auto:
         card, model = chosen.card, chosen.model
         if self.request.quality == "best" and not card.training.in_parts:
             card, model = self._ensemble(chosen)
-        rows = self._rows(chosen)
+        rows = leaderboard(self.trials, chosen)
         if card.system == ENSEMBLE:
             logits, _ = self._look_at_outputs(model, card.training.chunk)
             val = score(self.metric, logits, self.labels, self.data.multi_label)
-            rows.insert(0, _row(ENSEMBLE, ENSEMBLE, val, "chosen", card.settings))
+            rows.insert(0, row(ENSEMBLE, ENSEMBLE, val, "chosen", card.settings))
         scores = evaluate(model, self.data, card.training.device, chunk=card.training.chunk)
         baselines = baseline_scores(self.data, self.metric)
-        rows += [_row(name, "baseline", val, "baseline") for name, val in baselines.items()]
-        warning = self._warning(rows[0]["val"], baselines)
-        for row in rows:  # errors were negated to be maximised
-            row["val"] = None if row["val"] is None else abs(row["val"])
+        rows += [row(name, "baseline", val, "baseline") for name, val in baselines.items()]
+        warning = warning_of(self.metric, rows[0]["val"], baselines)
+        for each in rows:  # errors were negated to be maximised
+            each["val"] = None if each["val"] is None else abs(each["val"])
         search = Search(self.request, self.metric, self.looks, rows, reason, warning)
         stopped = chosen.fitted.stopped
         if self.stopped == "interrupted" or stopped in ("interrupted", "paused"):
@@ -403,28 +362,11 @@ class _Auto:
         self._clean_up()
         return Run(card, model, fitted, scores, search, chosen.choice.record)
 
-    def _rows(self, chosen: _Trial) -> list[dict[str, Any]]:
-        rows = []
-        for trial in sorted(self.trials, key=lambda t: (t is not chosen, not t.finished, -t.val)):
-            name = trial.name if trial.seed == self.seed else f"{trial.name}, seed {trial.seed}"
-            outcome = "chosen" if trial is chosen else "trained to its end"
-            ended = None if trial is chosen or trial.fitted is None else trial.fitted.stopped
-            if ended in ("interrupted", "paused"):
-                left = "stopped" if ended == "interrupted" else "left"
-                outcome = f"{left} after {trial.epochs} epochs"
-            if trial.share:
-                outcome = f"{trial.share:.0%} of the ensemble"
-            found, val = trial.plan, None if trial.fitted is None else trial.val
-            row = _row(name, found.system, val, trial.outcome or outcome, found.settings)
-            seconds = 0.0 if trial.fitted is None else round(trial.fitted.seconds, 3)
-            rows.append(row | {"epochs": trial.epochs, "seconds": seconds})
-        return rows
-
-    def _ensemble(self, chosen: _Trial) -> tuple[ModelCard, Network]:
+    def _ensemble(self, chosen: Trial) -> tuple[ModelCard, Network]:
         """The mean of what was trained to its end; of the chosen one alone if that is best."""
         assert chosen.card is not None
         assert chosen.model is not None
-        finished = [t for t in self.trials if t.finished and t.logits is not None]
+        finished = [t for t in self.trials if t.finished or t is chosen]
         finished.sort(key=lambda t: (t is not chosen, t.name != chosen.name))
         candidates = [
             Candidate(t.logits, choose_temperature(t.logits, self.labels, FEW_NODES))
@@ -444,17 +386,6 @@ class _Auto:
             trial.share = weight
         return joined(chosen.card, members)
 
-    def _warning(self, val: float, baselines: Mapping[str, float]) -> str:
-        better = [(value, name) for name, value in baselines.items() if value >= val]
-        if not better or _room(self.metric, val) <= 0:
-            return ""
-        value, name = max(better)
-        return (
-            f"nothing that was trained beats {name} on validation nodes ({100 * abs(val):.1f} "
-            f"against {100 * abs(value):.1f}): features and edges may say nothing about the labels,"
-            " training nodes may be too few, or labels may be mixed up"
-        )
-
     def _clean_up(self) -> None:
         if self.folder is not None and self.stopped != "interrupted":
             for trial in self.trials:
@@ -465,7 +396,7 @@ class _Auto:
 class _Watch:
     """The callback of a member's training: tells its epochs, and ends it when the time is up."""
 
-    def __init__(self, auto: _Auto, trial: _Trial) -> None:
+    def __init__(self, auto: _Auto, trial: Trial) -> None:
         self.auto, self.trial = auto, trial
 
     def __call__(self, epoch: Epoch) -> None:
@@ -481,24 +412,3 @@ class _Watch:
         told = getattr(self.auto.on_step, "restored", None)
         if told is not None:
             told([self.auto._step(self.trial, epoch) for epoch in history])
-
-
-def _room(metric: str, val: float) -> float:
-    """How much better than this a validation score could be; errors are negated."""
-    return -val if metric in ERRORS else 1 - val
-
-
-def _row(
-    name: str, system: str, val: float | None, outcome: str, settings: Config | None = None
-) -> dict[str, Any]:
-    """A row of the leaderboard."""
-    layers = 0 if settings is None else settings.to_dict()["num_layers"]
-    return {
-        "name": name,
-        "system": system,
-        "num_layers": layers,
-        "val": val,
-        "epochs": 0,
-        "seconds": 0.0,
-        "outcome": outcome,
-    }
