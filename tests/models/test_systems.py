@@ -15,7 +15,7 @@ from deepgat.models import G2, GCNII, SYSTEMS, ConvStack, Deep, Network, PreNorm
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.nn import NeighborAttention
 from deepgat.nn.attention import ConvOutput
-from deepgat.nn.residual import mix
+from deepgat.ops.deterministic import mix
 from deepgat.training.recipes import recipe
 from networks import ORACLES, network
 

@@ -49,7 +49,7 @@ def demo(
     OUT.print(textwrap.fill(explain(curves), 80))
     OUT.print(f"\nFigure: {path}", soft_wrap=True)
     OUT.print(
-        "Next: deepgat train digits (the best of several recipes; a minute), deepgat "
+        "Next: deepgat train digits (the best of several recipes), deepgat "
         "check my-graph/ (a graph of your own), deepgat models.",
         soft_wrap=True,
         highlight=False,

@@ -12,9 +12,9 @@ from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput, NeighborAttention, Reach
-from deepgat.nn.residual import mix
 from deepgat.nn.scores import UniformScore
 from deepgat.ops import Features
+from deepgat.ops.deterministic import mix
 
 
 @dataclass(frozen=True)

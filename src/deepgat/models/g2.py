@@ -16,8 +16,8 @@ from deepgat.models.convolutions import CONVS, loss_with, make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput, NeighborAttention, Reach
-from deepgat.nn.residual import mix
 from deepgat.ops import Features, Neighbors
+from deepgat.ops.deterministic import mix
 
 
 @dataclass(frozen=True)

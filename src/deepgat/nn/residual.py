@@ -1,4 +1,4 @@
-"""Residual connections: interpolation and GCNII's identity mapping."""
+"""GCNII's residual connections."""
 
 from __future__ import annotations
 
@@ -8,15 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from deepgat import ops
-
-
-def mix(start: Tensor, end: Tensor, share: Tensor | float) -> Tensor:
-    """(1 − share) · start + share · end, in the wider dtype; under bf16 autocast they differ."""
-    dtype = torch.promote_types(start.dtype, end.dtype)
-    if isinstance(share, Tensor):
-        dtype = torch.promote_types(dtype, share.dtype)
-        share = share.to(dtype)
-    return torch.lerp(start.to(dtype), end.to(dtype), share)
 
 
 class IdentityMap(nn.Module):

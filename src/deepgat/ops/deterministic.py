@@ -44,6 +44,15 @@ def identity_map(x: Tensor, weight: Tensor, beta: float) -> Tensor:
     return linear(x, torch.lerp(identity, weight, beta).t())  # one product of x's size, no more
 
 
+def mix(start: Tensor, end: Tensor, share: Tensor | float) -> Tensor:
+    """(1 − share) · start + share · end, in the wider dtype; under bf16 autocast they differ."""
+    dtype = torch.promote_types(start.dtype, end.dtype)
+    if isinstance(share, Tensor):
+        dtype = torch.promote_types(dtype, share.dtype)
+        share = share.to(dtype)
+    return torch.lerp(start.to(dtype), end.to(dtype), share)
+
+
 def residual_map(x: Tensor, initial: Tensor, weight: Tensor, alpha: float, beta: float) -> Tensor:
     """σ(((1 − α) x + α h⁰) ((1 − β) I + β W)), σ ReLU: [n, m], h⁰ [n, m], W [m, m] → [n, m].
 
@@ -57,9 +66,7 @@ def residual_map(x: Tensor, initial: Tensor, weight: Tensor, alpha: float, beta:
         if torch.is_grad_enabled():
             return _ResidualMap.apply(x, initial, weight, alpha, beta)
         return _residual_map(x, initial, weight, alpha, beta)[2]
-    dtype = torch.promote_types(x.dtype, initial.dtype)  # under bf16 autocast they differ
-    mixed = torch.lerp(x.to(dtype), initial.to(dtype), alpha)
-    return F.relu(identity_map(mixed, weight, beta))
+    return F.relu(identity_map(mix(x, initial, alpha), weight, beta))
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:

@@ -65,7 +65,7 @@ EASY = 0.95
 """Where the best score is at least this, a favourite that starts late is not worth its time."""
 MORE_SEEDS = 4
 SLOW_START = 0.01
-"""So much below the favourite's end a member may be after SCREENED epochs, beside chance."""
+"""So much below the leader a member may be after its first epochs, beside chance."""
 EVERY = 25
 """Epochs between two saves, where there is a folder to save to."""
 
@@ -166,20 +166,19 @@ class _Auto:
         """Train to their end what may be the best: the favourite first, then by score."""
         leader = self._leader()
         easy = self._frugal and leader.val >= EASY
-        favourite.left = self._over() or (easy and self._behind(favourite, leader))
-        if favourite.in_play and not favourite.finished and not favourite.left:
+        late = easy and self._behind(favourite, leader)
+        if favourite.in_play and not favourite.finished and not late and not self._over():
             self._train(favourite)
         left = IN_ALL - sum(t.epochs * t.cost for t in self.trials)
         left = left if self._frugal else float("inf")
-        paused = [t for t in self.trials if t.in_play and not t.finished and not t.left]
-        for place, trial in enumerate(sorted(paused, key=lambda t: -t.val)):
+        others = [t for t in self.trials if t.in_play and not t.finished and t is not favourite]
+        for place, trial in enumerate(sorted(others, key=lambda t: -t.val)):
             finished = [t for t in self.trials if t.finished]
             leader = max(finished, key=lambda t: t.val, default=trial)
             ends = place >= FINALISTS[self.request.quality] or self._unbeatable(leader)
             ends |= TO_THE_END * trial.cost > left and trial.val <= leader.val
             ends |= self._behind(trial, leader)
-            trial.left = self._over() or (ends and bool(finished))
-            if not trial.left:
+            if not self._over() and not (ends and finished):
                 left -= TO_THE_END * trial.cost
                 self._train(trial)
 
@@ -189,8 +188,8 @@ class _Auto:
         return self.request.quality != "best" and self.device.type != "cuda"
 
     def _first_epochs(self, trial: Trial) -> int:
-        cheap = not self._frugal or trial.name in CHEAP or trial is self.trials[0]
-        return LONGER if cheap else SCREENED
+        longer = not self._frugal or trial.name in CHEAP or trial is self.trials[0]
+        return LONGER if longer else SCREENED
 
     def _leader(self) -> Trial:
         return max(self.trials, key=lambda t: t.val)

@@ -36,8 +36,6 @@ class Trial:
     """[validation nodes, C], on the CPU."""
     val: float = -float("inf")
     outcome: str = ""
-    left: bool = False
-    """Whether it is not trained to its end."""
     share: float = 0.0
     """Of the ensemble."""
 
