@@ -2,18 +2,26 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from scipy import stats
 
 from deepgat.errors import UserError
+from deepgat.lab.experiments import read_records
 from deepgat.lab.paper import peers
 from deepgat.lab.report import systems_by_depth as report
 from deepgat.lab.report.scores import paired
 from deepgat.lab.report.table import Sourced
 from deepgat.training.config_file import Published, shipped
+from deepgat.training.portfolio import PORTFOLIO
 
 from jobs import graded_record
+
+RESULTS = Path(__file__).parents[2] / "results"
+TOLD = ("settings", "training", "seed", "data", "versions", "hardware", "wall_seconds")
+"""What a stored record says of how it was made; ``versions`` has the commit."""
 
 
 def test_every_publication_names_its_repetitions():
@@ -37,7 +45,7 @@ def test_peers_differ_from_depth_to_depth_in_the_depth_alone():
     for label, specs in labelled.items():
         choices = len(peers.ALL[label][1])
         cora = [spec for spec in specs if spec.data.dataset == "cora"]
-        own = [spec for spec in cora if spec.training.lr != 0.003]
+        own = cora[::choices]
         assert [(s.layers, s.seed) for s in own] == [(d, k) for d in (2, 4) for k in range(3)]
         assert len(cora) == choices * len(own)
         assert {s.data.split for s in specs if s.data.dataset == "cs"} == {
@@ -63,6 +71,19 @@ def test_peers_differ_from_depth_to_depth_in_the_depth_alone():
     told = r"unknown system 'gcnn': did you mean 'gcn'.*; deepgat, deep; "
     with pytest.raises(UserError, match=told):
         peers.peer_specs(systems=["gcnn"])
+
+
+def test_prenorm_has_the_recipe_of_auto_and_the_metric_of_the_data():
+    """Beside the depth, what ``auto`` trains as wide-deep on Minesweeper."""
+    grid = {"datasets": ["minesweeper", "hops-4"], "splits": 1, "systems": ["prenorm (ours)"]}
+    mines, hops = peers.peer_specs(layers=[16], **grid)[peers.PRENORM]
+    looks = SimpleNamespace(uneven_scales=False)  # on both graphs
+    for spec, training in ((mines, {"monitor": "roc_auc"}), (hops, {})):
+        wide = PORTFOLIO["wide-deep"].recipe(looks, training)
+        assert (spec.system, spec.settings, spec.training) == wide
+    deeper = peers.peer_specs(layers=[64], **grid)[peers.PRENORM][0]
+    assert deeper.settings == replace(mines.settings, num_layers=64)
+    assert deeper.training == mines.training
 
 
 def test_the_training_is_chosen_on_validation_nodes():
@@ -151,6 +172,58 @@ def test_gcnii_as_published_is_what_the_publications_are():
             }
             (specs,) = peers.contender_specs(systems=["gcnii, as published"], **grid).values()
             assert specs == setting.specs
+
+
+def test_gcnii_trained_the_same_way_has_its_network_and_our_training():
+    grid = {"datasets": ["cora", "citeseer", "pubmed", "photo"], "layers": [16, 64]}
+    labelled = peers.contender_specs(**grid)
+    kinds = (peers.RETRAINED_GCNII, peers.PUBLISHED_GCNII, peers.OURS)
+    for spec, published, ours in zip(*(labelled[kind] for kind in kinds), strict=True):
+        assert spec.system == "gcnii"
+        assert spec.data == published.data == ours.data
+        assert spec.settings == published.settings
+        assert spec.training == ours.training != published.training
+    widths = {s.data.dataset: s.settings.hidden_channels for s in labelled[peers.RETRAINED_GCNII]}
+    assert widths == {"cora": 64, "citeseer": 256, "pubmed": 256, "photo": 64}
+
+
+def test_a_comparison_has_a_row_per_dataset_and_depth_with_p():
+    labelled = peers.contender_specs(datasets=["cora", "cs"], layers=[16, 64])
+    records = {
+        label: [graded_record(s) for s in labelled[label]]
+        for label in (peers.OURS, peers.RETRAINED_GCNII, "GCNII")
+    }
+    records["GCNII"] = [r for r in records["GCNII"] if r["dataset"] == "cs" and r["seed"] == 0]
+    table = report.comparison_table(records, "contenders", peers.OURS)
+    assert table.columns == ["dataset", "L", peers.OURS, peers.RETRAINED_GCNII, "GCNII"]
+    assert [row[:2] for row in table.rows] == [[d, n] for d in ("cora", "cs") for n in ("16", "64")]
+    single = [*report.system_tables(records, "x"), *report.pair_tables(records, "x", peers.OURS)]
+    scores, pairs = ({t.name: t for t in single}[name].rows for name in ("x-cs", "x-cs-pairs"))
+    score, p = scores[1][2], pairs[0][2].split(" ", 1)[1]
+    assert str(table.rows[3][3]) == f"{score} {p}"
+    assert str(table.rows[3][2]) == scores[0][2]
+    assert table.rows[0][4] == "–"
+    assert " (5/10) (p " in str(table.rows[3][4])
+    without = {label: runs for label, runs in records.items() if label != peers.OURS}
+    assert report.comparison_table(without, "contenders", peers.OURS) is None
+    only = {**records, peers.RETRAINED_GCNII: [], "GCNII": []}
+    assert report.comparison_table(only, "contenders", peers.OURS) is None
+
+
+def test_stored_records_make_tables_without_the_systems_they_lack():
+    """Systems that joined later have no row before their runs are stored."""
+    stored = {r["signature"]: r for r in read_records(RESULTS / "contenders.jsonl.gz")}
+    labelled = peers.contender_specs(datasets=["cs"], layers=[16])
+    found = {
+        label: [stored[s.signature] for s in specs if s.signature in stored]
+        for label, specs in labelled.items()
+    }
+    assert len(found[peers.OURS]) == 10
+    table = report.comparison_table(found, "contenders", peers.OURS)
+    assert table.columns[2:] == [label for label, runs in found.items() if runs]
+    for record in found[peers.OURS]:
+        assert all(name in record for name in TOLD)
+        assert len(record["versions"]["commit"]) == 40
 
 
 def test_tables_and_figures():

@@ -30,7 +30,6 @@ def test_the_study_knows_the_preset_as_it_is():
     ours = peers.contender_specs(**grid)
     changed = study.study_specs(**grid)
     assert changed[study.PRESET] == ours[peers.OURS]
-    assert changed["the preset, neither: GCNII"] == ours["GCNII, trained as deep"]
     distinct = {tuple(specs) for specs in changed.values()}
     assert len(distinct) == len(changed) > 10
 

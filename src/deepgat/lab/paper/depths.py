@@ -23,6 +23,10 @@ class Change(NamedTuple):
     training: Mapping[str, Any] = {}
 
 
+Candidates = tuple[str, Sequence[Change]]
+"""A shipped setting, and changes of it among which validation nodes choose."""
+
+
 class Repeats(NamedTuple):
     """The default number of repetitions of a run."""
 
@@ -38,9 +42,9 @@ FEW = Repeats(public=3, splits=3, seeds=1)
 
 
 def depth_specs(
-    settings: Mapping[str, tuple[str, Sequence[Change]]],
+    settings: Mapping[str, Candidates],
     repeats: Repeats = FEW,
-    elsewhere: Mapping[tuple[str, str], str] | None = None,
+    elsewhere: Mapping[tuple[str, str], Candidates] | None = None,
     *,
     quick: bool = False,
     datasets: Sequence[str] | None = None,
@@ -60,8 +64,8 @@ def depth_specs(
         settings: label → a shipped setting and candidates: changes of it. Every repetition has one
             run for each candidate, among which validation nodes choose.
         repeats: how many seeds and splits, where ``seeds`` and ``splits`` do not say.
-        elsewhere: (system, dataset) → a shipped setting that replaces the system's usual one and
-            its candidates there.
+        elsewhere: (system, dataset) → what replaces the system's usual setting and candidates
+            there.
         quick: only the first candidate, on a small graph, with few epochs and no repetitions.
         datasets: names; if None, :data:`DATASETS`.
         layers: depths; if None, :data:`DEPTHS`.
@@ -81,9 +85,7 @@ def depth_specs(
     labelled: dict[str, list[RunSpec]] = {label: [] for label in settings if label in wanted}
     for label, specs in labelled.items():
         for dataset in dict.fromkeys(names):
-            name, candidates = settings[label]
-            if elsewhere and (label, dataset) in elsewhere:
-                name, candidates = elsewhere[label, dataset], [Change()]
+            name, candidates = (elsewhere or {}).get((label, dataset), settings[label])
             config = replace(read_config(name), dataset=dataset)
             choices = [config.changed(*change) for change in candidates[: 1 if quick else None]]
             metric = find_entry(dataset).metric

@@ -100,7 +100,7 @@ def _draw_lines(axes: Axes, chart: Chart, keys: list[str]) -> None:
         color = COLORS[place % len(COLORS)]
         marker = MARKERS[(place + place // len(COLORS)) % len(MARKERS)]  # new pairs for later lines
         hollow = series.get("hollow", False)
-        ours = len(keys) <= MANY_LINES or series["key"].startswith("DeepGAT")
+        ours = len(keys) <= MANY_LINES or series["key"].startswith(("DeepGAT", "PreNorm"))
         x, y, low, high, *_ = zip(*series["points"], strict=True)
         axes.plot(
             x,

@@ -154,11 +154,15 @@ class Paired(NamedTuple):
     difference: float
     p_value: float
 
-    def __str__(self) -> str:
+    @property
+    def p_text(self) -> str:
+        """p in words, in brackets after a blank; nothing for one pair."""
         if math.isnan(self.p_value):
-            return signed(self.difference)
-        p = "p < 0.001" if self.p_value < 0.001 else f"p = {self.p_value:.3f}"
-        return f"{signed(self.difference)} ({p})"
+            return ""
+        return " (p < 0.001)" if self.p_value < 0.001 else f" (p = {self.p_value:.3f})"
+
+    def __str__(self) -> str:
+        return signed(self.difference) + self.p_text
 
 
 def paired(records: Sequence[Record], others: Sequence[Record]) -> Paired | None:

@@ -32,9 +32,10 @@ TITLES = {"micro_f1": "micro-F1", "roc_auc": "ROC-AUC"}
 _HOW = (
     "Mean ± half-width of the 95% interval, over splits where there are several, else over seeds. "
     "One setting per system for all depths and datasets (G²: one more for each heterophilous "
-    "graph; GCNII, as published: its authors' for each); the candidate, where it has several, and "
-    f"the epoch are chosen on the validation nodes of every repetition. {NONE}: no run; {LOST}: "
-    "none that ended with finite numbers; (2/3): two that did where another system has three."
+    "graph; GCNII, as published or trained the same way: its authors' for each); the candidate, "
+    "where it has several, and the epoch are chosen on the validation nodes of every repetition. "
+    f"{NONE}: no run; {LOST}: none that ended with finite numbers; (2/3): two that did where "
+    "another system has three."
 )
 
 Labelled = Mapping[str, Sequence[Record]]
@@ -186,6 +187,32 @@ def pair_tables(labelled: Labelled, target: str, base: str) -> list[Table]:
             )
         )
     return tables
+
+
+def comparison_table(labelled: Labelled, target: str, base: str) -> Table | None:
+    """Scores by dataset and depth, with p of the test against ``base``; None without its runs."""
+    found = {d: systems for d, systems in labelled_curves(labelled).items() if base in systems}
+    tried = [label for label in labelled if any(label in systems for systems in found.values())]
+    if len(tried) < 2:
+        return None
+    rows = []
+    for dataset, systems in found.items():
+        for depth in sorted(systems[base]):
+            ours = systems[base][depth]
+            runs = [systems.get(label, {}).get(depth, []) for label in tried]
+            rows.append([dataset, str(depth), *(_compared(own, ours) for own in runs)])
+    note = f"In brackets p of the paired t-test against {base}, on the same splits and seeds."
+    columns = ["dataset", "L", *tried]
+    return Table(f"{target}-compared", "Test micro-F1 (%) compared", columns, rows, [note])
+
+
+def _compared(runs: Sequence[Record], ours: Sequence[Record]) -> str:
+    """The score, with p where the runs are not ours, and their number where they are fewer."""
+    if not runs or runs is ours:
+        return score_of(runs).cell() if runs else NONE
+    pair = paired(runs, ours)
+    fewer = f" ({len(runs)}/{len(ours)})" if len(runs) < len(ours) else ""
+    return score_of(runs).cell(fewer + ("" if pair is None else pair.p_text))
 
 
 def system_figures(tables: Iterable[Table], target: str) -> dict[str, Figure]:
