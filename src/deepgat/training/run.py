@@ -232,7 +232,7 @@ def _commit() -> str | None:
     """
     if told := os.environ.get("DEEPGAT_COMMIT"):
         return told
-    checkout = Path(__file__).resolve().parents[2]
+    checkout = Path(__file__).resolve().parents[3]
     if not (checkout / ".git").exists():
         return None
     command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
