@@ -8,6 +8,7 @@ in every repetition on its validation nodes; it only averages test scores.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -76,10 +77,15 @@ def curves(records: Iterable[Record]) -> dict[str, dict[System, Curve]]:
         cell = (record["dataset"], system_of(record), depth_of(record))
         candidates.setdefault(cell, []).append(record)
     found: dict[str, dict[System, Curve]] = {}
-    for dataset, system, layers in sorted(candidates):
+    for dataset, system, layers in sorted(candidates, key=lambda cell: (_in_order(cell[0]), *cell)):
         runs = _best_of_each_repetition(candidates[dataset, system, layers])
         found.setdefault(dataset, {}).setdefault(system, {})[layers] = runs
     return found
+
+
+def _in_order(name: str) -> list[tuple[str, int]]:
+    """A key by which hops-4 comes before hops-16."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
 def depths_of(group: Iterable[Mapping[int, Any]]) -> list[int]:
