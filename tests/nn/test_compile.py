@@ -2,7 +2,10 @@
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from torch import Tensor, nn
+from torch._dynamo.backends.common import aot_autograd
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from deepgat.errors import UserError
 from deepgat.models import SYSTEMS
@@ -17,7 +20,7 @@ from deepgat.nn import (
 )
 from deepgat.ops import Neighbors, use_neighbor_cache
 from deepgat.ops.cpu import kernels
-from deepgat.ops.list_operator import neighbor_lists
+from deepgat.ops.packed_lists import Lengths, views
 from networks import network
 
 from graphs import AWKWARD, random_edges
@@ -193,13 +196,111 @@ def test_compiled_code_gives_the_same_and_refuses_bad_edges_when_it_runs():
 def test_the_operator_of_lists_keeps_its_promises(name):
     n, edge_index = AWKWARD[name]
     near = Neighbors.from_edge_index(edge_index, n)
-    *lists, symmetric = neighbor_lists(edge_index, n)
-    assert torch.equal(lists[1], near.source)
-    assert symmetric.numel() == near.symmetric
+    operators = torch.ops.deepgat.neighbor_lists, torch.ops.deepgat.neighbor_list_lengths
+    lists = operators[0](edge_index, n)
+    sizes = operators[1](lists, edge_index, n)
+    assert operators[1](lists.clone(), edge_index, n).shape == sizes.shape
+    lengths = Lengths(edge_index.size(1) + n, *sizes.shape[1:])
+    assert sizes.size(0) == 0
+    assert lengths.symmetric == near.symmetric
+    for name, view in views(lists, lengths, n).items():
+        assert torch.equal(view, getattr(near, name)), name
+        assert view.dtype == getattr(near, name).dtype
+        assert view.storage_offset() * view.element_size() % 128 == 0, name
+    assert operators[0](edge_index, n).data_ptr() == lists.data_ptr()  # no copy
+    given = ((edge_index, n), (lists, edge_index, n))
     with use_neighbor_cache(False):
-        torch.library.opcheck(
-            neighbor_lists, (edge_index, n), test_utils=("test_schema", "test_faketensor")
-        )
+        for operator, arguments in zip(operators, given, strict=True):
+            torch.library.opcheck(
+                operator.default, arguments, test_utils=("test_schema", "test_faketensor")
+            )
+
+
+def traced_graphs(run) -> list[torch.fx.GraphModule]:
+    """The forward and backward graphs that AOTAutograd makes while ``run(backend)`` runs."""
+    found = []
+
+    def keep(graph: torch.fx.GraphModule, _):
+        found.append(graph)
+        return make_boxed_func(graph.forward)
+
+    run(aot_autograd(fw_compiler=keep, bw_compiler=keep))
+    return found
+
+
+def operators_of(graph: torch.fx.GraphModule) -> list[str]:
+    return [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+
+
+@pytest.mark.parametrize("classes", [None, 3], ids=["gat", "class"])
+def test_compiled_code_takes_the_lists_as_one_tensor(classes):
+    torch._dynamo.reset()
+    conv, edge_index = NeighborAttention(6, 4, 8, num_classes=classes), random_edges(20, 60)
+
+    def run(backend):
+        compiled = torch.compile(conv, fullgraph=True, backend=backend, dynamic=False)
+        compiled(torch.randn(20, 6, requires_grad=True), edge_index).sum().backward()
+
+    forward, backward = traced_graphs(run)
+    called = operators_of(forward)
+    assert called.count("deepgat.neighbor_lists.default") == 1
+    assert called.count("deepgat.neighbor_list_lengths.default") == 1
+    assert called.count("deepgat.attend_forward.default") == 1
+    assert operators_of(backward).count("deepgat.attend_backward.default") == 1
+    assert not any("as_strided" in name for name in called)  # views that nobody reads
+    inputs = [node.meta["val"] for node in backward.graph.nodes if node.op == "placeholder"]
+    assert sum(isinstance(x, Tensor) and not x.is_floating_point() for x in inputs) == 1
+    # compiled code may write into dead tensors, but only for others of the same symbolic size
+    sizes = {
+        str(node.target): free_unbacked_symbols(node.meta["val"])
+        for graph in (forward, backward)
+        for node in graph.graph.nodes
+        if isinstance(node.meta.get("val"), Tensor)
+    }
+    (own,) = sizes.pop("deepgat.neighbor_lists.default")
+    sizes.pop("neighbor_lists")  # as the backward pass takes them
+    assert sizes
+    assert not any(own in others for others in sizes.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_two_graphs_of_one_shape_take_turns(mode, device):
+    torch._dynamo.reset()
+    n = 600
+    conv = NeighborAttention(6, 4, 8, num_classes=3).to(device)
+    x = torch.randn(n, 6, device=device, requires_grad=True)
+    compiled = torch.compile(conv, fullgraph=True, mode=mode, dynamic=False)
+    hub = torch.stack([torch.arange(n), torch.zeros(n, dtype=torch.long)])  # a list that is cut
+    even, odd = random_edges(n, 800, seed=1), random_edges(n, 1600, seed=2, directed=True)
+    edges = [torch.cat([even, hub, hub.flip(0)], 1), torch.cat([odd, hub, hub], 1)]
+    graphs = [edge_index.to(device) for edge_index in edges]
+    assert graphs[0].shape == graphs[1].shape
+    before = compiled_graphs()
+    for edge_index in graphs * 4:
+        torch.compiler.cudagraph_mark_step_begin()
+        found = []
+        for run in (conv, compiled):
+            out = run(x, edge_index)
+            found.append([out, *torch.autograd.grad(out.square().mean(), [x, *conv.parameters()])])
+        for expected, got in zip(*found, strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+    assert compiled_graphs() == before + 1
+
+
+@pytest.mark.slow
+def test_a_backward_pass_outlives_its_edges():
+    torch._dynamo.reset()
+    conv, x = NeighborAttention(6, 4, 8, num_classes=3), torch.randn(40, 6, requires_grad=True)
+    compiled = torch.compile(conv, fullgraph=True, dynamic=False)
+    edge_index = random_edges(40, 80)
+    expected = torch.autograd.grad(conv(x, edge_index).square().sum(), x)
+    out = compiled(x, edge_index)
+    del edge_index
+    with use_neighbor_cache(False):  # frees all lists
+        random_edges(40, 80, seed=3).clone()
+    torch.testing.assert_close(torch.autograd.grad(out.square().sum(), x), expected)
 
 
 def test_exported_with_raw_edges():

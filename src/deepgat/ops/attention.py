@@ -1,23 +1,33 @@
-"""Neighbour attention: the operator, and its kernels as ``deepgat::attend`` and its gradient.
+"""Neighbour attention.
 
-This module defines the signatures of the torch operators, the shapes for tracing and the autograd
-rule, so that ``torch.compile`` and ``torch.export`` can trace them. ``cpu/attention.py`` and
-``gpu/attention.py`` register the kernels. In eager mode the same kernels run in a plain
-``autograd.Function``, since calling a registered operator costs half a millisecond.
+In eager mode its kernels run in a plain ``autograd.Function``, since calling a registered operator
+costs more. Inside ``torch.compile`` and ``torch.export`` they are the operator ``deepgat::attend``
+(``attention_operator.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from deepgat.ops import backends, checks, definition, dropout_masks
+from deepgat.ops.attention_operator import (
+    ADDITIVE,
+    AS_IS,
+    DOT,
+    KERNELS,
+    LISTS,
+    NONE,
+    SIGMOID,
+    SOFTMAX,
+    Inputs,
+    attend,
+    kernel_lists,
+)
 from deepgat.ops.cpu import layout
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.score_forms import (
@@ -29,42 +39,6 @@ from deepgat.ops.score_forms import (
     ScoreForm,
     Uniform,
 )
-
-NONE, DOT, ADDITIVE = 0, 1, 2
-AS_IS, SOFTMAX, SIGMOID = 0, 1, 2
-LISTS = (
-    "ptr", "source", "pieces", "hubs",
-    "source_ptr", "target_by_source", "by_source", "source_pieces", "source_hubs",
-)  # fmt: skip
-"""The tensors of :class:`~deepgat.ops.Neighbors` that the kernels read, in this order."""
-_SCHEMA = (
-    "Tensor[] lists, Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor seed, int kind, "
-    "int activation, float scale, float slope, bool symmetric_normalization, bool shared, "
-    "SymInt undirected, float dropout"
-)
-
-
-class Inputs(NamedTuple):
-    """The inputs of ``deepgat::attend``.
-
-    ``activation`` is applied to the query first. ``shared``: the query is also the key, and ``key``
-    is empty. The first number of ``seed`` seeds the dropout mask; it is unused without dropout.
-    """
-
-    lists: Sequence[Tensor]
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    bias: Tensor | None
-    seed: Tensor
-    kind: int
-    activation: int
-    scale: float
-    slope: float
-    symmetric_normalization: bool
-    shared: bool
-    undirected: bool
-    dropout: float
 
 
 def neighbor_attention(
@@ -131,7 +105,7 @@ def run(
     form: ScoreForm,
     normalization: Normalization = Normalization.ROW,
     dropout: float = 0.0,
-    seed: Tensor | None = None,
+    seed: Any = None,
     bias: Tensor | None = None,
     *,
     flat: bool = False,
@@ -139,7 +113,7 @@ def run(
     """(out [n, H, D], or [n, H·D] if ``flat``, log Σ exp of every list in the kernels' layout)."""
     traced = torch.compiler.is_compiling()
     on_cpu = value.device.type == "cpu"
-    nothing = value.new_empty(0) if traced or on_cpu else neighbors.ptr
+    nothing: Any = None if traced else value.new_empty(0) if on_cpu else neighbors.ptr
     query = key = nothing
     kind, activation, scale, slope, shared = NONE, AS_IS, 1.0, 0.0, False
     match form:
@@ -163,12 +137,12 @@ def run(
     if bias is not None:
         bias = bias.expand(-1, value.size(1)).to(exact or bias.dtype)
     inputs = Inputs(
-        [getattr(neighbors, name) for name in LISTS] if traced else _kernel_lists(neighbors),
+        _traced_lists(neighbors) if traced else kernel_lists(neighbors),
         query,
         nothing if shared else key,
         value,
         bias,
-        neighbors.ptr if seed is None else seed,
+        neighbors.ptr if seed is None and not traced else seed,
         kind,
         activation,
         scale,
@@ -183,25 +157,15 @@ def run(
         return out.flatten(1) if flat else out, log_sum
     if not traced:
         return _Attend.apply(flat, *inputs)
-    out, log_sum = attend(*_with_vectors(inputs))
+    lengths = () if neighbors.packed is None else neighbors.packed.lengths
+    out, log_sum = attend(*_with_vectors(inputs), lengths)
     return out.flatten(1) if flat else out, log_sum
 
 
-class KernelLists(list[Tensor]):
-    """:data:`LISTS` of some neighbour lists, with what a backend keeps for its next call."""
-
-    kept: Any = None
-
-
-_KERNEL_LISTS: WeakKeyDictionary[Neighbors, KernelLists] = WeakKeyDictionary()
-
-
-def _kernel_lists(neighbors: Neighbors) -> KernelLists:
-    found = _KERNEL_LISTS.get(neighbors)
-    if found is None:
-        found = KernelLists(getattr(neighbors, name) for name in LISTS)
-        _KERNEL_LISTS[neighbors] = found
-    return found
+def _traced_lists(neighbors: Neighbors) -> list[Tensor]:
+    if neighbors.packed is not None:
+        return [neighbors.packed.lists]
+    return [getattr(neighbors, name) for name in LISTS]
 
 
 def _with_vectors(x: Inputs) -> Inputs:
@@ -209,114 +173,6 @@ def _with_vectors(x: Inputs) -> Inputs:
     if x.kind != ADDITIVE:
         return x
     return x._replace(query=x.query.unsqueeze(-1), key=x.key.unsqueeze(-1))
-
-
-@torch.library.custom_op(
-    "deepgat::attend", mutates_args=(), schema=f"({_SCHEMA}) -> (Tensor, Tensor)"
-)
-def attend(*inputs: Any) -> tuple[Tensor, Tensor]:
-    """(out [n, H, D], log Σ exp of every list [n, H], on the CPU in the layout of its kernels)."""
-    raise NotImplementedError(f"deepgat has no attention kernel for {Inputs(*inputs).value.device}")
-
-
-@torch.library.custom_op(
-    "deepgat::attend_backward",
-    mutates_args=(),
-    schema=f"(Tensor grad, Tensor out, Tensor log_sum, {_SCHEMA}, bool want_scores, bool want_bias)"
-    " -> (Tensor, Tensor, Tensor, Tensor)",
-)
-def attend_backward(grad: Tensor, *inputs_and_wanted: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of query, key, value and bias; an empty tensor for each one not needed."""
-    raise NotImplementedError(f"deepgat has no attention kernel for {grad.device}")
-
-
-@attend.register_fake
-def _(*inputs: Any) -> tuple[Tensor, Tensor]:
-    value = Inputs(*inputs).value
-    if value.device.type == "cpu":
-        return value.new_empty(value.shape), layout.empty(value, 1, per_head=True)
-    sums = torch.promote_types(value.dtype, torch.float32)
-    return value.new_empty(value.shape), value.new_empty(value.shape[:2], dtype=sums)
-
-
-@attend_backward.register_fake
-def _(
-    grad: Tensor, out: Tensor, log_sum: Tensor, *inputs_and_wanted: Any
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    *inputs, want_scores, want_bias = inputs_and_wanted
-    x = Inputs(*inputs)
-
-    def like(y: Tensor) -> Tensor:
-        if y.device.type != "cpu":
-            return torch.empty_like(y, memory_format=torch.contiguous_format)
-        per_head = x.kind == ADDITIVE and y is not x.value
-        return layout.natural(layout.empty(x.value, y.size(2), per_head), x.value, y.size(2))
-
-    scores = x.kind != NONE and want_scores
-    return (
-        like(x.query) if scores else x.value.new_empty(0),
-        like(x.key) if scores and not x.shared else x.value.new_empty(0),
-        like(x.value),
-        x.bias.new_empty(x.bias.shape)
-        if x.bias is not None and want_bias
-        else x.value.new_empty(0),
-    )
-
-
-KERNELS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
-"""(forward, backward) by device type, as they are registered."""
-
-
-def register_kernels(
-    device: str,
-    forward: Callable[[Inputs], tuple[Tensor, Tensor]],
-    backward: Callable[..., tuple[Tensor | None, ...]],
-    check: Callable[..., None] = lambda *_: None,
-    eager_backward: Callable[..., tuple[Tensor | None, ...]] | None = None,
-) -> None:
-    """Register the kernels of both operators for one device type.
-
-    ``backward`` is (grad, out, log_sum, inputs, want_scores, want_bias) → the four gradients, None
-    or an empty vector for those that are not needed.
-    ``check`` is (inputs, and in the backward pass grad, out, log_sum); it guards the operators that
-    anyone can call. In eager mode :func:`neighbor_attention` has checked its arguments, and
-    ``eager_backward``, if given, takes the place of ``backward``: only its gradients may share
-    memory or have other strides.
-    """
-
-    def checked(*inputs: Any) -> tuple[Tensor, Tensor]:
-        check(Inputs(*inputs))
-        return forward(Inputs(*inputs))
-
-    def checked_backward(grad: Tensor, out: Tensor, log_sum: Tensor, *rest: Any) -> Any:
-        inputs = Inputs(*rest[:-2])
-        check(inputs, grad, out, log_sum)
-        found = backward(grad, out, log_sum, inputs, *rest[-2:])
-        return tuple(grad.new_empty(0) if item is None else item for item in found)
-
-    attend.register_kernel(device)(checked)
-    attend_backward.register_kernel(device)(checked_backward)
-    KERNELS[device] = forward, eager_backward or backward
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
-    lists, *tensors = inputs[:6]
-    ctx.settings = inputs[6:]
-    ctx.save_for_backward(*output, *tensors, *lists)
-
-
-def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
-    out, log_sum, query, key, value, bias, seed, *lists = ctx.saved_tensors
-    wanted = ctx.needs_input_grad
-    found = attend_backward(
-        grad, out, log_sum, lists, query, key, value, bias, seed, *ctx.settings,
-        wanted[1] or wanted[2], wanted[4],
-    )  # fmt: skip
-    grads = (item if item.dim() > 1 else None for item in found)
-    return [None] * len(LISTS), *grads, None, *(None,) * len(ctx.settings)
-
-
-attend.register_autograd(_backward, setup_context=_save)
 
 
 class _Attend(torch.autograd.Function):

@@ -1,10 +1,19 @@
-"""``deepgat::neighbor_lists``: neighbour lists as one operator of a traced graph.
+"""``deepgat::neighbor_lists``: neighbour lists as an operator of a traced graph.
 
-The sizes of the lists depend on the edges, so they are unknown while ``torch.compile`` traces. When
-the graph runs, the operator asks the cache of lists (``neighbor_cache.py``). It returns copies,
-because a compiled graph overwrites what it no longer needs. Building lists reads from the device,
-which CUDA graphs cannot record: torch versions that know the tag run the operator between two
-recorded parts, and older ones do not record the graph.
+The operator returns all lists in one tensor (``packed_lists.py``). Their lengths depend on the
+edges, so they are unknown while ``torch.compile`` traces. A second operator,
+``deepgat::neighbor_list_lengths``, returns them as the sizes of an empty tensor: the host knows
+sizes without waiting for a GPU. Two operators with a result each, because torch hands the whole
+result of an operator that defines sizes to the recorded part, which takes tensors only.
+
+When the graph runs, the operator asks the cache of lists (``neighbor_cache.py``) and returns the
+tensor that is kept there, not a copy. So the address stays the same from call to call, and a CUDA
+graph can read it. A compiled graph may overwrite what it no longer needs, but only with a tensor of
+the same symbolic size. The size of the packed lists is therefore a symbol of its own, unrelated to
+those of ``edge_index``, and nothing else in the graph has it.
+
+Building lists reads from the device, which CUDA graphs cannot record: torch versions that know the
+tag run the operators between two recorded parts, and older ones do not record the graph.
 """
 
 from __future__ import annotations
@@ -14,46 +23,62 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from deepgat.ops.library import LIBRARY
 from deepgat.ops.list_checks import check_edge_index
 from deepgat.ops.neighbor_cache import edge_lists
-from deepgat.ops.neighbors import LISTS, Neighbors
+from deepgat.ops.neighbors import Neighbors
+from deepgat.ops.packed_lists import (
+    Lengths,
+    Packed,
+    as_sizes,
+    lengths_of,
+    original,
+    traced_neighbors,
+)
 
-_TAG = getattr(torch.Tag, "cudagraph_unsafe", None)
-_TAGS: dict[str, Any] = {} if _TAG is None else {"tags": (_TAG,)}
+_UNSAFE = getattr(torch.Tag, "cudagraph_unsafe", None)
+_TAGS: Any = (torch.Tag.pt2_compliant_tag, *([] if _UNSAFE is None else [_UNSAFE]))
+
+LIBRARY.define("neighbor_lists(Tensor edge_index, SymInt num_nodes) -> Tensor", tags=_TAGS)
+LIBRARY.define(
+    "neighbor_list_lengths(Tensor lists, Tensor edge_index, SymInt num_nodes) -> Tensor",
+    tags=_TAGS,
+)
 
 
-@torch.library.custom_op("deepgat::neighbor_lists", mutates_args=(), **_TAGS)
-def neighbor_lists(edge_index: Tensor, num_nodes: int) -> list[Tensor]:
-    """The lists named in ``LISTS``, and a tensor of size 1 if they are symmetric, else of size 0.
-
-    The host knows every size, so telling by it does not wait for a GPU.
-    """
-    neighbors = edge_lists(edge_index, num_nodes).neighbors
-    lists = [getattr(neighbors, name).clone() for name in LISTS]
-    return [*lists, neighbors.ptr.new_empty(int(neighbors.symmetric))]
+def neighbor_lists(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """The packed lists of these edges."""
+    return edge_lists(edge_index, num_nodes).packed()
 
 
-@neighbor_lists.register_fake
-def _(edge_index: Tensor, num_nodes: int) -> list[Tensor]:
-    size = torch.library.get_ctx().new_dynamic_size
-    edges, ends = size(), num_nodes + 1
-    shapes: dict[str, tuple[Any, ...]] = {
-        "ptr": (ends,), "source": (edges,), "target": (edges,),
-        "source_ptr": (ends,), "by_source": (edges,), "target_by_source": (edges,),
-        "pieces": (size(), 4), "hubs": (size(), 3),
-        "source_pieces": (size(), 4), "source_hubs": (size(), 3),
-    }  # fmt: skip
-    nodes = ("source", "target", "target_by_source")
-    lists = [
-        edge_index.new_empty(shapes[name], dtype=torch.int32 if name in nodes else torch.int64)
-        for name in LISTS
-    ]
-    return [*lists, edge_index.new_empty(size(max=1), dtype=torch.int64)]
+def neighbor_list_lengths(lists: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
+    """An empty tensor [0, …] whose other sizes are the lengths of the packed ``lists``."""
+    near = original(lists)
+    if near is None:
+        near = edge_lists(edge_index, num_nodes).neighbors
+    return as_sizes(lists, lengths_of(near, num_nodes + edge_index.size(1)))
+
+
+LIBRARY.impl("neighbor_lists", neighbor_lists, "CompositeExplicitAutograd")
+LIBRARY.impl("neighbor_list_lengths", neighbor_list_lengths, "CompositeExplicitAutograd")
+
+
+@torch.library.register_fake("deepgat::neighbor_lists", lib=LIBRARY)
+def _(edge_index: Tensor, num_nodes: int) -> Tensor:
+    size = torch.library.get_ctx().new_dynamic_size()
+    return edge_index.new_empty(size, dtype=torch.int64)
+
+
+@torch.library.register_fake("deepgat::neighbor_list_lengths", lib=LIBRARY)
+def _(lists: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
+    size: Any = torch.library.get_ctx().new_dynamic_size
+    return as_sizes(lists, Lengths(0, size(max=1), *(size() for _ in Lengths._fields[2:])))
 
 
 def traced_lists(edge_index: Tensor, num_nodes: int) -> Neighbors:
-    """The lists inside a traced graph, where ``symmetric`` is a size that is not known yet."""
+    """The lists inside a traced graph, where their lengths and ``symmetric`` are not known yet."""
     check_edge_index(edge_index, num_nodes)
-    *lists, symmetric = neighbor_lists(edge_index, num_nodes)
-    named: dict[str, Any] = dict(zip(LISTS, lists, strict=True))
-    return Neighbors(**named, symmetric=symmetric.size(0))
+    lists = torch.ops.deepgat.neighbor_lists.default(edge_index, num_nodes)
+    sizes = torch.ops.deepgat.neighbor_list_lengths.default(lists, edge_index, num_nodes)
+    lengths = Lengths(num_nodes + edge_index.size(1), *sizes.shape[1:])
+    return traced_neighbors(Packed(lists, lengths), num_nodes)

@@ -35,6 +35,7 @@ from torch.utils._pytree import tree_leaves
 
 from deepgat.errors import UserError
 from deepgat.ops.neighbors import Neighbors
+from deepgat.ops.packed_lists import pack
 from deepgat.ops.unchanged import Watched, can_watch
 
 MOST = 64
@@ -72,6 +73,10 @@ class EdgeLists:
         """:meth:`mask_loops` of edges without values."""
         return self.mask_loops(self.neighbors)
 
+    def packed(self) -> Tensor:
+        """All lists in one tensor: :mod:`deepgat.ops.packed_lists`."""
+        return pack(self.neighbors, self.neighbors.num_nodes + self.pairs.size(1)).lists
+
 
 class _Entry(EdgeLists):
     """The lists of a tensor that is watched; what follows from them is computed once."""
@@ -101,6 +106,9 @@ class _Entry(EdgeLists):
 
     def without_loops(self) -> tuple[Neighbors, Tensor]:
         return self._once("without_loops", super().without_loops)
+
+    def packed(self) -> Tensor:
+        return self._once("packed", super().packed)
 
     def _once(self, name: str, find: Callable[[], Any]) -> Any:
         if name in self.found:

@@ -110,6 +110,8 @@ class Neighbors:
     features: Tensor | None = None
     checked: tuple[Tensor, ...] = field(default=(), repr=False)
     """The lists whose numbers are known to be in range; copies with other values keep them."""
+    packed: Any = field(default=None, repr=False)
+    """The same lists in one tensor, in traced code: :class:`deepgat.ops.packed_lists.Packed`."""
 
     def __post_init__(self) -> None:
         lists = tuple(getattr(self, name) for name in LISTS)

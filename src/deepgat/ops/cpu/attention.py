@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deepgat.errors import UserError
 from deepgat.ops import checks
-from deepgat.ops.attention import (
+from deepgat.ops.attention_operator import (
     ADDITIVE,
     DOT,
     LISTS,

@@ -9,7 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
-from deepgat.ops.attention import NONE, Inputs, register_kernels
+from deepgat.ops.attention_operator import NONE, Inputs, register_kernels
 from deepgat.ops.gpu.attention_plan import PIECES, Grads, Pass, Plan, plan_for
 from deepgat.ops.gpu.prepared import current_stream
 from deepgat.ops.joint_product import blocks_of, side_by_side

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from deepgat.ops import dropout_masks
-from deepgat.ops.attention import NONE, Inputs
+from deepgat.ops.attention_operator import NONE, Inputs
 from deepgat.ops.gpu import attention_kernels as kernels
 from deepgat.ops.gpu.launch import Tiles, compute_type, sum_type, tiles_for, two_floats
 from deepgat.ops.gpu.prepared import Launcher
