@@ -312,3 +312,9 @@ def test_differences_are_taken_pair_by_pair():
     assert report.pair_tables({"DeepGAT, deep": ours}, "peers", "DeepGAT, deep") == []
     assert paired(ours, []) is None
     assert math.isnan(paired(ours[:1], theirs[:1]).p_value)
+
+
+def test_panels_come_in_the_order_of_their_numbers():
+    grid = {"datasets": ["hops-16", "hops-4", "cora"], "layers": [4], "systems": ["gcnii"]}
+    found = [graded_record(s) for s in peers.peer_specs(splits=1, **grid)["GCNII"]]
+    assert list(report.labelled_curves({"GCNII": found})) == ["cora", "hops-4", "hops-16"]

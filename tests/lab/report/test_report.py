@@ -446,3 +446,15 @@ def test_a_cell_with_runs_is_still_its_text():
     cell = Sourced("91.5 (2)", ["a", "b"])
     assert cell == "91.5 (2)"
     assert cell.runs == ("a", "b")
+
+
+def test_wide_bands_do_not_squeeze_the_lines():
+    cells = {
+        "GCN": {
+            2: Sourced("70 ± 60", (), (70.0, 10.0, 130.0)),
+            4: Sourced("60", (), (60.0, 59, 61)),
+        },
+        "GAT": {2: Sourced("50", (), (50.0, 49.0, 51.0)), 4: Sourced("55", (), (55.0, 54.0, 56.0))},
+    }
+    (axes,) = draw([lines(cells, "a graph", "L", "%", log_x=True)]).axes
+    assert axes.get_ylim() == pytest.approx((47, 73))

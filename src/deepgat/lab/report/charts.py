@@ -127,8 +127,8 @@ def _draw_lines(axes: Axes, chart: Chart, keys: list[str]) -> None:
         axes.set_ylim(chart["floor"], min(top, 1.02 * (chart.get("ceiling") or top)))
     elif values:  # wide bands may run off, so that the lines can be told apart
         margin = 0.15 * (max(values) - min(values)) or 1.0
-        low, high = axes.get_ylim()
-        axes.set_ylim(max(low, min(values) - margin), min(high, max(values) + margin))
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(max(bottom, min(values) - margin), min(top, max(values) + margin))
     if chart.get("log_x"):
         ticks = sorted({point[0] for series in chart["series"] for point in series["points"]})
         axes.set_xscale("log", base=2)
