@@ -134,6 +134,17 @@ def test_fast_takes_a_lighter_member_on_a_cpu(quality, device, expected, monkeyp
     assert search.trials[0].name == expected
 
 
+@pytest.mark.parametrize(
+    ("quality", "device", "expected"),
+    [("good", "cpu", 30), ("good", "cuda", 50), ("best", "cpu", 50)],
+)
+def test_patience_is_shorter_on_a_cpu(quality, device, expected, monkeypatch):
+    monkeypatch.setattr(AUTO, "choose_device", lambda _: torch.device(device))
+    search = AUTO._Auto(tiny_dataset(), Request(quality), 0, None, None, False)
+    (deep,) = (trial for trial in search.trials if trial.name == "deep")
+    assert deep.plan.training.patience == expected
+
+
 def test_lighter_members_are_trained_for_less_time():
     looks = look_at(tiny_dataset())
     for old, new in LIGHT.items():

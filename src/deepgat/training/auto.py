@@ -184,7 +184,7 @@ class _Auto:
 
     @property
     def _frugal(self) -> bool:
-        """Whether costly members have to be left out."""
+        """Whether time is scarce: costly members are left out, and patience is shorter."""
         return self.request.quality != "best" and self.device.type != "cuda"
 
     def _first_epochs(self, trial: Trial) -> int:
@@ -208,7 +208,7 @@ class _Auto:
         return room(self.metric, leader.val) <= 0
 
     def _trial(self, name: str, seed: int) -> Trial:
-        plan = PORTFOLIO[name].recipe(self.looks, self.training)
+        plan = PORTFOLIO[name].recipe(self.looks, self.training, frugal=self._frugal)
         plan = drop_unsuited_self_training(plan, self.data, self.training)
         plan = plan._replace(training=replace(plan.training, seed=seed))
         held = Held(
