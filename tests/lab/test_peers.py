@@ -194,7 +194,7 @@ def test_a_comparison_has_a_row_per_dataset_and_depth_with_p():
         for label in (peers.OURS, peers.RETRAINED_GCNII, "GCNII")
     }
     records["GCNII"] = [r for r in records["GCNII"] if r["dataset"] == "cs" and r["seed"] == 0]
-    table = report.comparison_table(records, "contenders", peers.OURS)
+    (table,) = report.comparison_tables(records, "contenders", peers.OURS)
     assert table.columns == ["dataset", "L", peers.OURS, peers.RETRAINED_GCNII, "GCNII"]
     assert [row[:2] for row in table.rows] == [[d, n] for d in ("cora", "cs") for n in ("16", "64")]
     single = [*report.system_tables(records, "x"), *report.pair_tables(records, "x", peers.OURS)]
@@ -205,9 +205,9 @@ def test_a_comparison_has_a_row_per_dataset_and_depth_with_p():
     assert table.rows[0][4] == "–"
     assert " (5/10) (p " in str(table.rows[3][4])
     without = {label: runs for label, runs in records.items() if label != peers.OURS}
-    assert report.comparison_table(without, "contenders", peers.OURS) is None
+    assert report.comparison_tables(without, "contenders", peers.OURS) == []
     only = {**records, peers.RETRAINED_GCNII: [], "GCNII": []}
-    assert report.comparison_table(only, "contenders", peers.OURS) is None
+    assert report.comparison_tables(only, "contenders", peers.OURS) == []
 
 
 def test_stored_records_make_tables_without_the_systems_they_lack():
@@ -219,7 +219,7 @@ def test_stored_records_make_tables_without_the_systems_they_lack():
         for label, specs in labelled.items()
     }
     assert len(found[peers.OURS]) == 10
-    table = report.comparison_table(found, "contenders", peers.OURS)
+    (table,) = report.comparison_tables(found, "contenders", peers.OURS)
     assert table.columns[2:] == [label for label, runs in found.items() if runs]
     for record in found[peers.OURS]:
         assert all(name in record for name in TOLD)

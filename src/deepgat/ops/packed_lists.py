@@ -25,8 +25,8 @@ _WIDTHS = {"pieces": 4, "hubs": 3, "source_pieces": 4, "source_hubs": 3}
 _NODES = ("source", "target", "target_by_source")
 """Lists of int32; the others hold int64."""
 
-
 _originals: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+"""Packed tensor → the lists that were packed into it."""
 
 
 class Lengths(NamedTuple):

@@ -253,11 +253,9 @@ def _show_systems(
             specs = [spec for own in labelled.values() for spec in own]
             found = study.with_frozen_rows(found, specs, frozen)
     lost = {label: _lost(own, outcome) for label, own in labelled.items()}
-    compared = None
-    if target == peers.CONTEST:
-        compared = systems_by_depth.comparison_table(found, target, base)
+    contest = found if target == peers.CONTEST else {}
     found_tables = [
-        *([] if compared is None else [compared]),
+        *systems_by_depth.comparison_tables(contest, target, base),
         *systems_by_depth.system_tables(found, target, "test", lost),
         *systems_by_depth.pair_tables(found, target, base),
         *systems_by_depth.system_tables(found, target, "val", lost),

@@ -189,12 +189,12 @@ def pair_tables(labelled: Labelled, target: str, base: str) -> list[Table]:
     return tables
 
 
-def comparison_table(labelled: Labelled, target: str, base: str) -> Table | None:
-    """Scores by dataset and depth, with p of the test against ``base``; None without its runs."""
+def comparison_tables(labelled: Labelled, target: str, base: str) -> list[Table]:
+    """Scores by dataset and depth, with p of the test against ``base``; none without its runs."""
     found = {d: systems for d, systems in labelled_curves(labelled).items() if base in systems}
     tried = [label for label in labelled if any(label in systems for systems in found.values())]
     if len(tried) < 2:
-        return None
+        return []
     rows = []
     for dataset, systems in found.items():
         for depth in sorted(systems[base]):
@@ -203,7 +203,7 @@ def comparison_table(labelled: Labelled, target: str, base: str) -> Table | None
             rows.append([dataset, str(depth), *(_compared(own, ours) for own in runs)])
     note = f"In brackets p of the paired t-test against {base}, on the same splits and seeds."
     columns = ["dataset", "L", *tried]
-    return Table(f"{target}-compared", "Test micro-F1 (%) compared", columns, rows, [note])
+    return [Table(f"{target}-compared", "Test micro-F1 (%) compared", columns, rows, [note])]
 
 
 def _compared(runs: Sequence[Record], ours: Sequence[Record]) -> str:

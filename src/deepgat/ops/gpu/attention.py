@@ -19,7 +19,7 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor, Tensor | None]
 
 
 class _Lists(NamedTuple):
-    """The lists of :data:`deepgat.ops.attention.LISTS`."""
+    """The lists of :data:`deepgat.ops.attention_operator.LISTS`."""
 
     ptr: Tensor
     source: Tensor
