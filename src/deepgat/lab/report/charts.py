@@ -21,8 +21,8 @@ from deepgat.figures import COLORS, MARKERS, as_text, house_style
 from deepgat.lab.report.table import NONE, Sourced, Table
 
 Chart = dict[str, Any]
-IN_ONE_ROW = 5
-"""More panels than this are drawn in rows of three."""
+IN_ONE_ROW = 3
+"""So many panels fit into a row and can still be read."""
 MANY_LINES = 6
 """The bands of more lines than this would hide them."""
 
@@ -70,7 +70,7 @@ def number(value: float | None) -> float | None:
 
 def draw(charts: Sequence[Chart]) -> Figure:
     """One panel per chart, and one legend below them; a system looks the same in all panels."""
-    columns = len(charts) if len(charts) <= IN_ONE_ROW else 3
+    columns = 2 if len(charts) == 4 else min(len(charts), IN_ONE_ROW)
     rows = -(-len(charts) // columns)
     size, font = ((6.4, 4.4), 10) if len(charts) == 1 else ((3.5 * columns, 3.0 * rows + 0.6), 8)
     figure = Figure(figsize=size, dpi=150, layout="constrained")
