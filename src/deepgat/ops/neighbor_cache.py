@@ -99,7 +99,9 @@ class _Entry(EdgeLists):
             return False
         if self.copy is None:
             return True
-        # three times as fast as torch.equal, and a tenth of a layer's time otherwise
+        if self.copy.device.type != "cpu":
+            return torch.equal(self.pairs, self.copy)
+        # torch.equal takes three times as long: a tenth of a layer's time
         return np.array_equal(self.pairs.numpy(), self.copy.numpy())
 
     def places(self) -> tuple[Tensor, Tensor]:
