@@ -7,9 +7,11 @@ is not tried at larger ones.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,7 +31,7 @@ from deepgat.training.trainer import Trainer
 LAYERS, WIDTH, DROPOUT, RATE = 4, 64, 0.1, 0.01
 SHARE = 0.95
 """Of the reachable accuracy: a run that has it ends."""
-SIZES = {"cpu": (10**5, 10**6, 10**7), "cuda": (10**6, 10**7, 62 * 10**6, 250 * 10**6)}
+SIZES = {"cpu": (10**5, 10**6, 10**7), "cuda": (10**6, 10**7, 62 * 10**6, 200 * 10**6)}
 QUICK_SIZES = (5_000, 20_000)
 """Undirected edges."""
 SECONDS = 120.0
@@ -64,10 +66,10 @@ class _Ended(Exception):  # noqa: N818 - no error
 class _Run:
     """One training run, as far as it got."""
 
-    target: float
     seconds: float
     """Time budget."""
     tell: Tell
+    target: float = math.inf
     start: float = field(default_factory=time.perf_counter)
     prepared: float | None = None
     """Seconds until the first epoch could begin."""
@@ -112,9 +114,9 @@ def training_rows(
     empty_memory(device)
     before = 0.0 if device.type == "cuda" else begin_peak(device)
     warm = _warm_up(device, ways, tell)
-    last: dict[str, Row] = {}
+    earlier: dict[str, list[Row]] = {way: [] for way in ways}
     for pairs in sorted(sizes):
-        going = [way for way in ways if last.get(way, {}).get("stopped", REACHED) == REACHED]
+        going = [way for way in ways if not any(map(_is_over, earlier[way]))]
         if not going:
             return
         tell(f"{pairs:,} edges: making the graph")
@@ -130,40 +132,41 @@ def training_rows(
         about = _described(graph, known) | {"graph_seconds": time.perf_counter() - start}
         moved = 0.0
         for way in going:
-            row = _head(pairs, way) | about | {"warm_up_seconds": warm.get(way, 0.0)}
-            held = graph.x.device.type
-            if "batches" in WAYS[way] and held != "cpu":
+            in_parts = "batches" in WAYS[way]
+            if in_parts and graph.x.is_cuda:
                 start = time.perf_counter()
                 graph = graph.to(torch.device("cpu"))
                 moved = time.perf_counter() - start
-            told = (lambda text, way=way: tell(f"{pairs:,} edges, {way}: {text}"))  # fmt: skip
-            before_run = moved if "batches" in WAYS[way] else 0.0
-            expected = _expected_preparation(last.get(way), pairs)
+            row = _head(pairs, way) | about | {"warm_up_seconds": warm.get(way, 0.0)}
+            expected = _expected_preparation(earlier[way], pairs)
             if expected > seconds:
                 row |= {"stopped": f"{NO_TIME}, preparing would take about {expected:.0f} s"}
             else:
-                row |= _train(graph, known, way, device, seconds, told, before, before_run)
-            last[way] = row
+                run = _Run(seconds, partial(_told, tell, f"{pairs:,} edges, {way}: "))
+                run.start -= moved if in_parts else 0.0
+                row |= _train(graph, known, way, device, run, before)
+            earlier[way].append(row)
             yield row
         del graph
         empty_memory(device)
 
 
+def _told(tell: Tell, head: str, text: str) -> None:
+    tell(head + text)
+
+
+def _is_over(row: Row) -> bool:
+    """Whether a larger graph is out of the question after this row."""
+    return str(row["stopped"]).startswith((NO_MEMORY, NO_TIME))
+
+
 def _train(
-    graph: PlantedGraph,
-    known: Bounds,
-    way: str,
-    device: torch.device,
-    seconds: float,
-    tell: Tell,
-    before: float = 0.0,
-    moved: float = 0.0,
+    graph: PlantedGraph, known: Bounds, way: str, device: torch.device, run: _Run, before: float
 ) -> Row:
-    """One run. ``before``: bytes that do not count; ``moved``: seconds that count already."""
+    """One run. ``before``: bytes of memory that do not count."""
     empty_memory(device)
     begin_peak(device)
-    run = _Run(SHARE * known.reachable, seconds, tell)
-    run.start -= moved
+    run.target = SHARE * known.reachable
     try:
         _run_epochs(graph, way, device, run)
     except _Ended:
@@ -234,16 +237,21 @@ def _warm_up(device: torch.device, ways: Sequence[str], tell: Tell) -> dict[str,
         tell(f"{way}: compiling kernels")
         start = time.perf_counter()
         where = torch.device("cpu") if "batches" in WAYS[way] else device
-        _train(graph.to(where), Bounds(2.0, 0.0), way, device, 0.0, lambda text: None)
+        out_of_reach = Bounds(reachable=2.0, features_alone=0.0)  # so that time ends it
+        run = _Run(seconds=0.0, tell=lambda text: None)
+        _train(graph.to(where), out_of_reach, way, device, run, before=0.0)
         seconds[way] = time.perf_counter() - start
     return seconds
 
 
-def _expected_preparation(earlier: Row | None, pairs: int) -> float:
-    """Seconds, from those at a smaller size: preparing is linear in the edges."""
-    if earlier is None or earlier["prepare_seconds"] is None:
+def _expected_preparation(earlier: Sequence[Row], pairs: int) -> float:
+    """Seconds, on the line through those at the two sizes before; 0 where nothing is known."""
+    known = [row for row in earlier if row.get("prepare_seconds") is not None][-2:]
+    if len(known) < 2:
         return 0.0
-    return float(earlier["prepare_seconds"] * pairs / earlier["pairs"])
+    one, two = known
+    slope = (two["prepare_seconds"] - one["prepare_seconds"]) / (two["pairs"] - one["pairs"])
+    return float(two["prepare_seconds"] + slope * (pairs - two["pairs"]))
 
 
 def _head(pairs: int, way: str) -> Row:

@@ -15,6 +15,8 @@ from deepgat.ops import Neighbors
 CLASSES, FEATURES = 16, 32
 HOMOPHILY, SEPARATION = 0.6, 1.5
 PAIRS_PER_NODE = 10
+LEAST_PAIRS, MOST_PAIRS = 1_000, 10**9
+"""Edges that can be drawn: places in the lists of both directions are 32-bit numbers."""
 MOST_TRAINED, MOST_HELD_OUT = 20_000, 50_000
 
 
@@ -78,9 +80,10 @@ def planted_graph(
         seed: the same arguments, device type and seed give the same graph.
         device: where the graph is made, and stays.
     """
-    if pairs < PAIRS_PER_NODE * classes:
+    if not LEAST_PAIRS <= pairs <= MOST_PAIRS or not 2 <= classes <= pairs // PAIRS_PER_NODE:
         raise UserError(
-            f"a graph of {pairs} edges is too small: expected {PAIRS_PER_NODE * classes} or more"
+            f"pairs is {pairs} and classes {classes}: expected {LEAST_PAIRS} to {MOST_PAIRS} "
+            f"edges, and 2 classes or more, but at most one for {PAIRS_PER_NODE} edges"
         )
     device = device or torch.device("cpu")
     random = torch.Generator(device=device).manual_seed(seed)
