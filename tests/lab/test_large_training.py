@@ -106,16 +106,17 @@ def test_bad_sizes_are_refused():
 
 @pytest.fixture
 def small(monkeypatch):
-    """Half of the reachable accuracy, so that a few epochs on a small graph have it."""
-    monkeypatch.setattr(large_training, "SHARE", 0.5)
+    """A fifth of the reachable accuracy, so that a few epochs on a small graph have it."""
+    monkeypatch.setattr(large_training, "SHARE", 0.2)
+    monkeypatch.setattr(large_training, "WIDTH", 32)
 
 
 def test_every_way_reaches_the_accuracy_and_says_when(small):
-    rows = list(training_rows(CPU, [5_000], seconds=60))
+    rows = list(training_rows(CPU, [3_000], seconds=60))
     assert [row["way"] for row in rows] == list(WAYS)
     for row in rows:
         assert row["stopped"] == REACHED
-        assert row["accuracy"] >= row["target"] == 0.5 * row["reachable"]
+        assert row["accuracy"] >= row["target"] == 0.2 * row["reachable"]
         assert row["features_alone"] < row["reachable"] <= 1
         assert len(row["curve"]) == row["epochs"] >= 1
         assert 0 < row["prepare_seconds"] < row["reached_seconds"]
@@ -137,8 +138,8 @@ def test_a_way_out_of_time_is_not_tried_on_larger_graphs(monkeypatch):
 
 def test_a_way_that_gains_nothing_more_ends_and_larger_graphs_are_tried(monkeypatch):
     monkeypatch.setattr(large_training, "SHARE", 1.5)
-    monkeypatch.setattr(large_training, "PATIENCE", 2)
-    rows = list(training_rows(CPU, [1_000, 2_000], seconds=60, ways=["full batch"]))
+    monkeypatch.setattr(large_training, "PATIENCE", 1)
+    rows = list(training_rows(CPU, [1_000, 1_200], seconds=60, ways=["full batch"]))
     assert [row["stopped"] for row in rows] == ["stays below"] * 2
 
 
@@ -191,7 +192,7 @@ def test_ctrl_c_ends_the_measurement(small, monkeypatch):
 
 def test_the_command_writes_rows_and_prints_the_table(small, monkeypatch, capsys, tmp_path):
     out = tmp_path / "rows.json"
-    command = ["training", "--device", "cpu", "--sizes", "5e3", "--out", str(out)]
+    command = ["training", "--device", "cpu", "--sizes", "2e3", "--out", str(out)]
     monkeypatch.setattr(sys, "argv", ["deepgat", "bench", *command])
     with pytest.raises(SystemExit) as exit_:
         main()
@@ -200,7 +201,7 @@ def test_the_command_writes_rows_and_prints_the_table(small, monkeypatch, capsys
     assert [row["way"] for row in record["rows"]] == list(WAYS)
     printed = capsys.readouterr()
     assert "s to 95%" in printed.out
-    assert "layers recomputed: 5,000 edges: reached after" in " ".join(printed.err.split())
+    assert "layers recomputed: 2,000 edges: reached after" in " ".join(printed.err.split())
 
 
 def row_of(way: str, pairs: int, stopped: str = REACHED, **more) -> dict:

@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 
 from deepgat.errors import UserError
 from deepgat.figures import COLORS, MARKERS, house_style, save_figure
-from deepgat.lab.bench.large_training import REACHED, WAYS
 from deepgat.lab.report.table import NONE, Table
 
 Row = dict[str, Any]
@@ -29,7 +28,7 @@ COLUMNS = (
 def training_result(row: Row) -> str:
     """One row in words."""
     found = f"{row['pairs']:,} edges: {row['stopped']}"
-    if row["stopped"] == REACHED:
+    if row.get("reached_seconds") is not None:
         found += f" after {row['reached_seconds']:.1f} s and {row['epochs']} epochs"
     elif row.get("accuracy") is not None:
         found += f", {100 * row['accuracy']:.1f}% of {100 * row['target']:.1f}%"
@@ -81,9 +80,9 @@ def training_figure(records: list[Row], names: list[str]) -> Figure:
 
 def _panel(axes: Axes, rows: list[Row]) -> None:
     house_style(axes)
-    for index, way in enumerate(WAYS):
+    for index, way in enumerate(dict.fromkeys(row["way"] for row in rows)):
         mine = sorted((row for row in rows if row["way"] == way), key=lambda row: row["pairs"])
-        reached = [row for row in mine if row["stopped"] == REACHED]
+        reached = [row for row in mine if row.get("reached_seconds") is not None]
         color = COLORS[index]
         axes.plot(
             [row["pairs"] for row in reached],
@@ -91,7 +90,7 @@ def _panel(axes: Axes, rows: list[Row]) -> None:
             color=color, marker=MARKERS[index], linewidth=2, label=way,
         )  # fmt: skip
         for row in mine:
-            if row["stopped"] != REACHED:
+            if row not in reached:
                 _mark_end(axes, row, reached, color, index)
     axes.set_xscale("log")
     axes.set_yscale("log")
