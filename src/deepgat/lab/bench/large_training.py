@@ -70,7 +70,9 @@ class _Run:
     """Time budget."""
     tell: Tell
     target: float = math.inf
-    start: float = field(default_factory=time.perf_counter)
+    spent: float = 0.0
+    """Seconds that count already when it starts."""
+    start: float = 0.0
     prepared: float | None = None
     """Seconds until the first epoch could begin."""
     curve: list[tuple[float, float]] = field(default_factory=list)
@@ -78,7 +80,7 @@ class _Run:
     stopped: str = ""
 
     def passed(self) -> float:
-        return time.perf_counter() - self.start
+        return self.spent + time.perf_counter() - self.start
 
     def after_epoch(self, epoch: Epoch) -> None:
         seconds, accuracy = self.passed(), epoch.val_f1  # of one class per node: accuracy
@@ -143,7 +145,7 @@ def training_rows(
                 row |= {"stopped": f"{NO_TIME}, preparing would take about {expected:.0f} s"}
             else:
                 run = _Run(seconds, partial(_told, tell, f"{pairs:,} edges, {way}: "))
-                run.start -= moved if in_parts else 0.0
+                run.spent = moved if in_parts else 0.0
                 row |= _train(graph, known, way, device, run, before)
             earlier[way].append(row)
             yield row
@@ -166,7 +168,7 @@ def _train(
     """One run. ``before``: bytes of memory that do not count."""
     empty_memory(device)
     begin_peak(device)
-    run.target = SHARE * known.reachable
+    run.target, run.start = SHARE * known.reachable, time.perf_counter()
     try:
         _run_epochs(graph, way, device, run)
     except _Ended:
