@@ -106,6 +106,11 @@ def _mark_end(axes: Axes, row: Row, reached: list[Row], color: str, index: int) 
         height = reached[-1]["reached_seconds"]
     else:
         height = 1.0
+    if reached:
+        last = reached[-1]
+        axes.plot(
+            [last["pairs"], row["pairs"]], [last["reached_seconds"], height], ":", color=color
+        )
     axes.plot([row["pairs"]], [height], "x", color=color, markersize=10, markeredgewidth=2)
     reason = row["stopped"].partition(",")[0]
     axes.annotate(
