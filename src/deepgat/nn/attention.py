@@ -261,7 +261,8 @@ class NeighborAttention(nn.Module):
         ops.checks.features(x)
         neighbors = ops.as_neighbors(neighbors, x.size(0))
         usual = label_features is None and isolated is None and not with_attention
-        if usual and (undropped is None or undropped is x):
+        seen_whole = undropped is None or undropped is x
+        if usual and seen_whole and not torch.compiler.is_compiling():
             found = self._in_one_step(x, neighbors)
             if found is not None:
                 return found

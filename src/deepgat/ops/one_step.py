@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from deepgat.ops import backends
@@ -43,7 +42,6 @@ def run(x: Tensor, neighbors: Neighbors, layer: Layer, settings: Settings) -> li
     found = RUN.get(x.device.type)
     if (
         found is None
-        or torch.compiler.is_compiling()
         or type(neighbors) is not Neighbors  # each part of a graph waits for the others
         or neighbors.log_weight is not None
         or neighbors.features is not None
