@@ -77,6 +77,20 @@ def test_exported_with_the_fused_operator_in_it(strict):
 
 
 SCORES = [ClassScore, DotScore, AdditiveScore, UniformScore, NeighborMeanScore]
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_a_plain_call_of_compile_breaks_no_graph(score):
+    """Without ``fullgraph`` torch breaks graphs at sizes that depend on data, if it can."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    conv, x = NeighborAttention(6, 4, 2, score=score, num_classes=3), torch.randn(20, 6)
+    compiled = torch.compile(conv, backend="aot_eager")
+    for edges in (random_edges(20, 60), random_edges(20, 30)):
+        torch.testing.assert_close(compiled(x, edges), conv(x, edges))
+    assert not torch._dynamo.utils.counters["graph_break"]
+
+
 GRAPHS = [(70, 60, False), (150, 200, True), (128, 300, False)]
 """(nodes, pairs, directed); the library sums in blocks of 64 rows."""
 

@@ -65,14 +65,28 @@ LIBRARY.impl("neighbor_list_lengths", neighbor_list_lengths, "CompositeExplicitA
 
 @torch.library.register_fake("deepgat::neighbor_lists", lib=LIBRARY)
 def _(edge_index: Tensor, num_nodes: int) -> Tensor:
-    size = torch.library.get_ctx().new_dynamic_size()
-    return edge_index.new_empty(size, dtype=torch.int64)
+    return edge_index.new_empty(_new_size(), dtype=torch.int64)
 
 
 @torch.library.register_fake("deepgat::neighbor_list_lengths", lib=LIBRARY)
 def _(lists: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
-    size: Any = torch.library.get_ctx().new_dynamic_size
-    return as_sizes(lists, Lengths(0, size(max=1), *(size() for _ in Lengths._fields[2:])))
+    lengths: Any = (_new_size(1), *(_new_size() for _ in Lengths._fields[2:]))
+    return as_sizes(lists, Lengths(0, *lengths))
+
+
+def _new_size(largest: int | None = None) -> torch.SymInt:
+    """A size that depends on the edges.
+
+    ``torch.compile`` without ``fullgraph`` refuses such sizes by default: it would break the graph
+    at the operator and then trace the Python code behind it.
+    """
+    context = torch.library.get_ctx()
+    env = getattr(context, "_shape_env", None)
+    if env is not None and not env.allow_dynamic_output_shape_ops:
+        from torch._library.fake_impl import allocate_size
+
+        return allocate_size(env, 0, largest)
+    return context.new_dynamic_size(max=largest)
 
 
 def traced_lists(edge_index: Tensor, num_nodes: int) -> Neighbors:
