@@ -68,6 +68,7 @@ def test_every_system_is_among_the_cases():
 
 
 @pytest.mark.slow
+@pytest.mark.lengthy
 @pytest.mark.parametrize("group", GROUPS, ids=range(len(GROUPS)))
 def test_logits_of_all_layers_on_graphs_of_other_sizes(group, tmp_path):
     pytest.importorskip("onnxruntime")

@@ -101,6 +101,7 @@ def test_the_command_measures_one_table(monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.lengthy
 def test_the_command_writes_rows_with_the_machine(monkeypatch, tmp_path):
     small = random_graphs.hub_rich(60, 200)
     monkeypatch.setattr(suites.random_graphs, "hub_rich", lambda *_, **__: small)
