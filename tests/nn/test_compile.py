@@ -109,8 +109,8 @@ def assert_one_graph_for_all(module: nn.Module, backend: str, inputs=lambda n, m
 def constant_floats():
     """Slopes and scales are constants from the start.
 
-    ``dynamic=True`` makes them symbols, and then torch traces everything again without. The tests
-    of every system and of inductor do both.
+    With ``dynamic=True`` they are symbols at first, with which AOTAutograd traces everything before
+    it asks for constants and traces again. The tests of inductor do both.
     """
     with torch._dynamo.config.patch(specialize_float=True):
         yield
@@ -163,9 +163,12 @@ def true_labels(module: nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name != LABEL_PROPAGATION])
+@pytest.mark.usefixtures("constant_floats")
 def test_every_system_takes_raw_edges_as_one_graph(name):
     module = small_network(name)
     assert_one_graph_for_all(module, "aot_eager", true_labels(module))
+    with torch._dynamo.config.patch(specialize_float=False):
+        assert_one_graph_for_all(module, "eager", true_labels(module))
 
 
 @pytest.mark.slow
