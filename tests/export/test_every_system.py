@@ -75,7 +75,7 @@ def test_every_system_is_among_the_cases():
 def one_registry(monkeypatch):
     """torch parses the source of its five hundred ONNX functions for every file; here, once."""
     kind = registration.ONNXRegistry
-    monkeypatch.setattr(kind, "from_torchlib", cache(kind.from_torchlib))
+    monkeypatch.setattr(kind, "from_torchlib", staticmethod(cache(kind.from_torchlib)))
 
 
 @pytest.mark.slow

