@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from deepgat.model_folder import load_run, save_run
 from deepgat.models import SYSTEMS, Network, build_network
 from deepgat.models.config import Config
 from deepgat.models.registry import LABEL_PROPAGATION
-from deepgat.nn import DropEdge
+from deepgat.nn import ClassScore, DropEdge, NeighborAttention
 from deepgat.nn.drop_edge import EdgeSampler, all_edges, no_edges
 from deepgat.nn.norms import PairNorm
 from deepgat.ops import (
@@ -30,7 +31,9 @@ from deepgat.ops import (
     Normalization,
     SparseMatrix,
     Uniform,
+    one_step,
 )
+from deepgat.ops.attention_operator import kernel_lists
 from deepgat.training.cuda_graph import Recorded
 from deepgat.training.evaluate import evaluate
 from deepgat.training.inputs import prepare
@@ -598,3 +601,84 @@ def test_mini_batches_and_evaluation_in_chunks(system, batches):
     assert run.fitted.history == again.fitted.history
     whole = evaluate(run.model, data, "cuda")
     torch.testing.assert_close(run.evaluation.logits[0], whole.logits[0], **CLOSE)
+
+
+@pytest.fixture(scope="module")
+def native():
+    """The layer as a C++ node, compiled."""
+    from deepgat.ops.gpu import extension
+
+    found = extension.wait()
+    assert found is not None, "the C++ step was not built"
+    return found
+
+
+STEPS = {
+    "classes": {"num_classes": 5},
+    "classes, symmetric": {"num_classes": 5, "normalization": "symmetric"},
+    "labels": {"num_classes": 5, "score": partial(ClassScore, independent_labels=True)},
+    "gat": {},
+    "gat, symmetric": {"normalization": "symmetric"},
+    "gat, dropout": {"dropout": 0.5},
+    "classes, dropout, no bias": {"num_classes": 5, "dropout": 0.5, "bias": False},
+    "one averaged head": {"heads": 1, "concat": False, "residual": True},
+}
+
+
+@pytest.mark.parametrize("options", STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_layer_in_cpp_has_the_bits_of_python(native, options, directed, dtype, monkeypatch):
+    torch.manual_seed(0)
+    n = 3000
+    edges = random_edges(n, 9000, directed=directed)
+    star = torch.stack([torch.arange(n), torch.zeros(n, dtype=torch.long)])  # a list that is cut
+    near = Neighbors.from_edge_index(torch.cat([edges, star, star.flip(0)], 1).to(GPU), n)
+    conv = NeighborAttention(24, 8, **{"heads": 4, **options}).to(GPU, dtype)
+    x = torch.randn(n, 24, device=GPU, dtype=dtype, requires_grad=True)
+
+    def results(seed):
+        torch.manual_seed(seed)
+        found = conv.run(x, near)
+        outputs = [item for item in (found.out, found.class_logits) if item is not None]
+        loss = sum(item.float().sin().sum() for item in outputs)
+        return [*outputs, *torch.autograd.grad(loss, [x, *conv.parameters()])]
+
+    with monkeypatch.context() as patch:
+        patch.setitem(one_step.RUN, "cuda", lambda *call: None)
+        expected = [results(seed) for seed in range(3)]
+    before = len(kernel_lists(near).steps)
+    found = [results(seed) for seed in range(3)]
+    steps = kernel_lists(near).steps
+    assert len(steps) == before + 1
+    assert None not in steps.values()
+    for one, other in zip(found, expected, strict=True):
+        for item, wanted in zip(one, other, strict=True):
+            assert torch.equal(item, wanted)
+
+
+def test_a_layer_in_cpp_is_recorded_by_a_cuda_graph(native):
+    conv = NeighborAttention(16, 8, 4, num_classes=3).to(GPU)
+    x = torch.randn(500, 16, device=GPU, requires_grad=True)
+    edges = random_edges(500, 2000).to(GPU)
+    for _ in range(3):
+        (wanted,) = torch.autograd.grad(conv(x, edges).pow(2).sum(), [x])
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        (grad,) = torch.autograd.grad(conv(x, edges).pow(2).sum(), [x])
+    recorded.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(grad, wanted)
+
+
+def test_a_layer_in_cpp_runs_on_any_stream(native):
+    conv = NeighborAttention(16, 8, 4, num_classes=3).to(GPU)
+    x = torch.randn(500, 16, device=GPU, requires_grad=True)
+    edges = random_edges(500, 2000).to(GPU)
+    (wanted,) = torch.autograd.grad(conv(x, edges).pow(2).sum(), [x])
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(3):
+            (found,) = torch.autograd.grad(conv(x, edges).pow(2).sum(), [x])
+    torch.cuda.synchronize()
+    assert torch.equal(found, wanted)

@@ -129,6 +129,7 @@ def test_an_unknown_table_is_refused(monkeypatch, capsys):
         "growth",
         "depth",
         "large",
+        "training",
         "files",
     }
 

@@ -20,7 +20,7 @@ from deepgat.nn.scores import (
     ScoreFactory,
     ScoreInputs,
 )
-from deepgat.ops import Features, Neighbors, Normalization
+from deepgat.ops import Features, Neighbors, Normalization, one_step
 
 
 class Attention(NamedTuple):
@@ -260,6 +260,12 @@ class NeighborAttention(nn.Module):
         x = ops.as_features(x)
         ops.checks.features(x)
         neighbors = ops.as_neighbors(neighbors, x.size(0))
+        usual = label_features is None and isolated is None and not with_attention
+        seen_whole = undropped is None or undropped is x
+        if usual and seen_whole and not torch.compiler.is_compiling():
+            found = self._in_one_step(x, neighbors)
+            if found is not None:
+                return found
         if self.score.others_only:
             isolated = neighbors.others == 0
         edge_bias = self._edge_bias(neighbors)
@@ -295,6 +301,47 @@ class NeighborAttention(nn.Module):
                 weight = weight * ~isolated.index_select(0, neighbors.target).unsqueeze(-1)
             attention = Attention(neighbors.edge_index, weight)
         return ConvOutput(out, class_logits, attention)
+
+    def _in_one_step(self, x: Features, neighbors: Neighbors) -> ConvOutput | None:
+        """By one autograd node, if the device has one and nothing about the layer is special."""
+        score = self.score
+        if (
+            not isinstance(x, Tensor)
+            or self.weight is None
+            or self.class_bias is not None
+            or self.edge_map is not None
+            or self.forget_projections
+            or not (self.concat or self.heads == 1)
+        ):
+            return None
+        class_weight = target = source = None
+        scale, slope, independent_labels = 1.0, 0.0, False
+        if type(score) is AdditiveScore:
+            target, source, slope = score.target, score.source, score.negative_slope
+        elif type(score) is ClassScore and score.attends and not score.detached:
+            class_weight, scale = self._class_weight_of_x, score.factor
+            independent_labels = score.independent_labels
+        else:
+            return None
+        found = one_step.run(
+            x,
+            neighbors,
+            one_step.Layer(self.weight, class_weight, target, source, self.bias),
+            one_step.Settings(
+                self.heads,
+                scale,
+                slope,
+                independent_labels,
+                self.normalization is Normalization.SYMMETRIC,
+                self.dropout if self.training else 0.0,
+            ),
+        )
+        if found is None:
+            return None
+        out = found[0]
+        if self.res is not None:
+            out = out + ops.linear(x, self.res.weight, self.res.bias)
+        return ConvOutput(out, found[1] if class_weight is not None else None)
 
     def _project(self, x: Features, label_features: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """(W₂ x, W₁(x ‖ z) + b₁), by a single product if that is faster."""

@@ -9,7 +9,7 @@ two alone, so no autograd runs when it calls them (``library.py``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -240,6 +240,11 @@ class KernelLists(list[Tensor]):
     """:data:`LISTS` of some neighbour lists, with what a backend keeps for its next call."""
 
     kept: Any = None
+
+    def __init__(self, lists: Iterable[Tensor]) -> None:
+        super().__init__(lists)
+        self.steps: dict[Any, Any] = {}
+        """Layers that were recorded on a GPU (``gpu/step.py``)."""
 
 
 _KERNEL_LISTS: WeakKeyDictionary[Neighbors, KernelLists] = WeakKeyDictionary()

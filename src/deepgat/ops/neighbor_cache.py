@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -96,7 +97,12 @@ class _Entry(EdgeLists):
     def is_of(self, pairs: Tensor) -> bool:
         if not self.watched.is_still(pairs):
             return False
-        return self.copy is None or torch.equal(self.pairs, self.copy)
+        if self.copy is None:
+            return True
+        if self.copy.device.type != "cpu":
+            return torch.equal(self.pairs, self.copy)
+        # torch.equal takes three times as long: a tenth of a layer's time
+        return np.array_equal(self.pairs.numpy(), self.copy.numpy())
 
     def places(self) -> tuple[Tensor, Tensor]:
         return self._once("places", super().places)

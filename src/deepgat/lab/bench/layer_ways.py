@@ -17,6 +17,7 @@ from deepgat.lab.bench.attention_layers import PlainClassAttention, fused_layer
 from deepgat.lab.bench.measure import Measurement, Step, replayed
 from deepgat.nn import NeighborAttention
 from deepgat.ops import Neighbors
+from deepgat.ops.gpu import extension
 
 WIDTH, CHANNELS, HEADS = 64, 8, 8
 PEER = "PyG GATConv"
@@ -48,6 +49,8 @@ def layer_ways(near: Neighbors, classes: int, quick: bool = False) -> dict[str, 
     ``quick``, and CUDA graphs need a GPU.
     """
     device, edge_index = near.device, near.edge_index
+    if device.type == "cuda":
+        extension.wait()
     shape = (WIDTH, CHANNELS, HEADS)
     ours = fused_layer(*shape, classes).to(device)
     eager: dict[str, nn.Module] = {

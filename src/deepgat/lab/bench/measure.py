@@ -37,7 +37,7 @@ def measure(
             step()  # compiles and warms up
             first[name] = measure_once(step, device)
         except torch.OutOfMemoryError:
-            _empty(device)
+            empty_memory(device)
     times: dict[str, list[float]] = {name: [] for name in first}
     for _ in range(rounds):
         for name, found in first.items():
@@ -49,19 +49,28 @@ def measure(
 def measure_once(step: Step, device: torch.device | None = None) -> Measurement:
     """A single run, by default on the CPU, whose memory is what Linux reports as resident."""
     device = device or torch.device("cpu")
-    _empty(device)
+    empty_memory(device)
+    before = begin_peak(device)
+    milliseconds = _milliseconds(step, device)
+    return Measurement(milliseconds, max(0.0, (peak_memory(device) - before) / 1e6))
+
+
+def begin_peak(device: torch.device) -> float:
+    """From now on :func:`peak_memory` counts anew. Returns the bytes that are held now."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-        before = float(torch.cuda.memory_allocated())
-        milliseconds = _milliseconds(step, device)
-        peak = float(torch.cuda.max_memory_allocated())
-    else:
-        before = _resident("VmRSS")
-        if before:
-            Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-        milliseconds = _milliseconds(step, device)
-        peak = _resident("VmHWM")
-    return Measurement(milliseconds, max(0.0, (peak - before) / 1e6))
+        return float(torch.cuda.memory_allocated())
+    before = _resident("VmRSS")
+    if before:
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    return before
+
+
+def peak_memory(device: torch.device) -> float:
+    """The most bytes held since :func:`begin_peak`."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated())
+    return _resident("VmHWM")
 
 
 def replayed(step: Step) -> Step:
@@ -120,7 +129,7 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def _empty(device: torch.device) -> None:
+def empty_memory(device: torch.device) -> None:
     """Return freed memory to the system."""
     gc.collect()
     _wait(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -17,6 +18,7 @@ from deepgat.errors import UserError
 from deepgat.lab.bench import random_graphs
 from deepgat.lab.bench.attention_layers import PlainClassAttention, fused_layer
 from deepgat.lab.bench.csv_reading import reading_rows
+from deepgat.lab.bench.large_training import QUICK_SIZES, SECONDS, SIZES, training_rows
 from deepgat.lab.bench.layer_ways import (
     CHANNELS,
     HEADS,
@@ -45,6 +47,12 @@ class Options(NamedTuple):
     device: torch.device
     quick: bool = False
     """Small graphs and few rounds, nothing compiled: to test the benchmark itself."""
+    sizes: tuple[int, ...] = ()
+    """Undirected edges of the graphs that are trained on; empty: those of the device."""
+    seconds: float = SECONDS
+    """For each training run."""
+    tell: Callable[[str], None] = lambda text: None
+    """Is told of progress within a row."""
 
     @property
     def rounds(self) -> int:
@@ -193,6 +201,13 @@ def large(options: Options) -> Iterator[Row]:
     yield from _rows("large", "random, hub-rich", found, near, layers=DEEP, largest_degree=most)
 
 
+def training(options: Options) -> Iterator[Row]:
+    """Whole training runs on graphs of growing size, until 95% of the reachable accuracy."""
+    device, seconds = options.device, min(options.seconds, 2.0 if options.quick else math.inf)
+    usual = QUICK_SIZES if options.quick else SIZES["cuda" if device.type == "cuda" else "cpu"]
+    yield from training_rows(device, options.sizes or usual, seconds, options.tell)
+
+
 SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
     "layer": layer,
     "step": step,
@@ -201,6 +216,7 @@ SUITES: dict[str, Callable[[Options], Iterator[Row]]] = {
     "growth": growth,
     "depth": depth,
     "large": large,
+    "training": training,
     "files": lambda options: reading_rows(options.quick),
 }
 

@@ -15,4 +15,11 @@ def available() -> bool:
 
 def register() -> None:
     """Register the kernels."""
-    from deepgat.ops.gpu import additive_score, attention, differences, matmul, norm  # noqa: F401
+    from deepgat.ops.gpu import (  # noqa: F401
+        additive_score,
+        attention,
+        differences,
+        matmul,
+        norm,
+        step,
+    )

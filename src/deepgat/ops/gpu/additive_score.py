@@ -100,17 +100,25 @@ def backward(
     x: Tensor, target: Tensor, source: Tensor, grad_t: Tensor, grad_s: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, w_t and w_s."""
+    if not x.numel():
+        return x.new_empty(x.shape), torch.zeros_like(target), torch.zeros_like(source)
+    dx, parts = backward_in_parts(x, target, source, grad_t, grad_s)
+    of_target, of_source = parts.sum(0).to(target.dtype).unbind()
+    return dx, of_target, of_source
+
+
+def backward_in_parts(
+    x: Tensor, target: Tensor, source: Tensor, grad_t: Tensor, grad_s: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradient of x, and summands of those of w_t and w_s: [·, 2, H, D]."""
     n, heads, channels = x.shape
     block, _ = row_tile(heads * channels)
     programs = max(1, min(PROGRAMS, triton.cdiv(n, block)))
     dx = x.new_empty(x.shape)
     parts = torch.empty((programs, 2, heads, channels), dtype=sum_type(x), device=x.device)
-    if not x.numel():
-        return dx, torch.zeros_like(target), torch.zeros_like(source)
     tensors = grad_t, grad_s, x, target, source, dx, parts
     _launchers_for(x)[1]((programs, 1), current_stream(x), tensors, n)
-    of_target, of_source = parts.sum(0).to(target.dtype).unbind()
-    return dx, of_target, of_source
+    return dx, parts
 
 
 operators.register_kernels("cuda", forward, backward)

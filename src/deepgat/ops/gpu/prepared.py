@@ -16,6 +16,8 @@ import triton
 from torch import Tensor
 from triton.runtime import JITFunction
 
+from deepgat.ops.gpu import recording
+
 P = ParamSpec("P")
 R = TypeVar("R")
 _LARGEST_INT32 = 2**31 - 1
@@ -53,16 +55,20 @@ class Launcher:
         if numbers:
             key = (key, *map(_specialisation, numbers))
         found = self._compiled.get(key)
-        if found is not None and stream is not None and _can_repeat():
-            run, function, metadata = found
+        if found is not None and stream is not None and can_repeat():
+            compiled, run, function, metadata = found
             run(
                 *grid, 1, stream, function, metadata, None, None, None,
                 *pointers, *numbers, *self._settings,
             )  # fmt: skip
-            return
-        compiled = self._kernel[grid](*tensors, *numbers, *self._settings, **self._options)
-        if stream is not None and _is_known(self._kernel, compiled):
-            self._compiled[key] = compiled.run, compiled.function, compiled.packed_metadata
+        else:
+            compiled = self._kernel[grid](*tensors, *numbers, *self._settings, **self._options)
+            if stream is not None and _is_known(self._kernel, compiled):
+                handles = compiled.run, compiled.function, compiled.packed_metadata
+                self._compiled[key] = compiled, *handles
+        recorder = recording.current()
+        if recorder is not None:
+            recorder.add(compiled, grid, (*tensors, *numbers, *self._settings))
 
 
 def _specialisation(number: int) -> int:
@@ -72,7 +78,7 @@ def _specialisation(number: int) -> int:
     return 1 if number == 1 else 0 if number % 16 else 16
 
 
-def _can_repeat() -> bool:
+def can_repeat() -> bool:
     """Whether no profiler wants to hear of launches."""
     return _runtime is not None and not _calls(_runtime.launch_enter_hook)
 
