@@ -26,14 +26,14 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --no-compile --disable-pip-versi
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test test-all test-slow test-distributed test-browser sanitize soak fuzz docs bench check format clean help
+.PHONY: setup demo test test-all test-rest test-slow test-distributed test-browser sanitize soak fuzz docs bench check format clean help
 
 setup: $(READY)  ## create .venv and install deepgat with its development tools
 	@$(BIN)/python -c 'import importlib.metadata as m, platform as p; print("Ready: $(VENV), Python", p.python_version(), "with torch", m.version("torch"))'
 
 # The stamp is touched last, so an interrupted set-up never counts as finished. A working environment
 # is updated; a broken or outdated one is created again. The build environment holds setuptools alone
-# (pyproject.toml), so building the package never fetches torch.
+# (pyproject.toml), so the package is built while pip fetches torch. The last step finds it installed.
 $(READY): pyproject.toml constraints.txt setup.py $(wildcard src/deepgat/ops/cpu/*.cpp src/deepgat/ops/cpu/*.h)
 	@rm -f $@
 	@if ! { $(BIN)/python $(NEW_ENOUGH) && $(BIN)/python -m pip --version; } >/dev/null 2>&1; then \
@@ -43,10 +43,12 @@ $(READY): pyproject.toml constraints.txt setup.py $(wildcard src/deepgat/ops/cpu
 	    echo "Creating $(VENV) with $$($(PYTHON) --version)"; \
 	    $(PYTHON) -m venv --clear $(VENV); \
 	fi
-	@echo "Installing torch (the first time takes a minute or two)"
-	@$(PIP_INSTALL) torch
-	@echo "Installing deepgat and its development tools"
-	@$(PIP_INSTALL) -e '.[dev]'
+	@echo "Installing torch and compiling the kernels (the first time takes a minute or two)"
+	@$(PIP_INSTALL) torch & torch=$$!; \
+	$(PIP_INSTALL) --no-deps -e . || { kill $$torch; exit 1; }; \
+	wait $$torch
+	@echo "Installing what deepgat needs and its development tools"
+	@$(PIP_INSTALL) 'deepgat[dev]'
 	@touch $@
 
 demo: $(READY)  ## run the demo
@@ -55,17 +57,20 @@ demo: $(READY)  ## run the demo
 test: $(READY)  ## run the fast tests; skipped tests are listed with the reason
 	$(PYTEST) $(IN_PARALLEL) $(ARGS)
 
-test-all: test test-slow test-distributed test-browser  ## run every test
+test-all: test test-rest test-browser  ## run every test
+
+test-rest: $(READY)  ## run the slow and the distributed tests together, which fills both cores
+	DEEPGAT_SLOW=1 DEEPGAT_DISTRIBUTED=1 $(PYTEST) $(IN_PARALLEL) -m "slow or distributed" --durations=20 $(ARGS)
 
 test-slow: $(READY)  ## run the tests that `make test` skips because they are slow
 	DEEPGAT_SLOW=1 $(PYTEST) $(IN_PARALLEL) -m "slow and not distributed" --durations=20 $(ARGS)
 
 test-distributed: $(READY)  ## run the tests that start many processes and kill some
-	DEEPGAT_SLOW=1 DEEPGAT_DISTRIBUTED=1 $(PYTEST) -m distributed $(ARGS)
+	DEEPGAT_SLOW=1 DEEPGAT_DISTRIBUTED=1 $(PYTEST) $(IN_PARALLEL) -m distributed $(ARGS)
 
 test-browser: $(READY)  ## open the HTML pages in a headless Chromium; screenshots in build/screenshots
 	@browser="$$(.ci/find-browser)" && echo "browser: $$browser" && \
-	DEEPGAT_BROWSER="$$browser" $(PYTEST) -m browser tests/browser $(ARGS)
+	DEEPGAT_BROWSER="$$browser" $(PYTEST) -n $(WORKERS) --dist loadfile -m browser tests/browser $(ARGS)
 
 sanitize: $(READY)  ## run the tests of the C++ kernels under AddressSanitizer and UBSan
 	$(BIN)/python tests/sanitize.py $(ARGS)

@@ -34,6 +34,7 @@ def test_it_is_a_valid_notebook_without_outputs():
 
 
 @pytest.mark.slow
+@pytest.mark.lengthy
 def test_it_runs(tmp_path, monkeypatch):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")

@@ -141,6 +141,7 @@ def own_graph(folder: Path) -> Path:
 
 
 @pytest.mark.distributed
+@pytest.mark.lengthy
 def test_your_graph_in_parts(run, tmp_path):
     graph = own_graph(tmp_path / "graph")
     parts = tmp_path / "parts"
@@ -224,6 +225,7 @@ def children(process: subprocess.Popen) -> list[int]:
 
 
 @pytest.mark.distributed
+@pytest.mark.lengthy
 def test_a_process_killed_at_any_moment_changes_nothing(tmp_path):
     """Ten kills, three in a run; every second one before anything may have been kept."""
     graph = own_graph(tmp_path / "graph")
@@ -236,7 +238,7 @@ def test_a_process_killed_at_any_moment_changes_nothing(tmp_path):
     while kills < 10:
         process = start(*options, "--out", tmp_path / "killed")
         kept, seen = tmp_path / "killed.progress", set()
-        for _ in range(launch.MOST_RESTARTS):
+        for _ in range(min(launch.MOST_RESTARTS, 10 - kills)):
             while not (team := set(children(process)) - seen) and process.poll() is None:
                 time.sleep(0.02)  # until it is started again
             seen |= team

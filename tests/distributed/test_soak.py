@@ -9,6 +9,7 @@ import pytest
 
 
 @pytest.mark.distributed
+@pytest.mark.lengthy
 def test_disturbed_and_resumed_training_ends_with_the_same_bits():
     script = Path(__file__).parents[1] / "soak.py"
     done = subprocess.run(

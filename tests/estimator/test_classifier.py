@@ -42,12 +42,13 @@ NOT_FOR_US = {
 @parametrize_with_checks(
     [
         DeepGATClassifier(
-            "deep", epochs=20, random_state=0, device="cpu", lr=0.1, hidden_channels=16, dropout=0.0
+            "deep", num_layers=4, epochs=20, random_state=0, device="cpu", lr=0.1,
+            hidden_channels=16, dropout=0.0,
         ),
         DeepGATClassifier(quality="fast", epochs=20, random_state=0, device="cpu"),
     ],
     expected_failed_checks=lambda estimator: NOT_FOR_US,
-)
+)  # fmt: skip
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

@@ -61,6 +61,7 @@ def package(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.lengthy
 def test_logits_of_all_layers_on_graphs_of_other_sizes(package):
     """One of the graphs has a transposed ``edge_index``."""
     ((name, apart),) = differences(package.parent).items()
@@ -69,6 +70,7 @@ def test_logits_of_all_layers_on_graphs_of_other_sizes(package):
 
 
 @pytest.mark.slow
+@pytest.mark.lengthy
 def test_inputs_that_a_package_refuses(package):
     """torch's compiled code alone reads them as if they were right, or ends the process."""
     script = BLOCK.read_text().split("def runner")[0] + CALLS

@@ -14,6 +14,7 @@ from deepgat.data import load_graph
 from deepgat.lab.bench import csv_reading, measure, random_graphs, suites
 from deepgat.lab.bench.attention_layers import PlainClassAttention, fused_layer
 from deepgat.lab.bench.layer_ways import Way, times_alike
+from tiny import tiny_dataset
 
 CPU = torch.device("cpu")
 
@@ -101,10 +102,12 @@ def test_the_command_measures_one_table(monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.lengthy
 def test_the_command_writes_rows_with_the_machine(monkeypatch, tmp_path):
     small = random_graphs.hub_rich(60, 200)
     monkeypatch.setattr(suites.random_graphs, "hub_rich", lambda *_, **__: small)
     monkeypatch.setattr(suites.random_graphs, "like_physics", lambda: small)
+    monkeypatch.setattr(suites, "load_graph", lambda name: tiny_dataset())
     out = tmp_path / "new" / "rows.json"
     names = ("step", "epoch", "growth", "depth", "large")  # layer, files: tests of their own
     assert not run(monkeypatch, *names, "--quick", "--device", "cpu", "--out", str(out))

@@ -119,9 +119,21 @@ def assert_one_graph_for_all(module: nn.Module, backend: str, inputs=lambda n, m
     assert compiled_graphs() == before + 1
 
 
+@pytest.fixture
+def constant_floats():
+    """Slopes and scales are constants from the start.
+
+    With ``dynamic=True`` they are symbols at first, with which AOTAutograd traces everything before
+    it asks for constants and traces again. The tests of every system do both.
+    """
+    with torch._dynamo.config.patch(specialize_float=True):
+        yield
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("loops", [True, False])
 @pytest.mark.parametrize("score", SCORES)
+@pytest.mark.usefixtures("constant_floats")
 def test_every_score_takes_raw_edges(score, loops):
     conv = NeighborAttention(6, 4, 8, score=score, num_classes=3, add_self_loops=loops)
     assert_one_graph_for_all(conv, "aot_eager")
@@ -133,6 +145,7 @@ def edge_values(n: int, m: int) -> dict[str, Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.usefixtures("constant_floats")
 def test_a_layer_with_edge_values(loops):
     conv = NeighborAttention(6, 4, 8, edge_dim=2, add_self_loops=loops)
     assert_one_graph_for_all(conv, "aot_eager", edge_values)

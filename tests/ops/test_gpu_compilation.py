@@ -12,6 +12,7 @@ pytest.importorskip("triton", reason="Triton is not installed here")
 
 
 @pytest.mark.slow
+@pytest.mark.lengthy
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here they run: tests/test_gpu.py")
 def test_every_kernel_compiles_for_a_gpu(tmp_path):
     ran = subprocess.run(
