@@ -120,13 +120,14 @@ def assert_one_graph_for_all(module: nn.Module, backend: str, inputs=lambda n, m
 
 
 @pytest.fixture
-def constant_floats():
-    """Slopes and scales are constants from the start.
+def constant_floats(request):
+    """Slopes and scales are constants from the start, except for a score that no system has.
 
     With ``dynamic=True`` they are symbols at first, with which AOTAutograd traces everything before
     it asks for constants and traces again. The tests of every system do both.
     """
-    with torch._dynamo.config.patch(specialize_float=True):
+    constant = request.node.callspec.params.get("score") is not DotScore
+    with torch._dynamo.config.patch(specialize_float=constant):
         yield
 
 
