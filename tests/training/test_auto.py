@@ -22,6 +22,7 @@ from deepgat.model_folder import load_run, save_run
 from deepgat.models import Deep, Ensemble
 from deepgat.training import loop
 from deepgat.training.auto import train_auto
+from deepgat.training.baselines import LARGEST_CLASS, PROPAGATION
 from deepgat.training.ensembling import FEW_NODES, Candidate, select
 from deepgat.training.leaderboard import warning_of
 from deepgat.training.looks import look_at
@@ -319,8 +320,18 @@ def test_labels_that_mean_nothing_are_told():
     ("metric", "perfect", "less"), [("micro_f1", 1.0, 0.9), ("brier", 0.0, -0.1)]
 )
 def test_what_cannot_be_beaten_is_no_reason_to_warn(metric, perfect, less):
-    assert warning_of(metric, perfect, {"label propagation": perfect}) == ""
-    assert "beats label propagation" in warning_of(metric, less, {"label propagation": less})
+    assert warning_of(metric, perfect, {PROPAGATION: perfect}) == ""
+    assert "beats label propagation" in warning_of(metric, less, {PROPAGATION: less})
+
+
+def test_a_warning_names_what_the_beaten_baseline_speaks_for():
+    both = {LARGEST_CLASS: 0.5, PROPAGATION: 0.98}
+    assert "labels may be mixed up" in warning_of("micro_f1", 0.4, both)
+    told = warning_of("micro_f1", 0.97, both)
+    assert "(97.0 against 98.0)" in told
+    assert "features may add nothing" in told
+    assert "mixed up" not in told
+    assert warning_of("micro_f1", 0.99, both) == ""
 
 
 @pytest.mark.parametrize(("score", "ends"), [(1.0, True), (0.99, True), (0.9, False)])

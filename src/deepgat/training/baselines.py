@@ -9,6 +9,7 @@ from deepgat.data import NodeDataset
 from deepgat.models import LabelPropagation
 
 HOPS = 2
+LARGEST_CLASS, PROPAGATION = "the largest class", "label propagation"
 
 
 def baseline_scores(data: NodeDataset, metric: str) -> dict[str, float]:
@@ -22,12 +23,12 @@ def baseline_scores(data: NodeDataset, metric: str) -> dict[str, float]:
     counts = torch.zeros(data.num_classes)
     for graph in data.graphs:
         counts += torch.bincount(graph.y[graph.train_mask], minlength=data.num_classes)
-    shares = {"the largest class": (counts / counts.sum()).expand(len(labels), -1)}
+    shares = {LARGEST_CLASS: (counts / counts.sum()).expand(len(labels), -1)}
     if len(data.graphs) == 1:
         graph = data.graph
         propagate = LabelPropagation(HOPS, data.num_classes)
         spread = propagate(graph.edge_index, graph.y, graph.train_mask)
-        shares["label propagation"] = spread[graph.val_mask].float()
+        shares[PROPAGATION] = spread[graph.val_mask].float()
     return {
         name: score(metric, each.clamp(min=1e-9).log(), labels, False)
         for name, each in shares.items()
