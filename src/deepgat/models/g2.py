@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,31 +61,15 @@ class G2(Network):
     Config = G2Config
     config: G2Config
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
-        self.encoder = nn.Linear(in_channels, hidden_channels)
-        self.classifier = nn.Linear(hidden_channels, out_channels)
+    def make_modules(self) -> None:
+        self.encoder = nn.Linear(self.in_channels, self.hidden_channels)
+        self.classifier = nn.Linear(self.hidden_channels, self.out_channels)
         self.loss = loss_with(self.config.conv)
         self.conv = self._make_conv()
         self.gate_conv = self._make_conv() if self.config.gate_conv == "own" else None
 
     def _make_conv(self) -> NeighborAttention:
-        width = self.config.hidden_channels
-        return make_conv(
-            self.config.conv,
-            width,
-            width,
-            num_classes=self.out_channels,
-            multi_label=self.multi_label,
-            edge_dim=self.edge_dim,
-        )
+        return make_conv(self, self.config.conv, self.hidden_channels, self.hidden_channels)
 
     def encode(self, x: Features) -> Tensor:
         return F.relu(linear(self.encoder, self.dropped(x, self.config.input_dropout)))

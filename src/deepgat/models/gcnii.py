@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -54,32 +54,15 @@ class GCNII(Network):
     Config = GCNIIConfig
     config: GCNIIConfig
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+    def make_modules(self) -> None:
         self.loss = loss_with(self.config.conv)
-        self.encoder = nn.Linear(in_channels, hidden_channels)
-        self.classifier = nn.Linear(hidden_channels, out_channels)
+        self.encoder = nn.Linear(self.in_channels, self.hidden_channels)
+        self.classifier = nn.Linear(self.hidden_channels, self.out_channels)
         self.convs, self.maps = nn.ModuleList(), nn.ModuleList()
-        for _ in range(num_layers):
-            conv = make_conv(
-                self.config.conv,
-                hidden_channels,
-                hidden_channels,
-                num_classes=out_channels,
-                multi_label=self.multi_label,
-                bias=False,
-                project=False,
-                edge_dim=self.edge_dim,
-            )
-            self.convs.append(conv)
-            self.maps.append(IdentityMap(hidden_channels))
+        conv, width = self.config.conv, self.hidden_channels
+        for _ in range(self.num_layers):
+            self.convs.append(make_conv(self, conv, width, width, bias=False, project=False))
+            self.maps.append(IdentityMap(width))
 
     def encode(self, x: Features) -> Tensor:
         return F.relu(linear(self.encoder, self.dropped(x)))
