@@ -17,7 +17,16 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
 
-from deepgat.ops.attention import ADDITIVE, AS_IS, DOT, LISTS, NONE, SIGMOID, SOFTMAX, Inputs
+from deepgat.ops.attention_operator import (
+    ADDITIVE,
+    AS_IS,
+    DOT,
+    LISTS,
+    NONE,
+    SIGMOID,
+    SOFTMAX,
+    Inputs,
+)
 from deepgat.ops.differences import BACK, BOTH, THERE, VALUE
 from deepgat.ops.differences import LISTS as DIFFERENCE_LISTS
 from deepgat.ops.gpu import (

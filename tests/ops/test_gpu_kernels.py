@@ -19,11 +19,13 @@ from deepgat import ops
 from deepgat.nn.norms import PairNorm
 from deepgat.ops import (
     additive_score,
-    attention,
     definition,
     dropout_masks,
     joint_product,
     matmul,
+)
+from deepgat.ops import (
+    kernel_attention as attention,
 )
 from deepgat.ops.neighbors import Lists, Neighbors, split_lists
 from deepgat.ops.score_forms import ClassAgreement, Normalization

@@ -4,7 +4,7 @@ import torch
 
 from deepgat.ops import checks, cpu, gpu
 from deepgat.ops.additive_score import head_products
-from deepgat.ops.attention import neighbor_attention
+from deepgat.ops.attention import attention_weights, neighbor_attention
 from deepgat.ops.backends import BACKENDS, use_backend
 from deepgat.ops.deterministic import identity_map, layer_norm, linear_by_head, residual_map
 from deepgat.ops.differences import neighbor_differences
@@ -24,15 +24,14 @@ from deepgat.ops.joint_product import joint_linear
 from deepgat.ops.neighbor_cache import use_neighbor_cache
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.norm import layer_norm_elu
-from deepgat.ops.partitioned.lists import PartNeighbors
-from deepgat.ops.partitioned.part import (
+from deepgat.ops.part import (
     Part,
+    PartNeighbors,
     current_part,
     node_mean,
     node_mean_share,
     use_part,
 )
-from deepgat.ops.partitioned.part_attention import attention_weights
 from deepgat.ops.score_forms import (
     Additive,
     ClassAgreement,

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from deepgat.ops import checks, deterministic, dropout_masks
 from deepgat.ops.matmul import dropped, sparse_matmul
 from deepgat.ops.neighbors import Lists, pointers
-from deepgat.ops.partitioned.part import row_ids
+from deepgat.ops.part import row_ids
 
 
 @dataclass(frozen=True, eq=False)
