@@ -13,7 +13,7 @@ from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput, Reach
 from deepgat.ops import Features
-from deepgat.ops.deterministic import mix
+from deepgat.ops.deterministic import lerp
 
 
 @dataclass(frozen=True)
@@ -69,4 +69,4 @@ class APPNP(Network):
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         assert context.initial is not None
         result = self.hop.run(h, context.neighbors, with_attention=context.with_attention)
-        return result._replace(out=mix(result.out, context.initial, self.config.alpha))
+        return result._replace(out=lerp(result.out, context.initial, self.config.alpha))

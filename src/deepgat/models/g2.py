@@ -16,7 +16,7 @@ from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput, NeighborAttention, Reach
 from deepgat.ops import Features, Neighbors
-from deepgat.ops.deterministic import mix
+from deepgat.ops.deterministic import lerp
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class G2(Network):
         out = rate = F.relu(result.out)
         if self.gate_conv is not None:
             rate = F.relu(self.gate_conv.run(h, neighbors).out)
-        return result._replace(out=mix(h, out, self.gate(rate, neighbors)))
+        return result._replace(out=lerp(h, out, self.gate(rate, neighbors)))
 
     def gate(self, rate: Tensor, neighbors: Neighbors) -> Tensor:
         """τ from τ̂: [n, D] → [n, D]."""

@@ -20,7 +20,7 @@ from deepgat.nn.scores import (
     ScoreFactory,
     ScoreInputs,
 )
-from deepgat.ops import Features, Neighbors, Normalization, one_step
+from deepgat.ops import Features, Neighbors, Normalization, fused_layer
 
 
 class Attention(NamedTuple):
@@ -263,7 +263,7 @@ class NeighborAttention(nn.Module):
         usual = label_features is None and isolated is None and not with_attention
         seen_whole = undropped is None or undropped is x
         if usual and seen_whole and not torch.compiler.is_compiling():
-            found = self._in_one_step(x, neighbors)
+            found = self._fused(x, neighbors)
             if found is not None:
                 return found
         if self.score.others_only:
@@ -302,7 +302,7 @@ class NeighborAttention(nn.Module):
             attention = Attention(neighbors.edge_index, weight)
         return ConvOutput(out, class_logits, attention)
 
-    def _in_one_step(self, x: Features, neighbors: Neighbors) -> ConvOutput | None:
+    def _fused(self, x: Features, neighbors: Neighbors) -> ConvOutput | None:
         """By one autograd node, if the device has one and nothing about the layer is special."""
         score = self.score
         if (
@@ -323,11 +323,11 @@ class NeighborAttention(nn.Module):
             independent_labels = score.independent_labels
         else:
             return None
-        found = one_step.run(
+        found = fused_layer.run(
             x,
             neighbors,
-            one_step.Layer(self.weight, class_weight, target, source, self.bias),
-            one_step.Settings(
+            fused_layer.Layer(self.weight, class_weight, target, source, self.bias),
+            fused_layer.Settings(
                 self.heads,
                 scale,
                 slope,

@@ -2,7 +2,7 @@
 
 import torch
 
-from deepgat.ops import checks, cpu, gpu
+from deepgat.ops import backends, checks, cpu, gpu
 from deepgat.ops.additive_score import head_products
 from deepgat.ops.attention import attention_weights, neighbor_attention
 from deepgat.ops.backends import BACKENDS, use_backend
@@ -43,7 +43,7 @@ from deepgat.ops.score_forms import (
 )
 
 cpu.register()
-if torch.cuda.is_available() and gpu.available():
+if torch.cuda.is_available() and backends.BUILT["cuda"]:
     gpu.register()
 
 __all__ = [

@@ -63,7 +63,7 @@ class EdgeList(Neighbors):
             first=first,
             checked=tuple(lists[name] for name in LISTS),
         )
-        heard = found if edge_weight is None else found.audible()
+        heard = found if edge_weight is None else found.with_fallback_loops()
         assert isinstance(heard, EdgeList)
         return heard
 

@@ -52,7 +52,7 @@ class ForwardLists(Neighbors):
             log_weight=log_weight,
             features=features,
             checked=tuple(lists[name] for name in LISTS),
-        ).audible()
+        ).with_fallback_loops()
         assert isinstance(found, ForwardLists)
         return found
 

@@ -227,24 +227,19 @@ class Neighbors:
         ``edge_index`` gets weight 1 and features 0. A self-loop also gets weight 1 if all edges
         into its node have weight 0.
         """
-        return self.with_given_values(edge_index, weight, features).audible()
+        return self.with_given_values(edge_index, weight, features).with_fallback_loops()
 
     def with_given_values(
         self, edge_index: Tensor, weight: Tensor | None, features: Tensor | None
     ) -> Neighbors:
         """As :meth:`with_values`, but a node whose edges all have weight 0 stays like that."""
         check_edge_values(weight, features, edge_index.size(1), "in the order of edge_index")
-        return self._with_values(self.places(edge_index), weight, features)
+        return self.with_placed_values(self.places(edge_index), weight, features)
 
     def with_placed_values(
         self, places: tuple[Tensor, Tensor], weight: Tensor | None, features: Tensor | None
     ) -> Neighbors:
-        """As :meth:`with_values`, for values that were checked and whose places are known."""
-        return self._with_values(places, weight, features).audible()
-
-    def _with_values(
-        self, places: tuple[Tensor, Tensor], weight: Tensor | None, features: Tensor | None
-    ) -> Neighbors:
+        """As :meth:`with_given_values`, for checked values whose :meth:`places` are known."""
         log_weight = None
         if weight is not None:
             listed = _in_order(places, weight.unsqueeze(-1), mean=False, loops=1.0)
@@ -265,7 +260,7 @@ class Neighbors:
         count = torch.zeros_like(key).index_add(0, place, torch.ones_like(place))
         return place, count.unsqueeze(1)
 
-    def audible(self) -> Neighbors:
+    def with_fallback_loops(self) -> Neighbors:
         """The lists with weight 1 for the self-loops of nodes whose edges all have weight 0.
 
         Every node then has a neighbour to listen to, and its softmax is defined.
@@ -335,7 +330,7 @@ class Neighbors:
         if weight is None:
             weight = torch.zeros(self.num_edges, 1, device=self.device)
         masked = replace(self, log_weight=weight.masked_fill(drop.unsqueeze(1), -math.inf))
-        return masked if self.log_weight is None else masked.audible()
+        return masked if self.log_weight is None else masked.with_fallback_loops()
 
     def select(self, keep: Tensor, symmetric: bool) -> Neighbors:
         """The lists with only the edges in ``keep`` [E], which must include every self-loop.
@@ -355,7 +350,7 @@ class Neighbors:
             derived=True,
             log_weight=None if self.log_weight is None else self.log_weight[keep],
             features=None if self.features is None else self.features[keep],
-        ).audible()
+        ).with_fallback_loops()
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
         """The same lists on another device."""

@@ -1,4 +1,4 @@
-"""Builds and loads ``step.cpp``.
+"""Builds and loads ``fused_layer.cpp``.
 
 It uses torch's C++ interface, which differs from version to version, so the package has its source
 alone. The first call of a layer on a GPU starts a compiler in the background, which takes half a
@@ -23,8 +23,8 @@ from types import ModuleType
 
 import torch
 
-SOURCE = Path(__file__).with_name("step.cpp")
-NAME = "deepgat_step"
+SOURCE = Path(__file__).with_name("fused_layer.cpp")
+NAME = "deepgat_fused_layer"
 _lock = threading.Lock()
 _loader: threading.Thread | None = None
 _module: ModuleType | None = None
@@ -79,7 +79,7 @@ def _file() -> Path:
     versions = SOURCE.read_text(), torch.__version__, sys.version, sysconfig.get_platform()
     name = hashlib.sha256(repr(versions).encode()).hexdigest()[:16]
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "deepgat" / f"step-{name}.so"
+    return Path(cache) / "deepgat" / f"fused-layer-{name}.so"
 
 
 def _build(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Records the kernels that a call launches, for ``step.cpp`` to repeat on other memory."""
+"""Records the kernels that a call launches, for ``fused_layer.cpp`` to repeat on other memory."""
 
 from __future__ import annotations
 
