@@ -91,7 +91,7 @@ class NeighborAttention(nn.Module):
         :class:`~deepgat.ops.SparseMatrix`); edge_index [2, ·] or an
         :class:`~torch_geometric.EdgeIndex` as in PyG, or :class:`~deepgat.ops.Neighbors`. The
         lists of an edge_index are kept for the next call (:mod:`deepgat.ops.neighbor_cache`).
-        out [n, H·D] or [n, D]. Repeated edges count once.
+        out [n, H·D] or [n, D].
 
     Example:
         >>> conv = NeighborAttention(16, 8, heads=2, num_classes=7)
@@ -124,6 +124,11 @@ class NeighborAttention(nn.Module):
         project: bool = True,
     ) -> None:
         super().__init__()
+        for name, size in (
+            ("in_channels", in_channels), ("out_channels", out_channels), ("heads", heads),
+        ):  # fmt: skip
+            if not isinstance(size, int) or size < 1:
+                raise UserError(f"{name} is {size!r}: expected a whole number of at least 1")
         if not project and (in_channels != heads * out_channels or not concat):
             raise UserError(
                 f"a layer without a projection keeps its width: {in_channels} channels do not "
@@ -207,8 +212,8 @@ class NeighborAttention(nn.Module):
         """The convolution; with ``return_attention_weights`` also (edge_index, weight) as in PyG.
 
         Args:
-            x: [n, d].
-            edge_index: the edges.
+            x: [n, d]; or a pair (sources [m, d], targets [n, d]) with ``add_self_loops=False``.
+            edge_index: the edges; of a pair, row 0 names sources and row 1 targets.
             edge_attr: [number of edges, edge_dim]: its linear map is added to the score.
             edge_weight: [number of edges] ≥ 0: multiplies exp(s).
             label_features: z [n, label_channels]; zeros by default.
@@ -220,12 +225,13 @@ class NeighborAttention(nn.Module):
         Added self-loops have weight 1.
         """
         if isinstance(x, tuple):
-            raise UserError(
-                "x is a pair: this layer works on one set of nodes; join sources and targets into "
-                "one graph"
-            )
+            if label_features is not None or labels is not None:
+                raise UserError("x is a pair: label_features and labels need one set of nodes")
+            given = edge_attr, edge_weight
+            return self._bipartite(*x, edge_index, *given, bool(return_attention_weights))
         x = ops.as_features(x)
         ops.checks.features(x)
+        self._check_width(x)
         edges = (edge_index, x.size(0), edge_weight, edge_attr)
         isolated = None
         if self.add_self_loops:
@@ -236,6 +242,46 @@ class NeighborAttention(nn.Module):
             x, neighbors, label_features, labels, bool(return_attention_weights), isolated=isolated
         )
         return (result.out, result.attention) if result.attention is not None else result.out
+
+    def _bipartite(
+        self,
+        source: Tensor,
+        target: Tensor,
+        edge_index: Tensor | Neighbors,
+        edge_attr: Tensor | None,
+        edge_weight: Tensor | None,
+        with_attention: bool,
+    ) -> Tensor | tuple[Tensor, Attention]:
+        """From sources to targets: both sets as one, of which the targets come first."""
+        if self.add_self_loops:
+            raise UserError(
+                "x is a pair, and a target is no source of its own: make the layer with "
+                "add_self_loops=False"
+            )
+        for name, x in (("x[0]", source), ("x[1]", target)):
+            if not isinstance(x, Tensor) or x.layout != torch.strided or x.dim() != 2:
+                raise UserError(
+                    f"{name} is of the pair x: expected a dense tensor [nodes, features]"
+                )
+            self._check_width(x)
+        n = target.size(0)
+        x = torch.cat((target, source))
+        edges = ops.joined_edges(edge_index, source.size(0), n)
+        neighbors, isolated = ops.neighbors_without_loops(edges, len(x), edge_weight, edge_attr)
+        result = self.run(x, neighbors, with_attention=with_attention, isolated=isolated)
+        if result.attention is None:
+            return result.out[:n]
+        pairs, weight = result.attention
+        between = (pairs[0] >= n) & (pairs[1] < n)
+        first = torch.tensor([[n], [0]], device=pairs.device)
+        return result.out[:n], Attention(pairs[:, between] - first, weight[between])
+
+    def _check_width(self, x: Features) -> None:
+        if x.shape[1] != self.in_channels:
+            raise UserError(
+                f"x has {x.shape[1]} columns, but the layer was made with "
+                f"in_channels={self.in_channels}"
+            )
 
     def run(
         self,

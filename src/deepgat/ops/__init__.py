@@ -6,6 +6,7 @@ from deepgat.ops import backends, checks, cpu, gpu
 from deepgat.ops.additive_score import head_products
 from deepgat.ops.attention import attention_weights, neighbor_attention
 from deepgat.ops.backends import BACKENDS, use_backend
+from deepgat.ops.bipartite import joined_edges
 from deepgat.ops.deterministic import identity_map, layer_norm, linear_by_head, residual_map
 from deepgat.ops.differences import neighbor_differences
 from deepgat.ops.edges import as_neighbors, neighbors_without_loops, weighted_neighbors
@@ -70,6 +71,7 @@ __all__ = [
     "dropout",
     "head_products",
     "identity_map",
+    "joined_edges",
     "joint_linear",
     "layer_norm",
     "layer_norm_elu",

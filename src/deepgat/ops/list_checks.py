@@ -102,8 +102,8 @@ def _check_range(name: str, x: Tensor, least: int, most: int) -> None:
         )
 
 
-def check_edge_index(edge_index: Any, num_nodes: int) -> None:
-    """Refuse what is no edges between so many nodes."""
+def check_edges(edge_index: Any) -> None:
+    """Refuse what is no tensor of edges."""
     if not isinstance(edge_index, Tensor):
         raise UserError(
             f"edge_index is a {type(edge_index).__name__}: expected a tensor [2, number of edges] "
@@ -116,6 +116,11 @@ def check_edge_index(edge_index: Any, num_nodes: int) -> None:
         )
     if edge_index.is_floating_point() or edge_index.dtype == torch.bool:
         raise UserError(f"edge_index holds {edge_index.dtype} values: expected integers")
+
+
+def check_edge_index(edge_index: Any, num_nodes: int) -> None:
+    """Refuse what is no edges between so many nodes."""
+    check_edges(edge_index)
     if torch.compiler.is_compiling():  # the operator that builds the lists checks the numbers
         return
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
