@@ -227,8 +227,8 @@ class NeighborAttention(nn.Module):
         if isinstance(x, tuple):
             if label_features is not None or labels is not None:
                 raise UserError("x is a pair: label_features and labels need one set of nodes")
-            given = edge_attr, edge_weight
-            return self._bipartite(*x, edge_index, *given, bool(return_attention_weights))
+            with_attention = bool(return_attention_weights)
+            return self._bipartite(x, edge_index, edge_attr, edge_weight, with_attention)
         x = ops.as_features(x)
         ops.checks.features(x)
         self._check_width(x)
@@ -245,8 +245,7 @@ class NeighborAttention(nn.Module):
 
     def _bipartite(
         self,
-        source: Tensor,
-        target: Tensor,
+        pair: tuple[Tensor, ...],
         edge_index: Tensor | Neighbors,
         edge_attr: Tensor | None,
         edge_weight: Tensor | None,
@@ -258,12 +257,15 @@ class NeighborAttention(nn.Module):
                 "x is a pair, and a target is no source of its own: make the layer with "
                 "add_self_loops=False"
             )
-        for name, x in (("x[0]", source), ("x[1]", target)):
+        if len(pair) != 2:
+            raise UserError(f"x is a tuple of {len(pair)}: expected sources and targets")
+        for name, x in zip(("x[0]", "x[1]"), pair, strict=True):
             if not isinstance(x, Tensor) or x.layout != torch.strided or x.dim() != 2:
                 raise UserError(
                     f"{name} is of the pair x: expected a dense tensor [nodes, features]"
                 )
             self._check_width(x)
+        source, target = pair
         n = target.size(0)
         x = torch.cat((target, source))
         edges = ops.joined_edges(edge_index, source.size(0), n)
@@ -277,9 +279,9 @@ class NeighborAttention(nn.Module):
         return result.out[:n], Attention(pairs[:, between] - first, weight[between])
 
     def _check_width(self, x: Features) -> None:
-        if x.shape[1] != self.in_channels:
+        if x.size(1) != self.in_channels:
             raise UserError(
-                f"x has {x.shape[1]} columns, but the layer was made with "
+                f"x has {x.size(1)} columns, but the layer was made with "
                 f"in_channels={self.in_channels}"
             )
 
