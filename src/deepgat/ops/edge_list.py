@@ -63,9 +63,7 @@ class EdgeList(Neighbors):
             first=first,
             checked=tuple(lists[name] for name in LISTS),
         )
-        heard = found if edge_weight is None else found.with_fallback_loops()
-        assert isinstance(heard, EdgeList)
-        return heard
+        return found if edge_weight is None else found.with_fallback_loops()
 
     @property
     def others(self) -> Tensor:

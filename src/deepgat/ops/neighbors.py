@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -260,7 +260,7 @@ class Neighbors:
         count = torch.zeros_like(key).index_add(0, place, torch.ones_like(place))
         return place, count.unsqueeze(1)
 
-    def with_fallback_loops(self) -> Neighbors:
+    def with_fallback_loops(self) -> Self:
         """The lists with weight 1 for the self-loops of nodes whose edges all have weight 0.
 
         Every node then has a neighbour to listen to, and its softmax is defined.
@@ -352,7 +352,7 @@ class Neighbors:
             features=None if self.features is None else self.features[keep],
         ).with_fallback_loops()
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         """The same lists on another device."""
         tensors: dict[str, Any] = {
             name: item.to(device, non_blocking=non_blocking)
@@ -362,7 +362,7 @@ class Neighbors:
         if self.symmetric:  # share one copy
             tensors |= {"source_pieces": tensors["pieces"], "source_hubs": tensors["hubs"]}
         checked = tuple(tensors[name] for name in LISTS)
-        return Neighbors(**tensors, symmetric=self.symmetric, checked=checked)
+        return replace(self, **tensors, checked=checked, packed=None)
 
 
 def _in_order(places: tuple[Tensor, Tensor], values: Tensor, mean: bool, loops: float) -> Tensor:
