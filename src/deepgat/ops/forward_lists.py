@@ -1,4 +1,4 @@
-"""Neighbour lists for predictions, which can be cut to a prefix of their nodes in no time."""
+"""Neighbour lists for inference, which can be cut to their first nodes without a search."""
 
 from __future__ import annotations
 

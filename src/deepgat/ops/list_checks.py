@@ -1,4 +1,4 @@
-"""What edges and neighbour lists have to be, before a kernel takes their numbers as they are."""
+"""Checks of edges and neighbour lists: kernels use their numbers as addresses."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from deepgat.errors import UserError
-from deepgat.ops.unchanged import Known
+from deepgat.ops.unchanged import CheckedTensors
 
 if TYPE_CHECKING:
     from deepgat.ops.neighbors import Neighbors
 
-_KNOWN = {"edge_weight": Known(), "edge_attr": Known()}
-"""The values that were found to be in range."""
+_IN_RANGE = {"edge_weight": CheckedTensors(), "edge_attr": CheckedTensors()}
 
 
 def check_edge_values(weight: Any, features: Any, edges: int, order: str) -> None:
@@ -33,18 +32,18 @@ def check_edge_values(weight: Any, features: Any, edges: int, order: str) -> Non
             )
         if torch.compiler.is_compiling() or not values.numel():  # a graph cannot branch on values
             continue
-        if values in (known := _KNOWN[name]):  # reading them would stop a GPU at every call
+        if values in (checked := _IN_RANGE[name]):  # reading them would stop a GPU at every call
             continue
         low, high = values.detach().aminmax()  # NaN if any value is
         least = 0 if name == "edge_weight" else -math.inf
         if not (low >= least and low.isfinite() and high.isfinite()):
             wanted = "finite numbers of at least 0" if name == "edge_weight" else "finite numbers"
             raise UserError(f"{name} runs from {low:g} to {high:g}: expected {wanted}")
-        known.add(values)
+        checked.add(values)
 
 
 def _shape(edges: int, dimensions: int) -> str:
-    """In words only where it is refused: a compiled graph that did so would hold for one size."""
+    """Only for an error: formatting a size binds a compiled graph to this size."""
     return f"[{edges}]" if dimensions == 1 else f"[{edges}, features]"
 
 
@@ -103,7 +102,7 @@ def _check_range(name: str, x: Tensor, least: int, most: int) -> None:
 
 
 def check_edge_index(edge_index: Any, num_nodes: int) -> None:
-    """Refuse what is no edges between so many nodes."""
+    """Refuse anything but integers [2, m] from 0 to ``num_nodes`` − 1."""
     if not isinstance(edge_index, Tensor):
         raise UserError(
             f"edge_index is a {type(edge_index).__name__}: expected a tensor [2, number of edges] "

@@ -263,15 +263,15 @@ class Neighbors:
     def with_fallback_loops(self) -> Self:
         """The lists with weight 1 for the self-loops of nodes whose edges all have weight 0.
 
-        Every node then has a neighbour to listen to, and its softmax is defined.
+        The softmax of every node is then defined.
         """
         if self.log_weight is None:
             return self
-        there = (self.log_weight > -math.inf).to(self.log_weight.dtype)
-        total = there.new_zeros(self.num_nodes, 1).index_add(0, self.target, there)
-        deaf = (total == 0).index_select(0, self.target)
-        itself = (self.source == self.target).unsqueeze(1)
-        return replace(self, log_weight=self.log_weight.masked_fill(deaf & itself, 0.0))
+        weighted = (self.log_weight > -math.inf).to(self.log_weight.dtype)
+        count = weighted.new_zeros(self.num_nodes, 1).index_add(0, self.target, weighted)
+        empty = (count == 0).index_select(0, self.target)
+        loop = (self.source == self.target).unsqueeze(1)
+        return replace(self, log_weight=self.log_weight.masked_fill(empty & loop, 0.0))
 
     @property
     def num_nodes(self) -> int:
@@ -300,12 +300,12 @@ class Neighbors:
         """[n] int64: the number of neighbours u ≠ v, without edges of weight 0."""
         if self.log_weight is None:
             return self.degree - 1
-        heard = (self.log_weight.view(-1) > -math.inf) & (self.source != self.target)
-        return _places(heard)[self.ptr].diff()
+        counted = (self.log_weight.view(-1) > -math.inf) & (self.source != self.target)
+        return _places(counted)[self.ptr].diff()
 
     @property
     def square(self) -> Neighbors:
-        """Lists that include one for every source node; here, these lists themselves."""
+        """The lists with one for every source node, halo included; here these lists themselves."""
         return self
 
     def with_halo(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Sparse features whose product is made of gathers and scatters, for programs that are exported."""
+"""Sparse features for exported programs: their product consists of gathers and scatters."""
 
 from __future__ import annotations
 
