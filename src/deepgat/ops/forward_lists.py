@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from deepgat.errors import UserError
-from deepgat.ops.neighbors import LISTS, Neighbors, split_lists
+from deepgat.ops.lists import split_lists
+from deepgat.ops.neighbors import LISTS, Neighbors
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from deepgat.ops import checks
 from deepgat.ops.features import SparseMatrix
-from deepgat.ops.neighbors import Lists
+from deepgat.ops.lists import Lists
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
