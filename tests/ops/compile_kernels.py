@@ -37,7 +37,8 @@ from deepgat.ops.gpu import (
     matmul,
     norm,
 )
-from deepgat.ops.neighbors import Neighbors, split_lists
+from deepgat.ops.lists import split_lists
+from deepgat.ops.neighbors import Neighbors
 
 HOPPER = GPUTarget("cuda", 90, 32)
 KERNELS = (additive_score, attention_kernels, differences, matmul, norm)

@@ -27,7 +27,8 @@ from deepgat.ops import (
 from deepgat.ops import (
     kernel_attention as attention,
 )
-from deepgat.ops.neighbors import Lists, Neighbors, split_lists
+from deepgat.ops.lists import Lists, split_lists
+from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.score_forms import ClassAgreement, Normalization
 from systems import pair_norm
 

@@ -1,4 +1,4 @@
-"""The convolutions that a body such as GCNII's or G²'s can be put around, by name."""
+"""Convolutions by name, for systems such as GCNII and G² that take any of them."""
 
 from __future__ import annotations
 

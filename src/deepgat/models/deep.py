@@ -164,8 +164,8 @@ class Deep(Network):
         assert context.initial is not None
         beta = math.log(self.config.theta / self.config.place(number) + 1)
         result = self.convolve(number, self.dropped(h, self.layer_dropout), context, undropped=h)
-        update = cast(IdentityMap, self.maps[number - 1]).update
-        out = update(result.out, context.initial, self.config.alpha, beta)
+        weight = cast(IdentityMap, self.maps[number - 1]).weight
+        out = ops.residual_map(result.out, context.initial, weight, self.config.alpha, beta)
         return result._replace(out=out if self.step == 1 else self._step(h, out))
 
     def _step(self, h: Tensor, out: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from deepgat import ops
 from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.convolutions import CONVS, loss_with, make_conv
 from deepgat.models.network import Network, linear
@@ -71,8 +72,8 @@ class GCNII(Network):
         assert context.initial is not None
         beta = math.log(self.config.theta / number + 1)
         result = self.convolve(number, self.dropped(h), context)
-        update = cast(IdentityMap, self.maps[number - 1]).update
-        out = update(result.out, context.initial, self.config.alpha, beta)
+        weight = cast(IdentityMap, self.maps[number - 1]).weight
+        out = ops.residual_map(result.out, context.initial, weight, self.config.alpha, beta)
         return result._replace(out=out)
 
     def readout(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""What every system shares: the loop over its layers, and what depth and memory ask of it.
+"""The base class of all systems: the loop over layers, with checkpointing and early exit.
 
 A system is a subclass that says four things: :meth:`Network.make_modules`, its weights;
 :meth:`Network.encode`, h⁰ from the features; :meth:`Network.layer`, h^l from h^(l-1); and

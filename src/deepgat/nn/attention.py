@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from deepgat import ops
 from deepgat.errors import UserError
-from deepgat.nn.checkpoint import remade
+from deepgat.nn.checkpoint import recompute_saved
 from deepgat.nn.scores import (
     AdditiveScore,
     ClassScore,
@@ -308,9 +308,9 @@ class NeighborAttention(nn.Module):
         x = ops.as_features(x)
         ops.checks.features(x)
         neighbors = ops.as_neighbors(neighbors, x.size(0))
-        usual = label_features is None and isolated is None and not with_attention
-        seen_whole = undropped is None or undropped is x
-        if usual and seen_whole and not torch.compiler.is_compiling():
+        plain = label_features is None and isolated is None and not with_attention
+        plain = plain and (undropped is None or undropped is x)
+        if plain and not torch.compiler.is_compiling():
             found = self._fused(x, neighbors)
             if found is not None:
                 return found
@@ -327,9 +327,11 @@ class NeighborAttention(nn.Module):
         form = self.score(ScoreInputs(neighbors, value, seen, labels))
 
         p = self.dropout if self.training else 0.0
-        forget = self.forget_projections and self.weight is not None
-        again = partial(self._project, x, label_features)
-        with remade([value, class_logits], again) if forget else nullcontext():
+        saved: AbstractContextManager[None] = nullcontext()
+        if self.forget_projections and self.weight is not None:
+            project = partial(self._project, x, label_features)
+            saved = recompute_saved([value, class_logits], project)
+        with saved:
             out = ops.neighbor_attention(
                 neighbors, value, form, self.normalization, p, edge_bias, flat=self.concat
             )
@@ -351,7 +353,7 @@ class NeighborAttention(nn.Module):
         return ConvOutput(out, class_logits, attention)
 
     def _fused(self, x: Features, neighbors: Neighbors) -> ConvOutput | None:
-        """By one autograd node, if the device has one and nothing about the layer is special."""
+        """The layer as one autograd node; None where the device has none for such a layer."""
         score = self.score
         if (
             not isinstance(x, Tensor)
@@ -487,7 +489,7 @@ class NeighborAttention(nn.Module):
 
 
 def _is_plain(x: Tensor) -> bool:
-    """Whether operators on x run now and in its type."""
+    """Whether operators on x run eagerly and in its dtype."""
     return not torch.compiler.is_compiling() and not torch.is_autocast_enabled(x.device.type)
 
 

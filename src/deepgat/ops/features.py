@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from deepgat.ops import checks, deterministic, dropout_masks
+from deepgat.ops.lists import Lists, pointers
 from deepgat.ops.matmul import dropped, sparse_matmul
-from deepgat.ops.neighbors import Lists, pointers
 from deepgat.ops.part import row_ids
 
 

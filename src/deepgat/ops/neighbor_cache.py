@@ -1,4 +1,4 @@
-"""Neighbour lists of the edge tensors that were seen before.
+"""A cache of the neighbour lists of edge tensors.
 
 Building lists sorts the edges, and on a GPU it waits for the device. So ``conv(x, edge_index)``
 keeps the lists of an ``edge_index`` and reuses them while it is the same tensor with the same
@@ -64,7 +64,7 @@ class EdgeLists:
         return ~own, (near.source == near.target) & ~own.index_select(0, near.target)
 
     def mask_loops(self, neighbors: Neighbors) -> tuple[Neighbors, Tensor]:
-        """(these lists with weight 0 for added self-loops, [n] bool nodes that hear no one)."""
+        """(the lists with weight 0 for added self-loops, [n] bool nodes without incoming edges)."""
         loopless, added = self.added()
         alone = neighbors.others == 0
         added = added & ~alone.index_select(0, neighbors.target)  # so that softmax is defined
@@ -100,7 +100,7 @@ class Seen:
 
 
 class _Entry(EdgeLists):
-    """The lists of a tensor that is watched; what follows from them is computed once."""
+    """The lists of a watched tensor; derived values are computed once and kept."""
 
     def __init__(self, pairs: Tensor, num_nodes: int) -> None:
         key = _key(pairs, num_nodes)

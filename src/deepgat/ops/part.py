@@ -95,7 +95,7 @@ class PartNeighbors(Neighbors):
         rest = keep.new_ones(self.inner.num_edges - self.num_edges)
         return PartNeighbors.of(self.inner.select(torch.cat([keep, rest]), False), self.part)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> PartNeighbors:
         return PartNeighbors.of(self.inner.to(device, non_blocking), self.part.to(device))
 
 

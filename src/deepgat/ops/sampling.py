@@ -111,7 +111,7 @@ def sublists(neighbors: Neighbors, nodes: Tensor, places: Tensor) -> Neighbors:
     ).with_fallback_loops()
 
 
-def stretch(neighbors: Neighbors, begin: int, end: int) -> tuple[Neighbors, Tensor]:
+def consecutive_nodes(neighbors: Neighbors, begin: int, end: int) -> tuple[Neighbors, Tensor]:
     """The complete lists of the nodes ``begin`` … ``end`` − 1, with a halo.
 
     Returns:

@@ -1,9 +1,9 @@
 """Builds and loads ``fused_layer.cpp``.
 
-It uses torch's C++ interface, which differs from version to version, so the package has its source
-alone. The first call of a layer on a GPU starts a compiler in the background, which takes half a
-minute once for every version of torch. Until it has finished, and where there is no compiler, the
-same kernels are launched from Python. ``DEEPGAT_BUILD=0`` forbids it.
+It uses torch's C++ interface, which differs from version to version, so the package ships the
+source only. The first call of a layer on a GPU starts a compiler in the background; it takes half a
+minute, once for every version of torch. Until then, and where there is no compiler, the same
+kernels are launched from Python. ``DEEPGAT_BUILD=0`` disables the build.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def _file() -> Path:
 def _build(path: Path) -> bool:
     """Whether the extension could be built, by this process or by another that was faster.
 
-    The compiler is a process that outlives this one, so that short programs do not start in vain.
-    It holds the lock: as long as it runs, no other process starts a second.
+    The compiler outlives this process, so that even a short program completes a build. It holds the
+    lock: while it runs, no other process starts a second.
     """
     import fcntl
 
