@@ -16,7 +16,7 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # GPU kernels then run on the CPU, in Python
 
-from deepgat.ops import backends, gpu
+from deepgat.ops import backends
 from deepgat.ops.cpu import kernels
 
 # Tests in any folder import the helper modules beside this file (`import transcription`).
@@ -54,7 +54,7 @@ def require_kernels() -> None:
     missing = []
     if not kernels.available():
         missing.append("the compiled CPU kernels (deepgat/ops/cpu/_kernels*.so)")
-    if not gpu.available():
+    if not backends.BUILT["cuda"]:
         missing.append("Triton, which also interprets the GPU kernels on the CPU")
     if missing:
         raise pytest.UsageError(f"DEEPGAT_REQUIRE_KERNELS=1, but missing: {'; '.join(missing)}")

@@ -31,7 +31,7 @@ from deepgat.ops import (
     Normalization,
     SparseMatrix,
     Uniform,
-    one_step,
+    fused_layer,
 )
 from deepgat.ops.attention_operator import kernel_lists
 from deepgat.training.cuda_graph import Recorded
@@ -609,7 +609,7 @@ def native():
     from deepgat.ops.gpu import extension
 
     found = extension.wait()
-    assert found is not None, "the C++ step was not built"
+    assert found is not None, "the C++ layer was not built"
     return found
 
 
@@ -645,7 +645,7 @@ def test_a_layer_in_cpp_has_the_bits_of_python(native, options, directed, dtype,
         return [*outputs, *torch.autograd.grad(loss, [x, *conv.parameters()])]
 
     with monkeypatch.context() as patch:
-        patch.setitem(one_step.RUN, "cuda", lambda *call: None)
+        patch.setitem(fused_layer.RUN, "cuda", lambda *call: None)
         expected = [results(seed) for seed in range(3)]
     before = len(kernel_lists(near).steps)
     found = [results(seed) for seed in range(3)]

@@ -15,7 +15,7 @@ from deepgat.models import G2, GCNII, SYSTEMS, ConvStack, Deep, Network, PreNorm
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.nn import NeighborAttention
 from deepgat.nn.attention import ConvOutput
-from deepgat.ops.deterministic import mix
+from deepgat.ops.deterministic import lerp
 from deepgat.training.recipes import recipe
 from networks import ORACLES, network
 
@@ -537,7 +537,7 @@ def test_without_sharpness_and_layer_loss_deep_is_gcnii():
 
 
 def test_a_share_of_another_precision_is_joined_in_the_wider_one():
-    joined = mix(torch.ones(3, 4, dtype=torch.bfloat16), torch.zeros(3, 4), 0.25)
+    joined = lerp(torch.ones(3, 4, dtype=torch.bfloat16), torch.zeros(3, 4), 0.25)
     assert joined.dtype == torch.float32
     assert torch.equal(joined, torch.full((3, 4), 0.75))
 

@@ -4,18 +4,21 @@ The networks of :mod:`deepgat.models` keep PyG's conventions too: argument order
 ``EdgeIndex`` and ``reset_parameters``.
 """
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric import EdgeIndex
-from torch_geometric.nn import GATConv, GCNConv
+from torch_geometric.nn import GATConv, GCNConv, HeteroConv
 
 from deepgat.data import csbm_graph
 from deepgat.errors import UserError
 from deepgat.models import GCN, SYSTEMS, ConvStack, Network
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.nn import NeighborAttention
+from deepgat.ops import Neighbors, joined_edges
 from networks import network
 
 from graphs import edges, random_edges
@@ -173,10 +176,136 @@ def test_an_edge_index_of_pyg_is_as_good_as_a_tensor(order):
     assert torch.equal(model(x, edge_index), model(x, plain))
 
 
-def test_pairs_of_sources_and_targets_are_refused():
-    x, edge_index = torch.randn(20, 7), GRAPHS["undirected"]
-    with pytest.raises(UserError, match="x is a pair: this layer works on one set of nodes"):
-        NeighborAttention(7, 4)((x, x), edge_index)
+BETWEEN = {
+    "edges": edges((0, 1), (3, 1), (8, 0), (2, 3), (5, 3), (5, 2)),
+    "no edges": edges(),
+    "one": edges((8, 4)),
+}
+"""From 9 sources to 5 targets."""
+
+
+@pytest.mark.parametrize("graph", BETWEEN)
+@pytest.mark.parametrize("concat", [True, False])
+def test_a_pair_gives_what_gatconv_gives(graph, concat):
+    ours, theirs = pair_of_layers(concat=concat, add_self_loops=False, edge_dim=None)
+    x, edge_index = (torch.randn(9, 7), torch.randn(5, 7)), BETWEEN[graph]
+    out, (found, weight) = ours(x, edge_index, return_attention_weights=True)
+    expected, (edge_list, alpha) = theirs(x, edge_index, return_attention_weights=True)
+    torch.testing.assert_close(out, expected, **CLOSE)
+    torch.testing.assert_close(ours(x, edge_index), expected, **CLOSE)
+    mine = dict(zip(map(tuple, found.t().tolist()), weight, strict=True))
+    assert mine.keys() == set(map(tuple, edge_list.t().tolist()))
+    for edge, row in zip(edge_list.t().tolist(), alpha, strict=True):
+        torch.testing.assert_close(mine[tuple(edge)], row, **CLOSE)
+
+
+def test_gradients_of_a_pair_are_those_of_gatconv():
+    ours, theirs = pair_of_layers(add_self_loops=False)
+    x = torch.randn(9, 7, requires_grad=True), torch.randn(5, 7, requires_grad=True)
+    direction = torch.randn(5, 12)
+    mine = [ours.weight, ours.score.source, ours.score.target, ours.bias]
+    literal = [theirs.lin.weight, theirs.att_src, theirs.att_dst, theirs.bias]
+    found = torch.autograd.grad(ours(x, BETWEEN["edges"]), [*x, *mine], direction)
+    expected = torch.autograd.grad(theirs(x, BETWEEN["edges"]), [*x, *literal], direction)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b.view_as(a), **CLOSE)
+
+
+def test_values_of_edges_between_two_sets_count():
+    conv = NeighborAttention(7, 4, 3, add_self_loops=False, edge_dim=2).eval()
+    x, edge_index = (torch.randn(9, 7), torch.randn(5, 7)), BETWEEN["edges"]
+    attr, weight = torch.randn(6, 2), torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
+    out = conv(x, edge_index, attr, edge_weight=weight)
+    left = weight > 0
+    torch.testing.assert_close(out, conv(x, edge_index[:, left], attr[left]), **CLOSE)
+    assert not torch.allclose(out, conv(x, edge_index, attr), **CLOSE)
+
+
+def test_a_pair_by_predicted_class_and_changed_edges():
+    conv = NeighborAttention(7, 4, 3, add_self_loops=False, num_classes=2).eval()
+    x, edge_index = (torch.randn(9, 7), torch.randn(5, 7)), BETWEEN["edges"].contiguous()
+    first = conv(x, edge_index)
+    assert torch.equal(first, conv(x, edge_index))
+    kept = joined_edges(edge_index, 9, 5)
+    assert joined_edges(edge_index, 9, 5) is kept  # so its neighbour lists are kept, too
+    edge_index[1, 0] = 4
+    moved = conv(x, edge_index)
+    assert moved[4].abs().sum() > 0
+    assert torch.equal(moved, conv(x, edge_index.clone()))
+    assert torch.equal(conv(x, EdgeIndex(edge_index, sparse_size=(9, 5))), moved)
+
+
+def test_two_kinds_of_nodes_in_a_heteroconv():
+    hetero = HeteroConv(
+        {
+            ("a", "to", "b"): NeighborAttention(7, 4, add_self_loops=False),
+            ("b", "to", "b"): NeighborAttention(7, 4),
+            ("b", "to", "a"): NeighborAttention(7, 4, add_self_loops=False),
+        }
+    )
+    x = {"a": torch.randn(9, 7), "b": torch.randn(5, 7)}
+    lists = {
+        ("a", "to", "b"): BETWEEN["edges"],
+        ("b", "to", "b"): edges((0, 1), (1, 2)),
+        ("b", "to", "a"): BETWEEN["edges"].flip(0),
+    }
+    expected = hetero.convs["a", "to", "b"]((x["a"], x["b"]), lists["a", "to", "b"])
+    expected = expected + hetero.convs["b", "to", "b"](x["b"], lists["b", "to", "b"])
+    torch.testing.assert_close(hetero(x, lists)["b"], expected)
+
+
+@pytest.mark.parametrize(
+    ("edge_index", "sentence"),
+    [
+        (edges((9, 0)), "names source 9 to 9 but there are 9 sources"),
+        (edges((0, 5)), "names target 5 to 5 but there are 5 targets"),
+        (edges((-1, 0)), "names source -1 to -1"),
+        (torch.zeros(3, 2), "has shape"),
+    ],
+)
+def test_edges_beyond_a_set_are_refused(edge_index, sentence):
+    x = torch.randn(9, 7), torch.randn(5, 7)
+    conv = NeighborAttention(7, 4, add_self_loops=False)
+    with pytest.raises(UserError, match=sentence):
+        conv(x, edge_index)
+    if edge_index.size(0) == 2:
+        compiled = torch.compile(conv, backend="eager", fullgraph=True)
+        with pytest.raises(UserError, match="edge_index names node"):
+            compiled(x, edge_index)
+
+
+def test_what_a_pair_cannot_have_is_refused():
+    x, edge_index = (torch.randn(9, 7), torch.randn(5, 7)), BETWEEN["edges"]
+    with pytest.raises(UserError, match="make the layer with add_self_loops=False"):
+        NeighborAttention(7, 4)(x, edge_index)
+    conv = NeighborAttention(7, 4, add_self_loops=False)
+    with pytest.raises(UserError, match=r"x\[1\] is of the pair x: expected a dense tensor"):
+        conv((x[0], None), edge_index)
+    with pytest.raises(
+        UserError, match="x has 6 columns, but the layer was made with in_channels=7"
+    ):
+        conv((x[0], x[1][:, :6]), edge_index)
+    with pytest.raises(UserError, match="need one set of nodes"):
+        conv(x, edge_index, labels=torch.zeros(5))
+    with pytest.raises(UserError, match="prepared Neighbors have one set of nodes"):
+        conv(x, Neighbors.from_edge_index(edges((0, 1)), 5))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "name"),
+    [((-1, 4), "in_channels is -1"), (((7, 7), 4), "in_channels is"), ((7, 0), "out_channels is 0"),
+     ((7, 4, 0), "heads is 0")],
+)  # fmt: skip
+def test_sizes_that_no_layer_has_are_named(sizes, name):
+    with pytest.raises(UserError, match=re.escape(name)):
+        NeighborAttention(*sizes)
+
+
+def test_another_width_than_the_layers_is_named():
+    with pytest.raises(
+        UserError, match="x has 6 columns, but the layer was made with in_channels=7"
+    ):
+        NeighborAttention(7, 4)(torch.randn(20, 6), GRAPHS["undirected"])
 
 
 # --------------------------------------------------------------------------- reset_parameters

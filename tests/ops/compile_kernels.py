@@ -17,7 +17,16 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
 
-from deepgat.ops.attention import ADDITIVE, AS_IS, DOT, LISTS, NONE, SIGMOID, SOFTMAX, Inputs
+from deepgat.ops.attention_operator import (
+    ADDITIVE,
+    AS_IS,
+    DOT,
+    LISTS,
+    NONE,
+    SIGMOID,
+    SOFTMAX,
+    Inputs,
+)
 from deepgat.ops.differences import BACK, BOTH, THERE, VALUE
 from deepgat.ops.differences import LISTS as DIFFERENCE_LISTS
 from deepgat.ops.gpu import (
@@ -28,7 +37,8 @@ from deepgat.ops.gpu import (
     matmul,
     norm,
 )
-from deepgat.ops.neighbors import Neighbors, split_lists
+from deepgat.ops.lists import split_lists
+from deepgat.ops.neighbors import Neighbors
 
 HOPPER = GPUTarget("cuda", 90, 32)
 KERNELS = (additive_score, attention_kernels, differences, matmul, norm)

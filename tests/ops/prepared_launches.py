@@ -19,7 +19,7 @@ from triton.runtime import JITFunction, driver
 from deepgat import ops
 from deepgat.ops import Additive, ClassAgreement, DotProduct, Neighbors, Uniform
 from deepgat.ops import additive_score as score_operators
-from deepgat.ops import attention as operators
+from deepgat.ops import kernel_attention as operators
 from deepgat.ops.gpu import additive_score, attention, prepared
 
 from ops.compile_kernels import HOPPER

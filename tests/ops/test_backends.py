@@ -10,7 +10,8 @@ from torch import Tensor
 
 from deepgat import ops
 from deepgat.errors import UserError
-from deepgat.ops import attention, backends, definition, differences
+from deepgat.ops import backends, definition, differences
+from deepgat.ops import kernel_attention as attention
 from deepgat.ops.cpu import attention as cpu_attention
 from deepgat.ops.cpu import kernels
 from deepgat.ops.neighbors import Neighbors

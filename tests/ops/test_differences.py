@@ -16,7 +16,7 @@ from deepgat import ops
 from deepgat.errors import UserError
 from deepgat.ops import Neighbors, PartNeighbors, definition, differences
 from deepgat.ops.cpu import kernels
-from deepgat.ops.neighbors import split_lists
+from deepgat.ops.lists import split_lists
 
 from graphs import AWKWARD, graphs, random_edges
 

@@ -1,4 +1,4 @@
-"""Building the C++ step: once, in the background, in nobody's way. The compiler is a script."""
+"""Building the C++ layer: once, in the background, in nobody's way. The compiler is a script."""
 
 import importlib
 import stat

@@ -19,13 +19,16 @@ from deepgat import ops
 from deepgat.nn.norms import PairNorm
 from deepgat.ops import (
     additive_score,
-    attention,
     definition,
     dropout_masks,
     joint_product,
     matmul,
 )
-from deepgat.ops.neighbors import Lists, Neighbors, split_lists
+from deepgat.ops import (
+    kernel_attention as attention,
+)
+from deepgat.ops.lists import Lists, split_lists
+from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.score_forms import ClassAgreement, Normalization
 from systems import pair_norm
 

@@ -22,8 +22,10 @@ from deepgat.ops import (
     Neighbors,
     SparseMatrix,
     Uniform,
-    attention,
     sampling,
+)
+from deepgat.ops import (
+    kernel_attention as attention,
 )
 from deepgat.ops.cpu import kernels
 

@@ -11,10 +11,12 @@ from deepgat.ops import (
     Additive,
     Neighbors,
     SparseMatrix,
-    attention,
     definition,
     dropout_masks,
     matmul,
+)
+from deepgat.ops import (
+    kernel_attention as attention,
 )
 from deepgat.ops.cpu import attention as cpu_attention
 from deepgat.ops.cpu import kernels

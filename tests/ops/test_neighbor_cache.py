@@ -15,7 +15,7 @@ from deepgat.errors import UserError
 from deepgat.models import GCN
 from deepgat.nn import NeighborAttention
 from deepgat.ops import Neighbors, as_neighbors, neighbor_cache, use_neighbor_cache
-from deepgat.ops.list_checks import _KNOWN
+from deepgat.ops.list_checks import _IN_RANGE
 
 from graphs import random_edges
 
@@ -251,13 +251,13 @@ def test_values_are_read_once_and_again_after_a_change():
     conv, x, edges = NeighborAttention(4, 2), torch.randn(N, 4), random_edges(N, 20)
     weight = torch.rand(40)
     conv(x, edges, edge_weight=weight)
-    assert weight in _KNOWN["edge_weight"]
+    assert weight in _IN_RANGE["edge_weight"]
     weight[3] = -1.0
     with pytest.raises(UserError, match="edge_weight runs from -1"):
         conv(x, edges, edge_weight=weight)
-    count = len(_KNOWN["edge_weight"])
+    count = len(_IN_RANGE["edge_weight"])
     del weight
-    assert len(_KNOWN["edge_weight"]) == count - 1
+    assert len(_IN_RANGE["edge_weight"]) == count - 1
 
 
 def test_threads_share_the_lists():

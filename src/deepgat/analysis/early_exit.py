@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,10 +21,6 @@ class ExitPolicy:
 
     temperatures: Mapping[int, float]
     threshold: float
-
-    def last_only(self) -> ExitPolicy:
-        """The same temperatures without early exit."""
-        return replace(self, threshold=math.inf)
 
     def apply(self, layer_logits: Mapping[int, Tensor]) -> tuple[Tensor, Tensor]:
         """{l: [n, C]} → (probabilities [n, C], the layer at which each node stopped [n])."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deepgat.models.config import Config, layers, setting, share
+from deepgat.models.convolutions import make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput, NeighborAttention, Reach
-from deepgat.nn.scores import UniformScore
+from deepgat.nn.attention import ConvOutput, Reach
 from deepgat.ops import Features
-from deepgat.ops.deterministic import mix
+from deepgat.ops.deterministic import lerp
 
 
 @dataclass(frozen=True)
@@ -48,26 +47,12 @@ class APPNP(Network):
     Config = APPNPConfig
     config: APPNPConfig
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
-        self.lin1 = nn.Linear(in_channels, hidden_channels)
-        self.lin2 = nn.Linear(hidden_channels, out_channels)
-        self.hop = NeighborAttention(
-            out_channels,
-            out_channels,
-            dropout=self.config.attention_dropout,
-            score=UniformScore,
-            normalization="symmetric",
-            bias=False,
-            project=False,
-            edge_dim=self.edge_dim,
+    def make_modules(self) -> None:
+        self.lin1 = nn.Linear(self.in_channels, self.hidden_channels)
+        self.lin2 = nn.Linear(self.hidden_channels, self.out_channels)
+        classes, dropout = self.out_channels, self.config.attention_dropout
+        self.hop = make_conv(
+            self, "gcn", classes, classes, dropout=dropout, bias=False, project=False
         )
 
     @property
@@ -84,4 +69,4 @@ class APPNP(Network):
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         assert context.initial is not None
         result = self.hop.run(h, context.neighbors, with_attention=context.with_attention)
-        return result._replace(out=mix(result.out, context.initial, self.config.alpha))
+        return result._replace(out=lerp(result.out, context.initial, self.config.alpha))

@@ -1,14 +1,14 @@
-"""What a stack predicts for all nodes of a large graph, layer by layer and some nodes at a time.
+"""Exact inference on a graph whose activations do not fit into memory, in chunks of nodes.
 
-The nodes are cut into chunks. Layer l of every chunk is computed before layer l + 1 of any, so that
-it reads h^(l-1) of all nodes: the result is that of the whole graph at once, up to rounding. What
-is held does not grow with L: the states of two layers, and what one layer's chunks tell each other
-(values and scores of every node). It lies in the memory of the CPU; the device has one chunk.
+Layer l of every chunk is computed before layer l + 1 of any, since layer l + 1 reads h^l of all
+nodes. The result is that of the whole graph at once, up to rounding. Memory does not grow with L:
+the CPU holds the states of two layers and what the chunks of a layer exchange (values and scores
+of every node); the device holds one chunk.
 
-A chunk is a part of the graph (:class:`deepgat.ops.Part`) whose neighbours' rows are other
-chunks' business, as in a team of processes. Here they run in turns: where a chunk needs what the
-others have not computed yet, it leaves what it has on the board and is run again from the start of
-the layer when all have done so.
+A chunk is a part of the graph (:class:`deepgat.ops.Part`) and the other chunks own the rows of its
+halo, as in a team of processes. Here the chunks run one after the other. A chunk that needs rows
+which others have not computed yet stores its own and stops; once all chunks have come as far, each
+runs again from the start of the layer.
 """
 
 from __future__ import annotations
@@ -30,43 +30,47 @@ from deepgat.ops import (
     take_rows,
     use_part,
 )
-from deepgat.ops.sampling import stretch
+from deepgat.ops.sampling import consecutive_nodes
 
 
-class _Wait(BaseException):
-    """No error: the chunk's turn is over, the others have to come as far first."""
+class _WaitForOthers(BaseException):
+    """Stops a chunk until the other chunks have come as far; not an error."""
 
 
 @dataclass(eq=False)
-class _Board:
-    """What the chunks told each other since the layer began, question by question."""
+class _Exchange:
+    """The tensors that the chunks of one layer exchange.
 
-    answered: list[list[Tensor]] = field(default_factory=list)
-    """For every question that all have answered: the rows of all nodes, or the sums."""
-    open: list[list[Tensor]] = field(default_factory=list)
-    """The answers of the chunks so far to the question after those."""
-    adds_up: bool = False
-    asked: int = 0
-    """Questions that the chunk at hand has asked in this turn."""
+    All chunks exchange the same sequence of tensors, so the k-th of one belongs to the k-th of all.
+    """
 
-    def ask(self, mine: Sequence[Tensor], adds_up: bool) -> list[Tensor]:
-        """What all chunks together have, on the CPU; a chunk whose turn is over leaves its own."""
-        self.asked += 1
-        if self.asked <= len(self.answered):
-            return self.answered[self.asked - 1]
-        self.adds_up = adds_up
-        self.open.append([x.cpu() for x in mine])
-        raise _Wait
+    complete: list[list[Tensor]] = field(default_factory=list)
+    """For every exchange that all chunks took part in: the rows of all nodes, or the sums."""
+    pending: list[list[Tensor]] = field(default_factory=list)
+    """What the chunks have given so far to the next one."""
+    summed: bool = False
+    """Whether the next one adds the chunks' tensors up; else it joins their rows."""
+    reached: int = 0
+    """Exchanges of the current chunk, since it began to run."""
 
-    def end_round(self) -> None:
-        """All chunks have answered: the rows of all [n, …], or the sum in the chunks' order."""
-        together = list(zip(*self.open, strict=True))
-        if self.adds_up:
-            found = [torch.stack(parts).sum(0) for parts in together]
+    def together(self, mine: Sequence[Tensor], summed: bool) -> list[Tensor]:
+        """The rows or sums of all chunks, on the CPU; stops the chunk if they are incomplete."""
+        self.reached += 1
+        if self.reached <= len(self.complete):
+            return self.complete[self.reached - 1]
+        self.summed = summed
+        self.pending.append([x.cpu() for x in mine])
+        raise _WaitForOthers
+
+    def finish(self) -> None:
+        """Complete the pending exchange, in the order of the chunks."""
+        by_tensor = list(zip(*self.pending, strict=True))
+        if self.summed:
+            found = [torch.stack(parts).sum(0) for parts in by_tensor]
         else:
-            found = [torch.cat(parts) for parts in together]
-        self.answered.append(found)
-        self.open = []
+            found = [torch.cat(parts) for parts in by_tensor]
+        self.complete.append(found)
+        self.pending = []
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,19 +80,19 @@ class _ChunkPart(Part):
     own: int
     ids: Tensor
     num_nodes: int
-    board: _Board
+    exchange: _Exchange
     borrows = True
 
     def with_halo(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         halo = self.ids[self.own :].cpu()
-        found = self.board.ask(tensors, adds_up=False) if tensors else []
+        found = self.exchange.together(tensors, summed=False) if tensors else []
         return [
             torch.cat([x, rows.index_select(0, halo).to(x.device)])
             for x, rows in zip(tensors, found, strict=True)
         ]
 
     def total(self, x: Tensor) -> Tensor:
-        (found,) = self.board.ask([x], adds_up=True)
+        (found,) = self.exchange.together([x], summed=True)
         return found.to(x.device)
 
     def gathered(self, x: Tensor) -> Tensor | None:
@@ -100,7 +104,7 @@ class _ChunkPart(Part):
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Some nodes in a row with their lists and features, on the CPU."""
+    """Consecutive nodes with their lists and features, on the CPU."""
 
     rows: slice
     neighbors: Neighbors
@@ -127,15 +131,15 @@ class Chunks:
         most_nodes: int,
     ) -> None:
         self.num_nodes = neighbors.num_nodes
-        self.board = _Board()
+        self.exchange = _Exchange()
         self.chunks: list[Chunk] = []
-        if self.num_nodes <= most_nodes:  # the whole graph: there is no one to ask
+        if self.num_nodes <= most_nodes:  # the whole graph in one chunk
             self.chunks.append(Chunk(slice(None), neighbors, x))
             return
         for begin in range(0, self.num_nodes, most_nodes):
             end = min(begin + most_nodes, self.num_nodes)
-            lists, ids = stretch(neighbors, begin, end)
-            part = _ChunkPart(end - begin, ids, self.num_nodes, self.board)
+            lists, ids = consecutive_nodes(neighbors, begin, end)
+            part = _ChunkPart(end - begin, ids, self.num_nodes, self.exchange)
             rows = x[begin:end] if isinstance(x, Tensor) else take_rows(x, ids[: end - begin])
             self.chunks.append(Chunk(slice(begin, end), PartNeighbors.of(lists, part), rows))
 
@@ -192,18 +196,21 @@ class Chunks:
         return self._each(read)
 
     def _each(self, step: Callable[[Chunk], Features]) -> Tensor:
-        """The rows of all chunks, on the CPU: in as many rounds as they have questions, and one."""
-        board = self.board
+        """``step`` of every chunk: the rows of all nodes, on the CPU.
+
+        A step with k exchanges runs k + 1 times.
+        """
+        exchange = self.exchange
         found: Tensor | None = None
-        board.answered = []
+        exchange.complete = []
         try:
             while True:
                 for chunk in self.chunks:
-                    board.asked = 0
+                    exchange.reached = 0
                     try:
                         with use_part(chunk.part):
                             out = step(chunk)
-                    except _Wait:
+                    except _WaitForOthers:
                         continue
                     assert isinstance(out, Tensor)
                     if found is None:
@@ -212,6 +219,6 @@ class Chunks:
                     found[chunk.rows] = out.cpu()
                 if found is not None:
                     return found
-                board.end_round()
+                exchange.finish()
         finally:
-            board.answered, board.open = [], []
+            exchange.complete, exchange.pending = [], []

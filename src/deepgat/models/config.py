@@ -1,4 +1,4 @@
-"""Configurations: small frozen dataclasses whose fields say what they mean and what they may be."""
+"""Configurations: frozen dataclasses whose fields state their meaning and their range."""
 
 from __future__ import annotations
 

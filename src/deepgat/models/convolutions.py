@@ -1,10 +1,11 @@
-"""The convolutions that a body such as GCNII's or G²'s can be put around, by name."""
+"""Convolutions by name, for systems such as GCNII and G² that take any of them."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
+from deepgat.models.network import Network
 from deepgat.nn.attention import NeighborAttention
 from deepgat.nn.losses import LayerwiseLoss, Loss, OutputLoss
 from deepgat.nn.scores import AdditiveScore, ClassScore, NeighborMeanScore, UniformScore
@@ -13,15 +14,10 @@ CONVS = ("gcn", "gat", "deepgat", "sage")
 
 
 def make_conv(
-    name: str,
-    in_channels: int,
-    out_channels: int,
-    *,
-    num_classes: int,
-    multi_label: bool = False,
-    **arguments: Any,
+    network: Network, name: str, in_channels: int, out_channels: int, **arguments: Any
 ) -> NeighborAttention:
-    """The convolution of this name; ``arguments`` are those of :class:`NeighborAttention`."""
+    """A layer of the network, by name; ``arguments`` are those of :class:`NeighborAttention`."""
+    arguments["edge_dim"] = network.edge_dim
     match name:
         case "gcn":
             arguments |= {"score": UniformScore, "normalization": "symmetric"}
@@ -30,8 +26,8 @@ def make_conv(
         case "sage":
             arguments |= {"score": NeighborMeanScore, "bias": False, "residual": True}
         case _:
-            score = partial(ClassScore, independent_labels=multi_label)
-            arguments |= {"score": score, "num_classes": num_classes}
+            score = partial(ClassScore, independent_labels=network.multi_label)
+            arguments |= {"score": score, "num_classes": network.out_channels}
     return NeighborAttention(in_channels, out_channels, **arguments)
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deepgat.models.config import Config, layers, setting, share
+from deepgat.models.convolutions import make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput, NeighborAttention, Reach
-from deepgat.nn.scores import UniformScore
+from deepgat.nn.attention import ConvOutput, Reach
 from deepgat.ops import Features
 
 
@@ -48,27 +47,12 @@ class DAGNN(Network):
     config: DAGNNConfig
     reads_every_layer = True
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
-        self.lin1 = nn.Linear(in_channels, hidden_channels)
-        self.lin2 = nn.Linear(hidden_channels, out_channels)
-        self.gate = nn.Linear(out_channels, 1)
-        self.hop = NeighborAttention(
-            out_channels,
-            out_channels,
-            score=UniformScore,
-            normalization="symmetric",
-            bias=False,
-            project=False,
-            edge_dim=self.edge_dim,
-        )
+    def make_modules(self) -> None:
+        self.lin1 = nn.Linear(self.in_channels, self.hidden_channels)
+        self.lin2 = nn.Linear(self.hidden_channels, self.out_channels)
+        self.gate = nn.Linear(self.out_channels, 1)
+        classes = self.out_channels
+        self.hop = make_conv(self, "gcn", classes, classes, bias=False, project=False)
 
     @property
     def width(self) -> int:

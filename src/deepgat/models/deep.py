@@ -108,26 +108,18 @@ class Deep(Network):
     Config = DeepConfig
     config: DeepConfig
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+    def make_modules(self) -> None:
         self.loss = OutputAndLayersLoss(delta=0.4, weight=self.config.layer_loss)
-        self.encoder = nn.Linear(in_channels, hidden_channels)
-        self.classifier = nn.Linear(hidden_channels, out_channels)
+        self.encoder = nn.Linear(self.in_channels, self.hidden_channels)
+        self.classifier = nn.Linear(self.hidden_channels, self.out_channels)
         self.convs, self.maps = nn.ModuleList(), nn.ModuleList()
-        for number in range(1, num_layers + 1):
+        for number in range(1, self.num_layers + 1):
             self.convs.append(NeighborAttention(
-                hidden_channels, hidden_channels, edge_dim=self.edge_dim, bias=False,
-                score=self.score(number), num_classes=out_channels, class_bias=True,
+                self.hidden_channels, self.hidden_channels, edge_dim=self.edge_dim, bias=False,
+                score=self.score(number), num_classes=self.out_channels, class_bias=True,
                 normalization="symmetric", project=False,
             ))  # fmt: skip
-            self.maps.append(IdentityMap(hidden_channels))
+            self.maps.append(IdentityMap(self.hidden_channels))
 
     def score(self, number: int) -> ScoreFactory:
         """The attention of layer ``number``, from 1."""
@@ -172,8 +164,8 @@ class Deep(Network):
         assert context.initial is not None
         beta = math.log(self.config.theta / self.config.place(number) + 1)
         result = self.convolve(number, self.dropped(h, self.layer_dropout), context, undropped=h)
-        update = cast(IdentityMap, self.maps[number - 1]).update
-        out = update(result.out, context.initial, self.config.alpha, beta)
+        weight = cast(IdentityMap, self.maps[number - 1]).weight
+        out = ops.residual_map(result.out, context.initial, weight, self.config.alpha, beta)
         return result._replace(out=out if self.step == 1 else self._step(h, out))
 
     def _step(self, h: Tensor, out: Tensor) -> Tensor:

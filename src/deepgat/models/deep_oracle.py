@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,16 +52,9 @@ class DeepOracle(Deep):
     needs_labels = True
     seed: Tensor
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
-        if self.reads_node_numbers and (self.multi_label or out_channels < 2):
+    def make_modules(self) -> None:
+        super().make_modules()
+        if self.reads_node_numbers and (self.multi_label or self.out_channels < 2):
             raise UserError(
                 f"right is {self.config.right}, but wrong classes need one class per node and at "
                 "least two to choose from: set right=1"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -107,29 +106,21 @@ class DeepGAT(Network):
     Config = DeepGATConfig
     config: DeepGATConfig
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+    def make_modules(self) -> None:
         config = self.config
         self.loss = LayerwiseLoss(config.delta, 0 if config.loss_layers == "from-0" else 1)
         self.first_labels = config.first_labels
-        self.label_hops = 0 if self.multi_label else min(config.label_hops, num_layers)
+        self.label_hops = 0 if self.multi_label else min(config.label_hops, self.num_layers)
         to_prediction = config.label_input == "prediction"
         self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
-        for number in range(1, num_layers + 1):
-            last, sees_labels = number == num_layers, number <= self.label_hops
-            inputs = in_channels if number == 1 else self.width
+        for number in range(1, self.num_layers + 1):
+            last, sees_labels = number == self.num_layers, number <= self.label_hops
+            inputs = self.in_channels if number == 1 else self.width
             if sees_labels and not to_prediction:
-                inputs += self._heads_into(number) * out_channels
+                inputs += self._heads_into(number) * self.out_channels
             conv = NeighborAttention(
                 inputs,
-                out_channels if last else hidden_channels,
+                self.out_channels if last else self.hidden_channels,
                 heads=config.output_heads if last else config.heads,
                 concat=not last,
                 dropout=config.attention_dropout,
@@ -137,11 +128,11 @@ class DeepGAT(Network):
                 bias=config.bias,
                 residual=config.residual == "linear",
                 score=self.score(),
-                num_classes=out_channels,
-                label_channels=out_channels if sees_labels and to_prediction else 0,
+                num_classes=self.out_channels,
+                label_channels=self.out_channels if sees_labels and to_prediction else 0,
             )
             self.convs.append(conv)
-            self.norms.append(make_norm(config.norm, out_channels if last else self.width))
+            self.norms.append(make_norm(config.norm, self.out_channels if last else self.width))
 
     def score(self) -> ScoreFactory:
         """What makes the score of a layer: the agreement of two class predictions."""

@@ -63,8 +63,8 @@ class Ensemble(Network):
         p_v = \sum_m w_m \, \mathrm{softmax}(\hat y^{(m)}_v / T_m), \qquad \sum_m w_m = 1
 
     (sigmoid for independent labels). The logits are log p, or log p/(1 − p). T_m makes the members'
-    probabilities comparable. The heaviest member speaks for the whole where layers are asked for:
-    its hidden states, its layers' predictions before the last, its attention.
+    probabilities comparable. Hidden states, attention and the predictions of layers before the last
+    are those of the member with the largest weight.
     Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004.
 
     Args: as in :class:`~deepgat.models.network.Network`, and ``build``, which makes a member from
@@ -99,7 +99,7 @@ class Ensemble(Network):
 
     @property
     def heaviest(self) -> int:
-        """The place of the member that counts most."""
+        """The place of the member with the largest weight."""
         return max(range(len(self.shares)), key=self.shares.__getitem__)
 
     def run(
@@ -119,12 +119,12 @@ class Ensemble(Network):
         found: LayerOutputs | None = None
         parts: list[Tensor] = []
         for place, member in enumerate(self.members):
-            spoken = place == self.heaviest
+            shown = place == self.heaviest
             outputs = cast(Network, member).run(
-                x, edge_index, label_features, labels, with_attention and spoken, segment
+                x, edge_index, label_features, labels, with_attention and shown, segment
             )
             parts.append(outputs.logits)
-            if spoken:
+            if shown:
                 found = outputs
         assert found is not None
         logits = self.joined(parts)

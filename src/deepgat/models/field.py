@@ -136,9 +136,9 @@ def run_field(model: Network, x: Features, field: Field) -> LayerOutputs:
     if isinstance(model, Ensemble):
         members = [run_field(cast(Network, member), x, field) for member in model.members]
         logits = model.joined([member.logits for member in members])
-        spoken = members[model.heaviest]
-        layers = spoken.layer_logits
-        return replace(spoken, logits=logits, layer_logits={**layers, max(layers): logits})
+        shown = members[model.heaviest]
+        layers = shown.layer_logits
+        return replace(shown, logits=logits, layer_logits={**layers, max(layers): logits})
     device = next(model.parameters()).device
     states, whole = _states(model), bool(model.graph_wide)
     hidden: list[Tensor] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
 from deepgat.nn.attention import ConvOutput, NeighborAttention, Reach
 from deepgat.ops import Features, Neighbors
-from deepgat.ops.deterministic import mix
+from deepgat.ops.deterministic import lerp
 
 
 @dataclass(frozen=True)
@@ -62,31 +61,15 @@ class G2(Network):
     Config = G2Config
     config: G2Config
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
-        self.encoder = nn.Linear(in_channels, hidden_channels)
-        self.classifier = nn.Linear(hidden_channels, out_channels)
+    def make_modules(self) -> None:
+        self.encoder = nn.Linear(self.in_channels, self.hidden_channels)
+        self.classifier = nn.Linear(self.hidden_channels, self.out_channels)
         self.loss = loss_with(self.config.conv)
         self.conv = self._make_conv()
         self.gate_conv = self._make_conv() if self.config.gate_conv == "own" else None
 
     def _make_conv(self) -> NeighborAttention:
-        width = self.config.hidden_channels
-        return make_conv(
-            self.config.conv,
-            width,
-            width,
-            num_classes=self.out_channels,
-            multi_label=self.multi_label,
-            edge_dim=self.edge_dim,
-        )
+        return make_conv(self, self.config.conv, self.hidden_channels, self.hidden_channels)
 
     def encode(self, x: Features) -> Tensor:
         return F.relu(linear(self.encoder, self.dropped(x, self.config.input_dropout)))
@@ -103,7 +86,7 @@ class G2(Network):
         out = rate = F.relu(result.out)
         if self.gate_conv is not None:
             rate = F.relu(self.gate_conv.run(h, neighbors).out)
-        return result._replace(out=mix(h, out, self.gate(rate, neighbors)))
+        return result._replace(out=lerp(h, out, self.gate(rate, neighbors)))
 
     def gate(self, rate: Tensor, neighbors: Neighbors) -> Tensor:
         """τ from τ̂: [n, D] → [n, D]."""

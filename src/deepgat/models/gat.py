@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -64,22 +63,14 @@ class GAT(Network):
     Config = GATConfig
     config: GATConfig
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+    def make_modules(self) -> None:
         config = self.config
         self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
-        for number in range(1, num_layers + 1):
-            last = number == num_layers
+        for number in range(1, self.num_layers + 1):
+            last = number == self.num_layers
             conv = NeighborAttention(
-                in_channels if number == 1 else self.width,
-                out_channels if last else hidden_channels,
+                self.in_channels if number == 1 else self.width,
+                self.out_channels if last else self.hidden_channels,
                 heads=config.output_heads if last else config.heads,
                 concat=not last,
                 dropout=config.attention_dropout,
@@ -89,7 +80,7 @@ class GAT(Network):
                 score=self.score(),
             )
             self.convs.append(conv)
-            self.norms.append(make_norm(config.norm, out_channels if last else self.width))
+            self.norms.append(make_norm(config.norm, self.out_channels if last else self.width))
 
     def score(self) -> ScoreFactory:
         """What makes the score of a layer."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -63,22 +62,14 @@ class GCN(Network):
     Config = GCNConfig
     config: GCNConfig
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+    def make_modules(self) -> None:
         config = self.config
-        self.feature_norm = make_norm(config.feature_norm, in_channels, config.norm_scale)
+        self.feature_norm = make_norm(config.feature_norm, self.in_channels, config.norm_scale)
         self.has_encoder = config.feature_norm != "none"
         self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
-        for number in range(1, num_layers + 1):
-            inputs = in_channels if number == 1 else hidden_channels
-            outputs = out_channels if number == num_layers else hidden_channels
+        for number in range(1, self.num_layers + 1):
+            inputs = self.in_channels if number == 1 else self.hidden_channels
+            outputs = self.out_channels if number == self.num_layers else self.hidden_channels
             self.convs.append(
                 NeighborAttention(
                     inputs,
@@ -89,8 +80,8 @@ class GCN(Network):
                     edge_dim=self.edge_dim,
                 )
             )
-            if number < num_layers:
-                self.norms.append(make_norm(config.norm, hidden_channels, config.norm_scale))
+            if number < self.num_layers:
+                self.norms.append(make_norm(config.norm, self.hidden_channels, config.norm_scale))
 
     def encode(self, x: Features) -> Features:
         if not self.has_encoder:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from deepgat import ops
 from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.convolutions import CONVS, loss_with, make_conv
 from deepgat.models.network import Network, linear
@@ -54,32 +55,15 @@ class GCNII(Network):
     Config = GCNIIConfig
     config: GCNIIConfig
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+    def make_modules(self) -> None:
         self.loss = loss_with(self.config.conv)
-        self.encoder = nn.Linear(in_channels, hidden_channels)
-        self.classifier = nn.Linear(hidden_channels, out_channels)
+        self.encoder = nn.Linear(self.in_channels, self.hidden_channels)
+        self.classifier = nn.Linear(self.hidden_channels, self.out_channels)
         self.convs, self.maps = nn.ModuleList(), nn.ModuleList()
-        for _ in range(num_layers):
-            conv = make_conv(
-                self.config.conv,
-                hidden_channels,
-                hidden_channels,
-                num_classes=out_channels,
-                multi_label=self.multi_label,
-                bias=False,
-                project=False,
-                edge_dim=self.edge_dim,
-            )
-            self.convs.append(conv)
-            self.maps.append(IdentityMap(hidden_channels))
+        conv, width = self.config.conv, self.hidden_channels
+        for _ in range(self.num_layers):
+            self.convs.append(make_conv(self, conv, width, width, bias=False, project=False))
+            self.maps.append(IdentityMap(width))
 
     def encode(self, x: Features) -> Tensor:
         return F.relu(linear(self.encoder, self.dropped(x)))
@@ -88,8 +72,8 @@ class GCNII(Network):
         assert context.initial is not None
         beta = math.log(self.config.theta / number + 1)
         result = self.convolve(number, self.dropped(h), context)
-        update = cast(IdentityMap, self.maps[number - 1]).update
-        out = update(result.out, context.initial, self.config.alpha, beta)
+        weight = cast(IdentityMap, self.maps[number - 1]).weight
+        out = ops.residual_map(result.out, context.initial, weight, self.config.alpha, beta)
         return result._replace(out=out)
 
     def readout(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:

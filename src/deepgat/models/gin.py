@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,20 +49,13 @@ class GIN(Network):
     config: GINConfig
     reads_every_layer = True
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
-        widths = [in_channels] + [hidden_channels] * num_layers
+    def make_modules(self) -> None:
+        widths = [self.in_channels] + [self.hidden_channels] * self.num_layers
         self.convs = nn.ModuleList(
-            GINConv(_perceptron(width, hidden_channels), train_eps=True) for width in widths[:-1]
+            GINConv(_perceptron(width, self.hidden_channels), train_eps=True)
+            for width in widths[:-1]
         )
-        self.heads = nn.ModuleList(nn.Linear(width, out_channels) for width in widths)
+        self.heads = nn.ModuleList(nn.Linear(width, self.out_channels) for width in widths)
 
     def encode(self, x: Features) -> Tensor:
         if not isinstance(x, Tensor):

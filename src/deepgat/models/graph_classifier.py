@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -103,24 +102,14 @@ class ConvStack(Network):
     Config = ConvStackConfig
     config: ConvStackConfig
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+    def make_modules(self) -> None:
         self.loss = loss_with(self.config.conv)
-        self.classifier = nn.Linear(hidden_channels, out_channels)
+        self.classifier = nn.Linear(self.hidden_channels, self.out_channels)
         self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
-        for number in range(1, num_layers + 1):
-            inputs = in_channels if number == 1 else hidden_channels
-            self.convs.append(
-                make_conv(self.config.conv, inputs, hidden_channels, num_classes=out_channels)
-            )
-            self.norms.append(make_norm(self.config.norm, hidden_channels))
+        for number in range(1, self.num_layers + 1):
+            inputs = self.in_channels if number == 1 else self.hidden_channels
+            self.convs.append(make_conv(self, self.config.conv, inputs, self.hidden_channels))
+            self.norms.append(make_norm(self.config.norm, self.hidden_channels))
 
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         result = self.convolve(number, self.dropped(h), context)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.nn import JumpingKnowledge
 
 from deepgat.models.config import Config, layers, setting, share
+from deepgat.models.convolutions import make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput, NeighborAttention
+from deepgat.nn.attention import ConvOutput
 from deepgat.nn.norms import NORMS, make_norm, normalized
-from deepgat.nn.scores import UniformScore
 from deepgat.ops import Features
 
 
@@ -54,30 +53,16 @@ class JK(Network):
     config: JKConfig
     reads_every_layer = True
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+    def make_modules(self) -> None:
         mode = self.config.mode
-        self.jump = JumpingKnowledge(mode, hidden_channels, num_layers)
-        joined = hidden_channels * num_layers if mode == "cat" else hidden_channels
-        self.classifier = nn.Linear(joined, out_channels)
+        self.jump = JumpingKnowledge(mode, self.hidden_channels, self.num_layers)
+        joined = self.hidden_channels * self.num_layers if mode == "cat" else self.hidden_channels
+        self.classifier = nn.Linear(joined, self.out_channels)
         self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
-        for number in range(1, num_layers + 1):
-            conv = NeighborAttention(
-                in_channels if number == 1 else hidden_channels,
-                hidden_channels,
-                score=UniformScore,
-                normalization="symmetric",
-                edge_dim=self.edge_dim,
-            )
-            self.convs.append(conv)
-            self.norms.append(make_norm(self.config.norm, hidden_channels))
+        for number in range(1, self.num_layers + 1):
+            inputs = self.in_channels if number == 1 else self.hidden_channels
+            self.convs.append(make_conv(self, "gcn", inputs, self.hidden_channels))
+            self.norms.append(make_norm(self.config.norm, self.hidden_channels))
 
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         result = self.convolve(number, self.dropped(h), context)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 from torch.nn import functional as F
@@ -43,24 +42,16 @@ class MLP(Network):
     Config = MLPConfig
     config: MLPConfig
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+    def make_modules(self) -> None:
         self.lins, self.norms = nn.ModuleList(), nn.ModuleList()
-        for number in range(1, num_layers + 1):
-            inputs = in_channels if number == 1 else hidden_channels
-            outputs = out_channels if number == num_layers else hidden_channels
+        for number in range(1, self.num_layers + 1):
+            inputs = self.in_channels if number == 1 else self.hidden_channels
+            outputs = self.out_channels if number == self.num_layers else self.hidden_channels
             self.lins.append(
                 Linear(inputs, outputs, weight_initializer="glorot", bias_initializer="zeros")
             )
-            if number < num_layers:
-                self.norms.append(make_norm(self.config.norm, hidden_channels))
+            if number < self.num_layers:
+                self.norms.append(make_norm(self.config.norm, self.hidden_channels))
 
     def reach(self, number: int) -> Reach:
         return Reach()

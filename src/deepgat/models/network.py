@@ -1,8 +1,9 @@
-"""What every system shares: the loop over its layers, and what depth and memory ask of it.
+"""The base class of all systems: the loop over layers, with checkpointing and early exit.
 
-A system is a subclass that says three things: :meth:`Network.encode`, h⁰ from the features;
-:meth:`Network.layer`, h^l from h^(l-1); and :meth:`Network.readout`, the class logits. Recomputed
-layers, early exit, edge weights and chunked inference then work for it.
+A system is a subclass that says four things: :meth:`Network.make_modules`, its weights;
+:meth:`Network.encode`, h⁰ from the features; :meth:`Network.layer`, h^l from h^(l-1); and
+:meth:`Network.readout`, the class logits. Recomputed layers, early exit, edge weights and chunked
+inference then work for it.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Network(nn.Module):
         sizes = {"hidden_channels": hidden_channels, "num_layers": num_layers}
         self.config: Any = self.Config(**sizes, **settings)
         self.in_channels = in_channels
+        self.hidden_channels = hidden_channels
         self.out_channels = out_channels
         self.num_layers = num_layers
         self.multi_label = multi_label
@@ -74,6 +76,10 @@ class Network(nn.Module):
         self.edge_sampler: EdgeSampler = DropEdge(rate) if rate else all_edges
         self.label_hops = 0
         self.first_labels = "zero"
+        self.make_modules()
+
+    def make_modules(self) -> None:
+        """Make the modules of the system. Sizes, ``config`` and ``loss`` are set before."""
 
     @property
     def width(self) -> int:

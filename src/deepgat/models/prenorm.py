@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -71,41 +70,33 @@ class PreNorm(Network):
     Config = PreNormConfig
     config: PreNormConfig
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+    def make_modules(self) -> None:
         if self.config.conv == "deepgat":
             self.loss = OutputAndLayersLoss(delta=0.4, weight=0.3)
-        self.input_norm = make_norm(self.config.input_norm, in_channels)
-        self.encoder = nn.Linear(in_channels, hidden_channels)
-        self.classifier = nn.Linear(hidden_channels, out_channels)
-        self.convs = nn.ModuleList(self._make_conv() for _ in range(num_layers))
-        self.norms = nn.ModuleList(nn.LayerNorm(hidden_channels) for _ in range(num_layers + 1))
+        self.input_norm = make_norm(self.config.input_norm, self.in_channels)
+        self.encoder = nn.Linear(self.in_channels, self.hidden_channels)
+        self.classifier = nn.Linear(self.hidden_channels, self.out_channels)
+        self.convs = nn.ModuleList(self._make_conv() for _ in range(self.num_layers))
+        self.norms = nn.ModuleList(
+            nn.LayerNorm(self.hidden_channels) for _ in range(self.num_layers + 1)
+        )
 
     @property
     def width(self) -> int:
         return self.config.hidden_channels  # which heads share
 
     def _make_conv(self) -> NeighborAttention:
-        width, conv = self.config.hidden_channels, self.config.conv
-        shared: dict[str, Any] = {"bias": False, "residual": True, "edge_dim": self.edge_dim}
+        width, conv = self.hidden_channels, self.config.conv
         if conv == "deepgat":
             score = partial(
                 ClassScore, independent_labels=self.multi_label, sharpness=3.0, detached=True
             )
             return NeighborAttention(
-                width, width, score=score, num_classes=self.out_channels, class_bias=True, **shared
-            )
+                width, width, edge_dim=self.edge_dim, bias=False, residual=True,
+                score=score, num_classes=self.out_channels, class_bias=True,
+            )  # fmt: skip
         heads = self.config.heads if conv == "gat" else 1
-        return make_conv(
-            conv, width, width // heads, heads=heads, num_classes=self.out_channels, **shared
-        )
+        return make_conv(self, conv, width, width // heads, heads=heads, bias=False, residual=True)
 
     def encode(self, x: Features) -> Tensor:
         if self.config.input_norm != "none":

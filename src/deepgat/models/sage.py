@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 from torch.nn import functional as F
 
 from deepgat.models.config import Config, layers, setting, share
+from deepgat.models.convolutions import make_conv
 from deepgat.models.network import Network
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput, NeighborAttention
+from deepgat.nn.attention import ConvOutput
 from deepgat.nn.norms import NORMS, make_norm, normalized
-from deepgat.nn.scores import NeighborMeanScore
 from deepgat.ops import Features
 
 
@@ -47,31 +46,14 @@ class SAGE(Network):
     Config = SAGEConfig
     config: SAGEConfig
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        out_channels: int,
-        **settings: Any,
-    ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, out_channels, **settings)
+    def make_modules(self) -> None:
         self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
-        for number in range(1, num_layers + 1):
-            inputs = in_channels if number == 1 else hidden_channels
-            outputs = out_channels if number == num_layers else hidden_channels
-            self.convs.append(
-                NeighborAttention(
-                    inputs,
-                    outputs,
-                    score=NeighborMeanScore,
-                    bias=False,
-                    residual=True,
-                    edge_dim=self.edge_dim,
-                )
-            )
-            if number < num_layers:
-                self.norms.append(make_norm(self.config.norm, hidden_channels))
+        for number in range(1, self.num_layers + 1):
+            inputs = self.in_channels if number == 1 else self.hidden_channels
+            outputs = self.out_channels if number == self.num_layers else self.hidden_channels
+            self.convs.append(make_conv(self, "sage", inputs, outputs))
+            if number < self.num_layers:
+                self.norms.append(make_norm(self.config.norm, self.hidden_channels))
 
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         result = self.convolve(number, self.dropped(h), context)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from deepgat import ops
 from deepgat.errors import UserError
-from deepgat.nn.checkpoint import remade
+from deepgat.nn.checkpoint import recompute_saved
 from deepgat.nn.scores import (
     AdditiveScore,
     ClassScore,
@@ -20,7 +20,7 @@ from deepgat.nn.scores import (
     ScoreFactory,
     ScoreInputs,
 )
-from deepgat.ops import Features, Neighbors, Normalization, one_step
+from deepgat.ops import Features, Neighbors, Normalization, fused_layer
 
 
 class Attention(NamedTuple):
@@ -91,7 +91,7 @@ class NeighborAttention(nn.Module):
         :class:`~deepgat.ops.SparseMatrix`); edge_index [2, ·] or an
         :class:`~torch_geometric.EdgeIndex` as in PyG, or :class:`~deepgat.ops.Neighbors`. The
         lists of an edge_index are kept for the next call (:mod:`deepgat.ops.neighbor_cache`).
-        out [n, H·D] or [n, D]. Repeated edges count once.
+        out [n, H·D] or [n, D].
 
     Example:
         >>> conv = NeighborAttention(16, 8, heads=2, num_classes=7)
@@ -124,6 +124,11 @@ class NeighborAttention(nn.Module):
         project: bool = True,
     ) -> None:
         super().__init__()
+        for name, size in (
+            ("in_channels", in_channels), ("out_channels", out_channels), ("heads", heads),
+        ):  # fmt: skip
+            if not isinstance(size, int) or size < 1:
+                raise UserError(f"{name} is {size!r}: expected a whole number of at least 1")
         if not project and (in_channels != heads * out_channels or not concat):
             raise UserError(
                 f"a layer without a projection keeps its width: {in_channels} channels do not "
@@ -207,8 +212,8 @@ class NeighborAttention(nn.Module):
         """The convolution; with ``return_attention_weights`` also (edge_index, weight) as in PyG.
 
         Args:
-            x: [n, d].
-            edge_index: the edges.
+            x: [n, d]; or a pair (sources [m, d], targets [n, d]) with ``add_self_loops=False``.
+            edge_index: the edges; of a pair, row 0 names sources and row 1 targets.
             edge_attr: [number of edges, edge_dim]: its linear map is added to the score.
             edge_weight: [number of edges] ≥ 0: multiplies exp(s).
             label_features: z [n, label_channels]; zeros by default.
@@ -220,12 +225,13 @@ class NeighborAttention(nn.Module):
         Added self-loops have weight 1.
         """
         if isinstance(x, tuple):
-            raise UserError(
-                "x is a pair: this layer works on one set of nodes; join sources and targets into "
-                "one graph"
-            )
+            if label_features is not None or labels is not None:
+                raise UserError("x is a pair: label_features and labels need one set of nodes")
+            with_attention = bool(return_attention_weights)
+            return self._bipartite(x, edge_index, edge_attr, edge_weight, with_attention)
         x = ops.as_features(x)
         ops.checks.features(x)
+        self._check_width(x)
         edges = (edge_index, x.size(0), edge_weight, edge_attr)
         isolated = None
         if self.add_self_loops:
@@ -236,6 +242,48 @@ class NeighborAttention(nn.Module):
             x, neighbors, label_features, labels, bool(return_attention_weights), isolated=isolated
         )
         return (result.out, result.attention) if result.attention is not None else result.out
+
+    def _bipartite(
+        self,
+        pair: tuple[Tensor, ...],
+        edge_index: Tensor | Neighbors,
+        edge_attr: Tensor | None,
+        edge_weight: Tensor | None,
+        with_attention: bool,
+    ) -> Tensor | tuple[Tensor, Attention]:
+        """From sources to targets: both sets as one, of which the targets come first."""
+        if self.add_self_loops:
+            raise UserError(
+                "x is a pair, and a target is no source of its own: make the layer with "
+                "add_self_loops=False"
+            )
+        if len(pair) != 2:
+            raise UserError(f"x is a tuple of {len(pair)}: expected sources and targets")
+        for name, x in zip(("x[0]", "x[1]"), pair, strict=True):
+            if not isinstance(x, Tensor) or x.layout != torch.strided or x.dim() != 2:
+                raise UserError(
+                    f"{name} is of the pair x: expected a dense tensor [nodes, features]"
+                )
+            self._check_width(x)
+        source, target = pair
+        n = target.size(0)
+        x = torch.cat((target, source))
+        edges = ops.joined_edges(edge_index, source.size(0), n)
+        neighbors, isolated = ops.neighbors_without_loops(edges, len(x), edge_weight, edge_attr)
+        result = self.run(x, neighbors, with_attention=with_attention, isolated=isolated)
+        if result.attention is None:
+            return result.out[:n]
+        pairs, weight = result.attention
+        between = (pairs[0] >= n) & (pairs[1] < n)
+        first = torch.tensor([[n], [0]], device=pairs.device)
+        return result.out[:n], Attention(pairs[:, between] - first, weight[between])
+
+    def _check_width(self, x: Features) -> None:
+        if x.size(1) != self.in_channels:
+            raise UserError(
+                f"x has {x.size(1)} columns, but the layer was made with "
+                f"in_channels={self.in_channels}"
+            )
 
     def run(
         self,
@@ -260,10 +308,10 @@ class NeighborAttention(nn.Module):
         x = ops.as_features(x)
         ops.checks.features(x)
         neighbors = ops.as_neighbors(neighbors, x.size(0))
-        usual = label_features is None and isolated is None and not with_attention
-        seen_whole = undropped is None or undropped is x
-        if usual and seen_whole and not torch.compiler.is_compiling():
-            found = self._in_one_step(x, neighbors)
+        plain = label_features is None and isolated is None and not with_attention
+        plain = plain and (undropped is None or undropped is x)
+        if plain and not torch.compiler.is_compiling():
+            found = self._fused(x, neighbors)
             if found is not None:
                 return found
         if self.score.others_only:
@@ -279,9 +327,11 @@ class NeighborAttention(nn.Module):
         form = self.score(ScoreInputs(neighbors, value, seen, labels))
 
         p = self.dropout if self.training else 0.0
-        forget = self.forget_projections and self.weight is not None
-        again = partial(self._project, x, label_features)
-        with remade([value, class_logits], again) if forget else nullcontext():
+        saved: AbstractContextManager[None] = nullcontext()
+        if self.forget_projections and self.weight is not None:
+            project = partial(self._project, x, label_features)
+            saved = recompute_saved([value, class_logits], project)
+        with saved:
             out = ops.neighbor_attention(
                 neighbors, value, form, self.normalization, p, edge_bias, flat=self.concat
             )
@@ -302,8 +352,8 @@ class NeighborAttention(nn.Module):
             attention = Attention(neighbors.edge_index, weight)
         return ConvOutput(out, class_logits, attention)
 
-    def _in_one_step(self, x: Features, neighbors: Neighbors) -> ConvOutput | None:
-        """By one autograd node, if the device has one and nothing about the layer is special."""
+    def _fused(self, x: Features, neighbors: Neighbors) -> ConvOutput | None:
+        """The layer as one autograd node; None where the device has none for such a layer."""
         score = self.score
         if (
             not isinstance(x, Tensor)
@@ -323,11 +373,11 @@ class NeighborAttention(nn.Module):
             independent_labels = score.independent_labels
         else:
             return None
-        found = one_step.run(
+        found = fused_layer.run(
             x,
             neighbors,
-            one_step.Layer(self.weight, class_weight, target, source, self.bias),
-            one_step.Settings(
+            fused_layer.Layer(self.weight, class_weight, target, source, self.bias),
+            fused_layer.Settings(
                 self.heads,
                 scale,
                 slope,
@@ -439,7 +489,7 @@ class NeighborAttention(nn.Module):
 
 
 def _is_plain(x: Tensor) -> bool:
-    """Whether operators on x run now and in its type."""
+    """Whether operators on x run eagerly and in its dtype."""
     return not torch.compiler.is_compiling() and not torch.is_autocast_enabled(x.device.type)
 
 

@@ -57,10 +57,10 @@ def segment_length(choice: str, layers: int) -> int:
 
 
 @contextmanager
-def remade(
+def recompute_saved(
     tensors: Sequence[Tensor | None], make: Callable[[], Sequence[Tensor | None]]
 ) -> Iterator[None]:
-    """Autograd calls ``make`` in the backward pass instead of saving ``tensors``."""
+    """Inside the context, autograd saves none of ``tensors``: the backward pass calls ``make``."""
     places = {_place(tensor): i for i, tensor in enumerate(tensors) if tensor is not None}
     made: dict[int, Tensor] = {}
 

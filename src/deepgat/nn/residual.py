@@ -24,7 +24,3 @@ class IdentityMap(nn.Module):
 
     def forward(self, x: Tensor, beta: float) -> Tensor:
         return ops.identity_map(x, self.weight, beta)
-
-    def update(self, x: Tensor, initial: Tensor, alpha: float, beta: float) -> Tensor:
-        """σ(((1 − α) x + α h⁰) ((1 − β) I + β W)), σ ReLU: GCNII's layer after propagation."""
-        return ops.residual_map(x, initial, self.weight, alpha, beta)

@@ -2,10 +2,11 @@
 
 import torch
 
-from deepgat.ops import checks, cpu, gpu
+from deepgat.ops import backends, checks, cpu, gpu
 from deepgat.ops.additive_score import head_products
-from deepgat.ops.attention import neighbor_attention
+from deepgat.ops.attention import attention_weights, neighbor_attention
 from deepgat.ops.backends import BACKENDS, use_backend
+from deepgat.ops.bipartite import joined_edges
 from deepgat.ops.deterministic import identity_map, layer_norm, linear_by_head, residual_map
 from deepgat.ops.differences import neighbor_differences
 from deepgat.ops.edges import as_neighbors, neighbors_without_loops, weighted_neighbors
@@ -24,15 +25,14 @@ from deepgat.ops.joint_product import joint_linear
 from deepgat.ops.neighbor_cache import use_neighbor_cache
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.norm import layer_norm_elu
-from deepgat.ops.partitioned.lists import PartNeighbors
-from deepgat.ops.partitioned.part import (
+from deepgat.ops.part import (
     Part,
+    PartNeighbors,
     current_part,
     node_mean,
     node_mean_share,
     use_part,
 )
-from deepgat.ops.partitioned.part_attention import attention_weights
 from deepgat.ops.score_forms import (
     Additive,
     ClassAgreement,
@@ -44,7 +44,7 @@ from deepgat.ops.score_forms import (
 )
 
 cpu.register()
-if torch.cuda.is_available() and gpu.available():
+if torch.cuda.is_available() and backends.BUILT["cuda"]:
     gpu.register()
 
 __all__ = [
@@ -71,6 +71,7 @@ __all__ = [
     "dropout",
     "head_products",
     "identity_map",
+    "joined_edges",
     "joint_linear",
     "layer_norm",
     "layer_norm_elu",

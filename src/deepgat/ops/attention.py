@@ -1,35 +1,20 @@
-"""Neighbour attention.
+"""Neighbour attention: the public operators, on a whole graph and on one part of it.
 
-In eager mode its kernels run in a plain ``autograd.Function``, since calling a registered operator
-costs more. Inside ``torch.compile`` and ``torch.export`` they are the operator ``deepgat::attend``
-(``attention_operator.py``).
+On a part, every process borrows the rows of its halo, then runs the operator for whole graphs on
+the lists ``PartNeighbors.square``, and keeps the rows of its own nodes.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from deepgat.ops import backends, checks, definition, dropout_masks
-from deepgat.ops.attention_operator import (
-    ADDITIVE,
-    AS_IS,
-    DOT,
-    KERNELS,
-    LISTS,
-    NONE,
-    SIGMOID,
-    SOFTMAX,
-    Inputs,
-    attend,
-    kernel_lists,
-)
-from deepgat.ops.cpu import layout
+from deepgat.ops.kernel_attention import kernel_attention, kernel_log_sums
 from deepgat.ops.neighbors import Neighbors
+from deepgat.ops.part import PartNeighbors, padded
 from deepgat.ops.score_forms import (
     Additive,
     ClassAgreement,
@@ -57,158 +42,133 @@ def neighbor_attention(
     weights to drop, seeded by torch's random generator. ``bias``: [E, H], or [E, 1] for all heads.
     With ``flat`` the heads are concatenated: [n, H·D].
     """
-    from deepgat.ops.partitioned import part_attention
-
     normalization = checks.attention(neighbors, value, form, normalization, dropout, bias)
     seed = dropout_masks.new_seed(value.device) if dropout else None
     fast = backends.kernels_run_on(value.device.type)
-    run = kernel_attention if fast else definition.neighbor_attention
-    if isinstance(neighbors, part_attention.PartNeighbors):
-        run = partial(part_attention.neighbor_attention, run)
+    if isinstance(neighbors, PartNeighbors):
+        out = _on_part(neighbors, value, form, normalization, dropout, seed, bias, fast)
     elif fast:
         return kernel_attention(
             neighbors, value, form, normalization, dropout, seed, bias, flat=flat
         )
-    out = run(neighbors, value, form, normalization, dropout, seed, bias)
+    else:
+        out = definition.neighbor_attention(
+            neighbors, value, form, normalization, dropout, seed, bias
+        )
     return out.flatten(1) if flat else out
 
 
-def kernel_attention(
+def attention_weights(
     neighbors: Neighbors,
-    value: Tensor,
     form: ScoreForm,
-    normalization: Normalization = Normalization.ROW,
-    dropout: float = 0.0,
-    seed: Tensor | None = None,
+    normalization: Normalization | str = Normalization.ROW,
     bias: Tensor | None = None,
-    *,
-    flat: bool = False,
 ) -> Tensor:
-    """As :func:`deepgat.ops.definition.neighbor_attention`, without per-edge storage."""
-    out, _ = run(neighbors, value, form, normalization, dropout, seed, bias, flat=flat)
-    return out if out.dtype == value.dtype else out.to(value.dtype)
+    """As :func:`deepgat.ops.definition.attention_weights`, for a whole graph or one part."""
+    normalization = checks.attention(neighbors, None, form, normalization, bias=bias)
+    if not isinstance(neighbors, PartNeighbors):
+        return definition.attention_weights(neighbors, form, normalization, bias)
+    lists, part = neighbors.square, neighbors.part
+    form = _with_halo(form, part.with_halo(_compared(form)), lists)
+    if bias is not None:
+        bias = padded(bias, lists.num_edges)
+    weights = definition.attention_weights(lists, form, Normalization.ROW, bias)
+    if normalization is Normalization.SYMMETRIC:
+        log_d = neighbors.with_halo(definition.log_sums(lists, form, bias)[: part.own])
+        apart = definition.target_rows(log_d, lists) - definition.source_rows(log_d, lists)
+        weights = weights * (apart / 2).exp()
+    return weights[: neighbors.num_edges]
 
 
-@torch.no_grad()
-def log_sums(neighbors: Neighbors, form: DotProduct | ClassAgreement) -> Tensor:
-    """log Σ_{u∈N_v} exp(s_vu), [n, H]; not differentiable."""
-    compared = form.query if isinstance(form, DotProduct) else form.logits
-    value = compared.new_ones(*compared.shape[:2], 1)
-    _, found = run(neighbors, value, form)
-    on_cpu = value.device.type == "cpu"
-    return layout.natural(found, value, 1).squeeze(-1) if on_cpu else found
-
-
-def run(
-    neighbors: Neighbors,
+def _on_part(
+    neighbors: PartNeighbors,
     value: Tensor,
     form: ScoreForm,
-    normalization: Normalization = Normalization.ROW,
-    dropout: float = 0.0,
-    seed: Any = None,
-    bias: Tensor | None = None,
-    *,
-    flat: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """(out [n, H, D], or [n, H·D] if ``flat``, log Σ exp of every list in the kernels' layout)."""
-    traced = torch.compiler.is_compiling()
-    on_cpu = value.device.type == "cpu"
-    nothing: Any = None if traced else value.new_empty(0) if on_cpu else neighbors.ptr
-    query = key = nothing
-    kind, activation, scale, slope, shared = NONE, AS_IS, 1.0, 0.0, False
-    match form:
-        case DotProduct(q, k, factor):
-            query, key, kind, scale, shared = q, k, DOT, factor, q is k
-        case ClassAgreement(logits, factor, independent_labels):
-            query, kind, scale, shared = logits, DOT, factor, True
-            activation = SIGMOID if independent_labels else SOFTMAX
-        case Additive(t, s, negative_slope):
-            query, key, kind, slope = t, s, ADDITIVE, negative_slope
-        case EdgeScore(score):
-            bias = score if bias is None else score + bias
-        case Uniform():
-            pass
-    stored = value.dtype
-    if on_cpu and stored in (torch.bfloat16, torch.float16):
-        value = value.float()  # the CPU kernels support float32 and float64 only
-    exact = value.dtype if on_cpu or stored == torch.float64 else None
-    if exact is not None:
-        query, key = (x if x is nothing else x.to(exact) for x in (query, key))
+    normalization: Normalization,
+    dropout: float,
+    seed: Tensor | None,
+    bias: Tensor | None,
+    fast: bool,
+) -> Tensor:
+    """:func:`neighbor_attention` on one part: [own, H, D]; ``fast``: by the kernels.
+
+    The symmetric weights are e_vu / sqrt(d_v d_u) = sqrt(d_v) · (e_vu / d_v) · 1/sqrt(d_u): row
+    weights of values that their owner has divided by sqrt(d_u).
+    """
+    run = kernel_attention if fast else definition.neighbor_attention
+    part, lists = neighbors.part, neighbors.square
+    if seed is not None:
+        seed = dropout_masks.numbered(seed, part.ids)
+    if not part.borrows:  # every process holds whole graphs
+        return run(lists, value, form, normalization, dropout, seed, bias)
     if bias is not None:
-        bias = bias.expand(-1, value.size(1)).to(exact or bias.dtype)
-    inputs = Inputs(
-        _traced_lists(neighbors) if traced else kernel_lists(neighbors),
-        query,
-        nothing if shared else key,
-        value,
-        bias,
-        neighbors.ptr if seed is None and not traced else seed,
-        kind,
-        activation,
-        scale,
-        slope,
-        normalization is Normalization.SYMMETRIC,
-        shared,
-        neighbors.symmetric,
-        dropout,
-    )
-    if not traced and not torch.is_grad_enabled():
-        out, log_sum = KERNELS[value.device.type][0](_with_vectors(inputs))
-        return out.flatten(1) if flat else out, log_sum
-    if not traced:
-        return _Attend.apply(flat, *inputs)
-    lengths = () if neighbors.packed is None else neighbors.packed.lengths
-    out, log_sum = attend(*_with_vectors(inputs), lengths)
-    return out.flatten(1) if flat else out, log_sum
+        bias = padded(bias, lists.num_edges)
+    if normalization is Normalization.ROW:
+        *compared, rows = part.with_halo([*_compared(form), value])
+        form = _with_halo(form, compared, lists)
+        return run(lists, rows, form, normalization, dropout, seed, bias)[: part.own]
+    if isinstance(form, Uniform) and bias is None:
+        log_d = neighbors.degree.double().log().unsqueeze(-1)
+    else:
+        form = _with_halo(form, part.with_halo(_compared(form)), lists)
+        log_d = _log_sums(lists, form, bias, fast)[: part.own]
+    half = log_d.unsqueeze(-1).to(value.dtype) / 2
+    (rows,) = part.with_halo([value * (-half).exp()])
+    return run(lists, rows, form, Normalization.ROW, dropout, seed, bias)[: part.own] * half.exp()
 
 
-def _traced_lists(neighbors: Neighbors) -> list[Tensor]:
-    if neighbors.packed is not None:
-        return [neighbors.packed.lists]
-    return [getattr(neighbors, name) for name in LISTS]
+def _compared(form: ScoreForm) -> list[Tensor]:
+    """The tensors that a score reads at the neighbour: [own, …] each."""
+    match form:
+        case DotProduct(_, key):
+            return [key]
+        case ClassAgreement(logits):
+            return [logits]
+        case Additive(_, source):
+            return [source]
+        case EdgeScore() | Uniform():
+            return []
 
 
-def _with_vectors(x: Inputs) -> Inputs:
-    """Query and key as [n, H, 1] where they are numbers, [n, H]."""
-    if x.kind != ADDITIVE:
-        return x
-    return x._replace(query=x.query.unsqueeze(-1), key=x.key.unsqueeze(-1))
+def _with_halo(form: ScoreForm, compared: list[Tensor], lists: Neighbors) -> ScoreForm:
+    """The form with one row per own and halo node; ``compared`` already has those rows.
+
+    What only targets read is 0 for the halo.
+    """
+    match form:
+        case DotProduct(query, key):
+            rows = compared[0] if query is key else padded(query, lists.num_nodes)
+            return replace(form, query=rows, key=compared[0])
+        case ClassAgreement():
+            return replace(form, logits=compared[0])
+        case Additive(target):
+            return replace(form, target=padded(target, lists.num_nodes), source=compared[0])
+        case EdgeScore(score):
+            return EdgeScore(padded(score, lists.num_edges))
+        case Uniform():
+            return form
 
 
-class _Attend(torch.autograd.Function):
-    """``deepgat::attend`` without the dispatcher, and without the cost of autograd for views."""
+def _log_sums(lists: Neighbors, form: ScoreForm, bias: Tensor | None, fast: bool) -> Tensor:
+    """log d_v = log Σ_u exp(s_vu), with its gradient: [n, H] or [n, 1].
 
-    @staticmethod
-    def forward(ctx: Any, flat: bool, *inputs: Any) -> tuple[Tensor, Tensor]:
-        x = Inputs(*inputs)
-        run, ctx.run_backward = KERNELS[x.value.device.type]
-        out, log_sum = run(_with_vectors(x))
-        shown = out.flatten(1) if flat else out
-        ctx.mark_non_differentiable(log_sum)
-        ctx.set_materialize_grads(False)
-        ptr = x.lists[0]  # stands for tensors that are not needed
-        kept = (None if item is ptr else item for item in (x.query, x.key, x.seed))
-        ctx.save_for_backward(shown, log_sum, x.value, x.bias, *kept)
-        ctx.lists, ctx.settings = x.lists, inputs[6:]
-        return shown, log_sum
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Any, ...]:
-        rest = (None,) * (1 + len(ctx.settings))
-        if grad is None:
-            return None, None, None, None, None, None, *rest
-        out, log_sum, value, bias, *kept = ctx.saved_tensors
-        query, key, seed = (ctx.lists[0] if item is None else item for item in kept)
-        x = _with_vectors(Inputs(ctx.lists, query, key, value, bias, seed, *ctx.settings))
-        wanted = ctx.needs_input_grad
-        found = ctx.run_backward(
-            grad.reshape(value.shape), out.view(value.shape), log_sum, x,
-            wanted[2] or wanted[3], wanted[5],
-        )  # fmt: skip
-        of_query, of_key, of_value, of_bias = (
-            None if item is None or item.dim() < 2 else item for item in found
-        )
-        if x.kind == ADDITIVE and of_query is not None and of_key is not None:
-            of_query, of_key = of_query.squeeze(-1), of_key.squeeze(-1)
-        return None, None, of_query, of_key, of_value, of_bias, *rest
+    The gradient of log d_v equals that of Σ_u α_vu s_vu with α held constant. For dot products
+    this sum is <q_v, Σ_u α_vu k_u>, so the kernels compute both without per-edge storage.
+    ``fast``: use the kernels where they support the form.
+    """
+    if not fast or bias is not None or not isinstance(form, DotProduct | ClassAgreement):
+        return definition.log_sums(lists, form, bias)
+    total = kernel_log_sums(lists, form)
+    trained = any(isinstance(x, Tensor) and x.requires_grad for x in vars(form).values())
+    if not (trained and torch.is_grad_enabled()):
+        return total
+    if isinstance(form, ClassAgreement):
+        logits = form.logits
+        prediction = logits.sigmoid() if form.independent_labels else logits.softmax(-1)
+        form = DotProduct(prediction, prediction, form.scale)
+    fixed = DotProduct(form.query.detach(), form.key.detach(), form.scale)
+    if form.query is form.key:
+        fixed = replace(fixed, key=fixed.query)
+    mean_key = kernel_attention(lists, form.key, fixed)
+    score = form.scale * (form.query * mean_key).sum(-1)
+    return total + (score - score.detach())

@@ -4,7 +4,8 @@ This module defines the signatures of the operators, the shapes for tracing and 
 ``cpu/attention.py`` and ``gpu/attention.py`` register the kernels, which eager mode calls directly.
 
 ``attend`` consists of ``attend_forward`` and ``attend_backward``. A compiled graph contains these
-two alone, so no autograd runs when it calls them (``library.py``).
+two alone, so no autograd runs when it calls them. They are defined without
+``torch.library.custom_op``, whose Python wrapper takes longer than the rest of a call.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from deepgat.ops.cpu import layout
-from deepgat.ops.library import LIBRARY
 from deepgat.ops.neighbors import Neighbors
 from deepgat.ops.packed_lists import Lengths, original, views
 
+LIBRARY = torch.library.Library("deepgat", "FRAGMENT")
 NONE, DOT, ADDITIVE = 0, 1, 2
 AS_IS, SOFTMAX, SIGMOID = 0, 1, 2
 LISTS = (
@@ -84,12 +85,6 @@ def attend(*inputs: Any) -> tuple[Tensor, Tensor]:
     return found
 
 
-def attend_backward(*inputs: Any) -> list[Tensor]:
-    """The gradients of value and, where they are wanted, of query, key and bias."""
-    found: list[Tensor] = torch.ops.deepgat.attend_backward.default(*inputs)
-    return found
-
-
 def _attend(*inputs: Any) -> tuple[Tensor, Tensor]:
     found: tuple[Tensor, Tensor]
     if torch.is_grad_enabled():
@@ -126,7 +121,7 @@ class _Traced(torch.autograd.Function):
         want_scores, want_bias = wanted[1] or wanted[2], wanted[4]
         kind, shared = ctx.settings[0], ctx.settings[5]
         found = iter(
-            attend_backward(
+            torch.ops.deepgat.attend_backward.default(
                 grad, out, log_sum, lists, query, key, value, bias, seed, *ctx.settings,
                 want_scores, want_bias, *ctx.lengths,
             )
@@ -244,7 +239,7 @@ class KernelLists(list[Tensor]):
     def __init__(self, lists: Iterable[Tensor]) -> None:
         super().__init__(lists)
         self.steps: dict[Any, Any] = {}
-        """Layers that were recorded on a GPU (``gpu/step.py``)."""
+        """Layers that were recorded on a GPU (``gpu/fused_layer.py``)."""
 
 
 _KERNEL_LISTS: WeakKeyDictionary[Neighbors, KernelLists] = WeakKeyDictionary()

@@ -144,11 +144,9 @@ def identity_map(x: Tensor, weight: Tensor) -> None:
 
 
 def residual_map(x: Tensor, initial: Tensor, weight: Tensor) -> None:
-    _check("x", x, ("nodes", "channels"))
+    identity_map(x, weight)
     _check("initial", initial, x.shape, x.device)
-    _check("weight", weight, (x.size(1), x.size(1)), x.device)
     _same_dtype("initial", initial, "x", x)
-    _same_dtype("x", x, "weight", weight)
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> None:

@@ -44,7 +44,7 @@ def identity_map(x: Tensor, weight: Tensor, beta: float) -> Tensor:
     return linear(x, torch.lerp(identity, weight, beta).t())  # one product of x's size, no more
 
 
-def mix(start: Tensor, end: Tensor, share: Tensor | float) -> Tensor:
+def lerp(start: Tensor, end: Tensor, share: Tensor | float) -> Tensor:
     """(1 − share) · start + share · end, in the wider dtype; under bf16 autocast they differ."""
     dtype = torch.promote_types(start.dtype, end.dtype)
     if isinstance(share, Tensor):
@@ -66,7 +66,7 @@ def residual_map(x: Tensor, initial: Tensor, weight: Tensor, alpha: float, beta:
         if torch.is_grad_enabled():
             return _ResidualMap.apply(x, initial, weight, alpha, beta)
         return _residual_map(x, initial, weight, alpha, beta)[2]
-    return F.relu(identity_map(mix(x, initial, alpha), weight, beta))
+    return F.relu(identity_map(lerp(x, initial, alpha), weight, beta))
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Neighbour lists whose sizes follow from those of their input, for programs that are exported."""
+"""Neighbour lists for exported programs: their sizes follow from those of ``edge_index``."""
 
 from __future__ import annotations
 
@@ -63,16 +63,14 @@ class EdgeList(Neighbors):
             first=first,
             checked=tuple(lists[name] for name in LISTS),
         )
-        heard = found if edge_weight is None else found.audible()
-        assert isinstance(heard, EdgeList)
-        return heard
+        return found if edge_weight is None else found.with_fallback_loops()
 
     @property
     def others(self) -> Tensor:
         """[n] int64: the number of neighbours u ≠ v, without edges of weight 0."""
         assert self.log_weight is not None
-        heard = (self.log_weight.squeeze(1) > -math.inf) & (self.source != self.target)
-        return self.sums(heard.long())
+        counted = (self.log_weight.squeeze(1) > -math.inf) & (self.source != self.target)
+        return self.sums(counted.long())
 
     def sums(self, x: Tensor) -> Tensor:
         """Σ over the edges into v: [E, …] → [n, …]."""

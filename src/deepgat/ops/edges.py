@@ -57,7 +57,7 @@ def weighted_neighbors(
     if edge_weight is None:
         return replace(neighbors, features=features)
     log_weight = edge_weight.unsqueeze(-1).log()
-    return replace(neighbors, log_weight=log_weight, features=features).audible()
+    return replace(neighbors, log_weight=log_weight, features=features).with_fallback_loops()
 
 
 def neighbors_without_loops(
@@ -82,7 +82,8 @@ def _with_values(lists: EdgeLists, weight: Tensor | None, features: Tensor | Non
     if weight is None and features is None:
         return lists.neighbors
     check_edge_values(weight, features, lists.pairs.size(1), "in the order of edge_index")
-    return lists.neighbors.with_placed_values(lists.places(), weight, features)
+    placed = lists.neighbors.with_placed_values(lists.places(), weight, features)
+    return placed.with_fallback_loops()
 
 
 def _lists(edge_index: Any, num_nodes: int) -> EdgeLists:

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from deepgat.ops import checks, deterministic, dropout_masks
+from deepgat.ops.lists import Lists, pointers
 from deepgat.ops.matmul import dropped, sparse_matmul
-from deepgat.ops.neighbors import Lists, pointers
-from deepgat.ops.partitioned.part import row_ids
+from deepgat.ops.part import row_ids
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,15 +1,15 @@
-"""Neighbour lists for predictions, which can be cut to a prefix of their nodes in no time."""
+"""Neighbour lists for inference, which can be cut to their first nodes without a search."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from deepgat.errors import UserError
-from deepgat.ops.neighbors import LISTS, Neighbors, split_lists
+from deepgat.ops.lists import split_lists
+from deepgat.ops.neighbors import LISTS, Neighbors
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,15 +46,13 @@ class ForwardLists(Neighbors):
             "source_pieces": pieces[:0],
             "source_hubs": hubs[:0],
         }
-        found = ForwardLists(
+        return ForwardLists(
             **lists,
             symmetric=False,
             log_weight=log_weight,
             features=features,
             checked=tuple(lists[name] for name in LISTS),
-        ).audible()
-        assert isinstance(found, ForwardLists)
-        return found
+        ).with_fallback_loops()
 
     def first(self, complete: int, rows: int) -> ForwardLists:
         """The first ``rows`` nodes: the lists of the first ``complete``, {v} for each other v.
@@ -79,11 +77,3 @@ class ForwardLists(Neighbors):
 
     def select(self, keep: Tensor, symmetric: bool) -> Neighbors:
         raise UserError("these lists serve predictions: build Neighbors to select edges")
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
-        moved: dict[str, Any] = {
-            name: item.to(device, non_blocking=non_blocking)
-            for name, item in vars(self).items()
-            if isinstance(item, Tensor)
-        }
-        return replace(self, **moved, checked=tuple(moved[name] for name in LISTS))

@@ -1,7 +1,7 @@
-"""Linear maps of the same x by several weights, as one product whose columns they are.
+"""Several linear maps of the same x as one matrix product.
 
-Kernels can write the gradients of such blocks as columns of one matrix again, which then needs no
-copy: :func:`side_by_side` recognises it.
+Each result is a block of the product's columns. Where kernels write the gradients of the blocks as
+columns of one matrix too, the backward pass needs no copy: :func:`side_by_side` finds that matrix.
 """
 
 from __future__ import annotations

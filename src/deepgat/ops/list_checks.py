@@ -1,21 +1,17 @@
-"""What edges and neighbour lists have to be, before a kernel takes their numbers as they are."""
+"""Checks of edges, whose numbers kernels use as addresses."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from deepgat.errors import UserError
-from deepgat.ops.unchanged import Known
+from deepgat.ops.unchanged import CheckedTensors
 
-if TYPE_CHECKING:
-    from deepgat.ops.neighbors import Neighbors
-
-_KNOWN = {"edge_weight": Known(), "edge_attr": Known()}
-"""The values that were found to be in range."""
+_IN_RANGE = {"edge_weight": CheckedTensors(), "edge_attr": CheckedTensors()}
 
 
 def check_edge_values(weight: Any, features: Any, edges: int, order: str) -> None:
@@ -33,77 +29,23 @@ def check_edge_values(weight: Any, features: Any, edges: int, order: str) -> Non
             )
         if torch.compiler.is_compiling() or not values.numel():  # a graph cannot branch on values
             continue
-        if values in (known := _KNOWN[name]):  # reading them would stop a GPU at every call
+        if values in (checked := _IN_RANGE[name]):  # reading them would stop a GPU at every call
             continue
         low, high = values.detach().aminmax()  # NaN if any value is
         least = 0 if name == "edge_weight" else -math.inf
         if not (low >= least and low.isfinite() and high.isfinite()):
             wanted = "finite numbers of at least 0" if name == "edge_weight" else "finite numbers"
             raise UserError(f"{name} runs from {low:g} to {high:g}: expected {wanted}")
-        known.add(values)
+        checked.add(values)
 
 
 def _shape(edges: int, dimensions: int) -> str:
-    """In words only where it is refused: a compiled graph that did so would hold for one size."""
+    """Only for an error: formatting a size binds a compiled graph to this size."""
     return f"[{edges}]" if dimensions == 1 else f"[{edges}, features]"
 
 
-def check_lists(lists: Neighbors) -> None:
-    """Refuse lists on the CPU that name nodes, edges or places which do not exist.
-
-    Kernels take these numbers as they are. On a GPU, looking at them would stop the stream.
-    """
-    if lists.ptr.device.type != "cpu" or type(lists.ptr) is not Tensor:
-        return
-    last = max(lists.source_ptr.numel() - 1, lists.num_nodes) - 1
-    limits: dict[str, tuple[int, int]] = {
-        "source": (0, last), "target": (0, lists.num_nodes - 1), "target_by_source": (0, last),
-        "by_source": (0, lists.by_source.numel() - 1),
-    }  # fmt: skip
-    for name, (low, high) in limits.items():
-        _check_range(name, getattr(lists, name), low, high)
-    for name, ptr, entries in (
-        ("ptr", lists.ptr, lists.source),
-        ("source_ptr", lists.source_ptr, lists.target_by_source),
-    ):
-        rises = bool((ptr.diff() >= 0).all()) and int(ptr[0]) == 0
-        if not rises or int(ptr[-1]) != entries.numel():
-            raise UserError(
-                f"{name} does not rise from 0 to the number of edges, {entries.numel()}: build "
-                "the lists by Neighbors.from_edge_index"
-            )
-    own = (lists.source == lists.target).nonzero().squeeze(1)
-    nodes = torch.arange(lists.num_nodes)
-    there = own.shape == nodes.shape and torch.equal(lists.source[own].long(), nodes)
-    if not there or bool(((own < lists.ptr[:-1]) | (own >= lists.ptr[1:])).any()):
-        raise UserError(
-            "source and target lack the self-loop of some node, or repeat it: build the lists by "
-            "Neighbors.from_edge_index"
-        )
-    edges = lists.by_source.numel()
-    for prefix in ("", "source_"):
-        pieces, hubs = getattr(lists, f"{prefix}pieces"), getattr(lists, f"{prefix}hubs")
-        slots = int(hubs[-1, 2]) if len(hubs) else 0
-        _check_range(f"{prefix}pieces", pieces[:, 0], 0, last)
-        _check_range(f"{prefix}pieces", pieces[:, 1:3], 0, edges)
-        _check_range(f"{prefix}pieces", pieces[:, 3], -1, slots - 1)
-        _check_range(f"{prefix}hubs", hubs[:, 0], 0, last)
-        _check_range(f"{prefix}hubs", hubs[:, 1:], 0, slots)
-
-
-def _check_range(name: str, x: Tensor, least: int, most: int) -> None:
-    if not x.numel():
-        return
-    low, high = (int(end) for end in x.aminmax())
-    if low < least or high > most:
-        raise UserError(
-            f"{name} of the neighbour lists runs from {low} to {high}: expected {least} to {most}; "
-            "build the lists by Neighbors.from_edge_index"
-        )
-
-
-def check_edge_index(edge_index: Any, num_nodes: int) -> None:
-    """Refuse what is no edges between so many nodes."""
+def check_edges(edge_index: Any) -> None:
+    """Refuse anything but integers [2, m]."""
     if not isinstance(edge_index, Tensor):
         raise UserError(
             f"edge_index is a {type(edge_index).__name__}: expected a tensor [2, number of edges] "
@@ -116,6 +58,11 @@ def check_edge_index(edge_index: Any, num_nodes: int) -> None:
         )
     if edge_index.is_floating_point() or edge_index.dtype == torch.bool:
         raise UserError(f"edge_index holds {edge_index.dtype} values: expected integers")
+
+
+def check_edge_index(edge_index: Any, num_nodes: int) -> None:
+    """Refuse anything but integers [2, m] from 0 to ``num_nodes`` − 1."""
+    check_edges(edge_index)
     if torch.compiler.is_compiling():  # the operator that builds the lists checks the numbers
         return
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:

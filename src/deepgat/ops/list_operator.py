@@ -23,7 +23,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deepgat.ops.library import LIBRARY
 from deepgat.ops.list_checks import check_edge_index
 from deepgat.ops.neighbor_cache import edge_lists
 from deepgat.ops.neighbors import Neighbors
@@ -36,6 +35,7 @@ from deepgat.ops.packed_lists import (
     traced_neighbors,
 )
 
+LIBRARY = torch.library.Library("deepgat", "FRAGMENT")
 _UNSAFE = getattr(torch.Tag, "cudagraph_unsafe", None)
 _TAGS: Any = (torch.Tag.pt2_compliant_tag, *([] if _UNSAFE is None else [_UNSAFE]))
 

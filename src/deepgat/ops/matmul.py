@@ -31,7 +31,7 @@ def define_sparse_matmul(
     The lists ``ptr`` [r+1] and ``index`` [nnz] int32 are the rows of a matrix, in the order of its
     ``values``. With ``position``, they are its columns, and ``position`` is the index of each entry
     in ``values``. The mask is :func:`deepgat.ops.dropout_masks.keep_entries` of (row, column).
-    The first four arguments are a :class:`deepgat.ops.neighbors.Lists`.
+    The first four arguments are a :class:`deepgat.ops.lists.Lists`.
     """
     numbers = values if position is None else values[position]
     if dropout:

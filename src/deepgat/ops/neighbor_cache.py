@@ -1,4 +1,4 @@
-"""Neighbour lists of the edge tensors that were seen before.
+"""A cache of the neighbour lists of edge tensors.
 
 Building lists sorts the edges, and on a GPU it waits for the device. So ``conv(x, edge_index)``
 keeps the lists of an ``edge_index`` and reuses them while it is the same tensor with the same
@@ -64,7 +64,7 @@ class EdgeLists:
         return ~own, (near.source == near.target) & ~own.index_select(0, near.target)
 
     def mask_loops(self, neighbors: Neighbors) -> tuple[Neighbors, Tensor]:
-        """(these lists with weight 0 for added self-loops, [n] bool nodes that hear no one)."""
+        """(the lists with weight 0 for added self-loops, [n] bool nodes without incoming edges)."""
         loopless, added = self.added()
         alone = neighbors.others == 0
         added = added & ~alone.index_select(0, neighbors.target)  # so that softmax is defined
@@ -79,20 +79,14 @@ class EdgeLists:
         return pack(self.neighbors, self.neighbors.num_nodes + self.pairs.size(1)).lists
 
 
-class _Entry(EdgeLists):
-    """The lists of a tensor that is watched; what follows from them is computed once."""
+class Seen:
+    """An edge tensor as it was: watched, and on the CPU compared with a copy."""
 
-    def __init__(self, pairs: Tensor, num_nodes: int) -> None:
-        key = _key(pairs, num_nodes)
-        self.watched = Watched(pairs, lambda reference: _discard(key, reference))
-        self.found: dict[str, Any] = {}
-        self.streams: set[int] = set()
-        self.is_recorded = False
-        with torch.inference_mode(False):  # the lists may be saved for a backward pass later
-            built = Neighbors.from_edge_index(pairs, num_nodes)
-            super().__init__(pairs.detach(), built)  # holds on to the storage, not to the tensor
+    def __init__(self, pairs: Tensor, when_freed: Callable[[Any], object]) -> None:
+        self.watched = Watched(pairs, when_freed)
+        with torch.inference_mode(False):
+            self.pairs = pairs.detach()  # holds on to the storage, not to the tensor
             self.copy = None if pairs.is_cuda else self.pairs.clone()
-        self._wait()
 
     def is_of(self, pairs: Tensor) -> bool:
         if not self.watched.is_still(pairs):
@@ -103,6 +97,20 @@ class _Entry(EdgeLists):
             return torch.equal(self.pairs, self.copy)
         # torch.equal takes three times as long: a tenth of a layer's time
         return np.array_equal(self.pairs.numpy(), self.copy.numpy())
+
+
+class _Entry(EdgeLists):
+    """The lists of a watched tensor; derived values are computed once and kept."""
+
+    def __init__(self, pairs: Tensor, num_nodes: int) -> None:
+        key = _key(pairs, num_nodes)
+        self.seen = Seen(pairs, lambda reference: _discard(key, reference))
+        self.found: dict[str, Any] = {}
+        self.streams: set[int] = set()
+        self.is_recorded = False
+        with torch.inference_mode(False):  # the lists may be saved for a backward pass later
+            super().__init__(self.seen.pairs, Neighbors.from_edge_index(pairs, num_nodes))
+        self._wait()
 
     def places(self) -> tuple[Tensor, Tensor]:
         return self._once("places", super().places)
@@ -177,7 +185,7 @@ def edge_lists(pairs: Tensor, num_nodes: int) -> EdgeLists:
         return EdgeLists(pairs, Neighbors.from_edge_index(pairs, num_nodes))
     key = _key(pairs, num_nodes)
     entry = _entries.get(key)
-    if entry is None or not entry.is_of(pairs):
+    if entry is None or not entry.seen.is_of(pairs):
         if pairs.is_cuda and torch.cuda.is_current_stream_capturing():
             raise UserError(
                 "edge_index has no neighbour lists yet, and a CUDA graph cannot record how they "
@@ -198,7 +206,7 @@ def edge_lists(pairs: Tensor, num_nodes: int) -> EdgeLists:
 def _discard(key: tuple[int, int], reference: Any) -> None:
     """Forget lists whose tensor is freed, unless others have taken their place."""
     entry = _entries.get(key)
-    if entry is not None and entry.watched.reference is reference:
+    if entry is not None and entry.seen.watched.reference is reference:
         _entries.pop(key, None)
 
 

@@ -8,66 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from deepgat.ops.list_checks import check_edge_index, check_edge_values, check_lists
+from deepgat.errors import UserError
+from deepgat.ops.list_checks import check_edge_index, check_edge_values
+from deepgat.ops.lists import pointers, split_lists
 
-LONGEST = 512
-"""Maximum entries per piece. A constant, because the split affects the rounding of sums."""
 LISTS = (
     *("ptr", "source", "target", "source_ptr", "by_source", "target_by_source"),
     *("pieces", "hubs", "source_pieces", "source_hubs"),
 )
-
-
-class Lists(NamedTuple):
-    """Lists one after the other (compressed sparse rows), split for parallel work.
-
-    List i is ``entries[ptr[i]:ptr[i+1]]``; ``pieces`` and ``hubs``: see :func:`split_lists`.
-    """
-
-    ptr: Tensor
-    entries: Tensor
-    pieces: Tensor
-    hubs: Tensor
-
-    @staticmethod
-    def split(ptr: Tensor, entries: Tensor, longest: int = LONGEST) -> Lists:
-        return Lists(ptr, entries, *split_lists(ptr, longest))
-
-    def to(self, device: torch.device) -> Lists:
-        return Lists(*(tensor.to(device) for tensor in self))
-
-
-def split_lists(ptr: Tensor, longest: int = LONGEST) -> tuple[Tensor, Tensor]:
-    """Split lists (CSR, ``ptr`` [n+1]) into pieces of at most ``longest`` entries.
-
-    Threads or programs work on one piece each, so that many of them share the list of a hub.
-
-    Returns:
-        pieces: [P, 4] int64, rows (list, begin, end, slot). A short list is one piece with slot
-            −1, which yields its complete result. The pieces of longer lists have consecutive slots
-            0, 1, … for their partial results. They come first, since they take longest.
-        hubs: [K, 3] int64, rows (list, first slot, end slot) of the lists that were split. Their
-            partial results must be added in the order of the slots.
-    """
-    device, n = ptr.device, ptr.numel() - 1
-    count = ((ptr.diff() + longest - 1) // longest).clamp(min=1)
-    owner = torch.repeat_interleave(torch.arange(n, device=device), count)
-    number = torch.arange(owner.numel(), device=device) - (count.cumsum(0) - count)[owner]
-    begin = ptr[owner] + number * longest
-    end = torch.minimum(begin + longest, ptr[owner + 1])
-    is_cut = count > 1
-    in_cut = is_cut[owner]
-    slot = torch.where(in_cut, in_cut.cumsum(0) - 1, -1)
-    order = torch.argsort(in_cut.int(), descending=True, stable=True)
-    pieces = torch.stack([owner, begin, end, slot], dim=1)[order]
-    hub, parts = is_cut.nonzero().squeeze(1), count[is_cut]
-    last = parts.cumsum(0)
-    return pieces.contiguous(), torch.stack([hub, last - parts, last], dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +70,7 @@ class Neighbors:
         lists = tuple(getattr(self, name) for name in LISTS)
         known = len(self.checked) == len(lists) and all(map(operator.is_, lists, self.checked))
         if not known and not torch.compiler.is_compiling():
-            check_lists(self)
+            _check_lists(self)
             object.__setattr__(self, "checked", lists)
 
     @staticmethod
@@ -227,24 +180,19 @@ class Neighbors:
         ``edge_index`` gets weight 1 and features 0. A self-loop also gets weight 1 if all edges
         into its node have weight 0.
         """
-        return self.with_given_values(edge_index, weight, features).audible()
+        return self.with_given_values(edge_index, weight, features).with_fallback_loops()
 
     def with_given_values(
         self, edge_index: Tensor, weight: Tensor | None, features: Tensor | None
     ) -> Neighbors:
         """As :meth:`with_values`, but a node whose edges all have weight 0 stays like that."""
         check_edge_values(weight, features, edge_index.size(1), "in the order of edge_index")
-        return self._with_values(self.places(edge_index), weight, features)
+        return self.with_placed_values(self.places(edge_index), weight, features)
 
     def with_placed_values(
         self, places: tuple[Tensor, Tensor], weight: Tensor | None, features: Tensor | None
     ) -> Neighbors:
-        """As :meth:`with_values`, for values that were checked and whose places are known."""
-        return self._with_values(places, weight, features).audible()
-
-    def _with_values(
-        self, places: tuple[Tensor, Tensor], weight: Tensor | None, features: Tensor | None
-    ) -> Neighbors:
+        """As :meth:`with_given_values`, for checked values whose :meth:`places` are known."""
         log_weight = None
         if weight is not None:
             listed = _in_order(places, weight.unsqueeze(-1), mean=False, loops=1.0)
@@ -265,18 +213,18 @@ class Neighbors:
         count = torch.zeros_like(key).index_add(0, place, torch.ones_like(place))
         return place, count.unsqueeze(1)
 
-    def audible(self) -> Neighbors:
+    def with_fallback_loops(self) -> Self:
         """The lists with weight 1 for the self-loops of nodes whose edges all have weight 0.
 
-        Every node then has a neighbour to listen to, and its softmax is defined.
+        The softmax of every node is then defined.
         """
         if self.log_weight is None:
             return self
-        there = (self.log_weight > -math.inf).to(self.log_weight.dtype)
-        total = there.new_zeros(self.num_nodes, 1).index_add(0, self.target, there)
-        deaf = (total == 0).index_select(0, self.target)
-        itself = (self.source == self.target).unsqueeze(1)
-        return replace(self, log_weight=self.log_weight.masked_fill(deaf & itself, 0.0))
+        weighted = (self.log_weight > -math.inf).to(self.log_weight.dtype)
+        count = weighted.new_zeros(self.num_nodes, 1).index_add(0, self.target, weighted)
+        empty = (count == 0).index_select(0, self.target)
+        loop = (self.source == self.target).unsqueeze(1)
+        return replace(self, log_weight=self.log_weight.masked_fill(empty & loop, 0.0))
 
     @property
     def num_nodes(self) -> int:
@@ -305,12 +253,12 @@ class Neighbors:
         """[n] int64: the number of neighbours u ≠ v, without edges of weight 0."""
         if self.log_weight is None:
             return self.degree - 1
-        heard = (self.log_weight.view(-1) > -math.inf) & (self.source != self.target)
-        return _places(heard)[self.ptr].diff()
+        counted = (self.log_weight.view(-1) > -math.inf) & (self.source != self.target)
+        return _places(counted)[self.ptr].diff()
 
     @property
     def square(self) -> Neighbors:
-        """Lists that include one for every source node; here, these lists themselves."""
+        """The lists with one for every source node, halo included; here these lists themselves."""
         return self
 
     def with_halo(self, x: Tensor) -> Tensor:
@@ -335,7 +283,7 @@ class Neighbors:
         if weight is None:
             weight = torch.zeros(self.num_edges, 1, device=self.device)
         masked = replace(self, log_weight=weight.masked_fill(drop.unsqueeze(1), -math.inf))
-        return masked if self.log_weight is None else masked.audible()
+        return masked if self.log_weight is None else masked.with_fallback_loops()
 
     def select(self, keep: Tensor, symmetric: bool) -> Neighbors:
         """The lists with only the edges in ``keep`` [E], which must include every self-loop.
@@ -355,9 +303,9 @@ class Neighbors:
             derived=True,
             log_weight=None if self.log_weight is None else self.log_weight[keep],
             features=None if self.features is None else self.features[keep],
-        ).audible()
+        ).with_fallback_loops()
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Neighbors:
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         """The same lists on another device."""
         tensors: dict[str, Any] = {
             name: item.to(device, non_blocking=non_blocking)
@@ -367,7 +315,7 @@ class Neighbors:
         if self.symmetric:  # share one copy
             tensors |= {"source_pieces": tensors["pieces"], "source_hubs": tensors["hubs"]}
         checked = tuple(tensors[name] for name in LISTS)
-        return Neighbors(**tensors, symmetric=self.symmetric, checked=checked)
+        return replace(self, **tensors, checked=checked, packed=None)
 
 
 def _in_order(places: tuple[Tensor, Tensor], values: Tensor, mean: bool, loops: float) -> Tensor:
@@ -389,7 +337,55 @@ def _places(keep: Tensor) -> Tensor:
     return torch.cat([count.new_zeros(1), count])
 
 
-def pointers(sorted_or_not: Tensor, num_nodes: int) -> Tensor:
-    """[n + 1]: where each node's list begins once the edges are sorted."""
-    counts = torch.bincount(sorted_or_not, minlength=num_nodes)
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+def _check_lists(lists: Neighbors) -> None:
+    """Refuse lists on the CPU that name nodes, edges or places which do not exist.
+
+    Kernels take these numbers as they are. On a GPU, looking at them would stop the stream.
+    """
+    if lists.ptr.device.type != "cpu" or type(lists.ptr) is not Tensor:
+        return
+    last = max(lists.source_ptr.numel() - 1, lists.num_nodes) - 1
+    limits: dict[str, tuple[int, int]] = {
+        "source": (0, last), "target": (0, lists.num_nodes - 1), "target_by_source": (0, last),
+        "by_source": (0, lists.by_source.numel() - 1),
+    }  # fmt: skip
+    for name, (low, high) in limits.items():
+        _check_range(name, getattr(lists, name), low, high)
+    for name, ptr, entries in (
+        ("ptr", lists.ptr, lists.source),
+        ("source_ptr", lists.source_ptr, lists.target_by_source),
+    ):
+        rises = bool((ptr.diff() >= 0).all()) and int(ptr[0]) == 0
+        if not rises or int(ptr[-1]) != entries.numel():
+            raise UserError(
+                f"{name} does not rise from 0 to the number of edges, {entries.numel()}: build "
+                "the lists by Neighbors.from_edge_index"
+            )
+    own = (lists.source == lists.target).nonzero().squeeze(1)
+    nodes = torch.arange(lists.num_nodes)
+    there = own.shape == nodes.shape and torch.equal(lists.source[own].long(), nodes)
+    if not there or bool(((own < lists.ptr[:-1]) | (own >= lists.ptr[1:])).any()):
+        raise UserError(
+            "source and target lack the self-loop of some node, or repeat it: build the lists by "
+            "Neighbors.from_edge_index"
+        )
+    edges = lists.by_source.numel()
+    for prefix in ("", "source_"):
+        pieces, hubs = getattr(lists, f"{prefix}pieces"), getattr(lists, f"{prefix}hubs")
+        slots = int(hubs[-1, 2]) if len(hubs) else 0
+        _check_range(f"{prefix}pieces", pieces[:, 0], 0, last)
+        _check_range(f"{prefix}pieces", pieces[:, 1:3], 0, edges)
+        _check_range(f"{prefix}pieces", pieces[:, 3], -1, slots - 1)
+        _check_range(f"{prefix}hubs", hubs[:, 0], 0, last)
+        _check_range(f"{prefix}hubs", hubs[:, 1:], 0, slots)
+
+
+def _check_range(name: str, x: Tensor, least: int, most: int) -> None:
+    if not x.numel():
+        return
+    low, high = (int(end) for end in x.aminmax())
+    if low < least or high > most:
+        raise UserError(
+            f"{name} of the neighbour lists runs from {low} to {high}: expected {least} to {most}; "
+            "build the lists by Neighbors.from_edge_index"
+        )

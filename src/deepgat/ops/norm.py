@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from deepgat.ops import checks, gpu
+from deepgat.ops import backends, checks
 from deepgat.ops.deterministic import layer_norm
 
 
 def layer_norm_elu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     """One fused kernel on a GPU, LayerNorm and then ELU elsewhere."""
     checks.layer_norm(x, weight, bias)
-    if x.is_cuda and x.dim() == 2 and gpu.available():
+    if x.is_cuda and x.dim() == 2 and backends.BUILT["cuda"]:
         return fused(x, weight, bias, eps)
     return F.elu(layer_norm(x, weight, bias, eps))
 

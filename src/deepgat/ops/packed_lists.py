@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from deepgat.errors import UserError
-from deepgat.ops.neighbors import LISTS, LONGEST, Neighbors
+from deepgat.ops.lists import LONGEST
+from deepgat.ops.neighbors import LISTS, Neighbors
 
 ALIGNED = 16
 """Lists begin at multiples of so many int64, 128 bytes, as tensors of their own would."""

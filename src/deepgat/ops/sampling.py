@@ -108,10 +108,10 @@ def sublists(neighbors: Neighbors, nodes: Tensor, places: Tensor) -> Neighbors:
         lists,
         log_weight=None if neighbors.log_weight is None else neighbors.log_weight[edge],
         features=None if neighbors.features is None else neighbors.features[edge],
-    ).audible()
+    ).with_fallback_loops()
 
 
-def stretch(neighbors: Neighbors, begin: int, end: int) -> tuple[Neighbors, Tensor]:
+def consecutive_nodes(neighbors: Neighbors, begin: int, end: int) -> tuple[Neighbors, Tensor]:
     """The complete lists of the nodes ``begin`` … ``end`` − 1, with a halo.
 
     Returns:

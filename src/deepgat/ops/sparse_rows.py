@@ -1,4 +1,4 @@
-"""Sparse features whose product is made of gathers and scatters, for programs that are exported."""
+"""Sparse features for exported programs: their product consists of gathers and scatters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from deepgat.ops import checks
 from deepgat.ops.features import SparseMatrix
-from deepgat.ops.neighbors import Lists
+from deepgat.ops.lists import Lists
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

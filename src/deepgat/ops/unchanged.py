@@ -1,4 +1,4 @@
-"""Whether a tensor is the object it was, with the contents it had."""
+"""Detects whether a tensor has changed since it was last seen."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 
 def can_watch(tensor: Any) -> bool:
-    """Whether changes of a tensor can be seen.
+    """Whether changes of a tensor can be detected.
 
     They cannot in tensors made in inference mode, which have no version counter, nor in subclasses
-    and the wrapped tensors of ``torch.func``, whose memory is elsewhere.
+    and the wrapped tensors of ``torch.func``, which hold no memory of their own.
     """
     return (
         type(tensor) is Tensor
@@ -25,7 +25,7 @@ def can_watch(tensor: Any) -> bool:
 
 
 class Watched:
-    """A tensor as it was: its identity, held weakly, version, address, shape and strides.
+    """A tensor's identity, held weakly, with its version, address, shape and strides.
 
     torch's version counter, which all views of one storage share, counts the changes in place. It
     misses writes through ``tensor.data``, ``tensor.numpy()`` and other libraries.
@@ -33,14 +33,14 @@ class Watched:
 
     def __init__(self, tensor: Tensor, when_freed: Callable[[Any], object]) -> None:
         self.reference = weakref.ref(tensor, when_freed)
-        self._looks = _looks(tensor)
+        self._state = _state(tensor)
 
     def is_still(self, tensor: Tensor) -> bool:
-        return self.reference() is tensor and self._looks == _looks(tensor)
+        return self.reference() is tensor and self._state == _state(tensor)
 
 
-class Known:
-    """Tensors about which something is known, until they change or are freed."""
+class CheckedTensors:
+    """Tensors that passed a check; each stays here until it changes or is freed."""
 
     def __init__(self) -> None:
         self._watched: dict[int, Watched] = {}
@@ -58,5 +58,5 @@ class Known:
         return len(self._watched)
 
 
-def _looks(tensor: Tensor) -> tuple[Any, ...]:
+def _state(tensor: Tensor) -> tuple[Any, ...]:
     return tensor._version, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype

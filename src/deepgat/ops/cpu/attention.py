@@ -21,7 +21,7 @@ from deepgat.ops.attention_operator import (
 )
 from deepgat.ops.cpu import kernels, layout
 from deepgat.ops.cpu.kernels import fields, pointers
-from deepgat.ops.neighbors import LONGEST
+from deepgat.ops.lists import LONGEST
 
 KEPT_SCORES = 2**20
 """Scores that are kept between two passes over the edges; more do not stay in a cache."""

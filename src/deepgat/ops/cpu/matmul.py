@@ -10,7 +10,7 @@ from torch import Tensor
 from deepgat.ops import checks, matmul
 from deepgat.ops.cpu import kernels
 from deepgat.ops.cpu.kernels import fields, pointers
-from deepgat.ops.neighbors import LONGEST
+from deepgat.ops.lists import LONGEST
 
 
 class _Product(kernels.Structure):

@@ -3,15 +3,6 @@
 Triton comes with torch's builds for GPUs. Without it, the implementations in plain torch run.
 """
 
-import importlib.util
-from functools import cache
-
-
-@cache
-def available() -> bool:
-    """Whether Triton is installed."""
-    return importlib.util.find_spec("triton") is not None
-
 
 def register() -> None:
     """Register the kernels."""
@@ -19,7 +10,7 @@ def register() -> None:
         additive_score,
         attention,
         differences,
+        fused_layer,
         matmul,
         norm,
-        step,
     )

@@ -1,9 +1,9 @@
-"""Builds and loads ``step.cpp``.
+"""Builds and loads ``fused_layer.cpp``.
 
-It uses torch's C++ interface, which differs from version to version, so the package has its source
-alone. The first call of a layer on a GPU starts a compiler in the background, which takes half a
-minute once for every version of torch. Until it has finished, and where there is no compiler, the
-same kernels are launched from Python. ``DEEPGAT_BUILD=0`` forbids it.
+It uses torch's C++ interface, which differs from version to version, so the package ships the
+source only. The first call of a layer on a GPU starts a compiler in the background; it takes half a
+minute, once for every version of torch. Until then, and where there is no compiler, the same
+kernels are launched from Python. ``DEEPGAT_BUILD=0`` disables the build.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from types import ModuleType
 
 import torch
 
-SOURCE = Path(__file__).with_name("step.cpp")
-NAME = "deepgat_step"
+SOURCE = Path(__file__).with_name("fused_layer.cpp")
+NAME = "deepgat_fused_layer"
 _lock = threading.Lock()
 _loader: threading.Thread | None = None
 _module: ModuleType | None = None
@@ -79,14 +79,14 @@ def _file() -> Path:
     versions = SOURCE.read_text(), torch.__version__, sys.version, sysconfig.get_platform()
     name = hashlib.sha256(repr(versions).encode()).hexdigest()[:16]
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "deepgat" / f"step-{name}.so"
+    return Path(cache) / "deepgat" / f"fused-layer-{name}.so"
 
 
 def _build(path: Path) -> bool:
     """Whether the extension could be built, by this process or by another that was faster.
 
-    The compiler is a process that outlives this one, so that short programs do not start in vain.
-    It holds the lock: as long as it runs, no other process starts a second.
+    The compiler outlives this process, so that even a short program completes a build. It holds the
+    lock: while it runs, no other process starts a second.
     """
     import fcntl
 

@@ -29,8 +29,8 @@ class Launcher:
     """A kernel with fixed settings.
 
     The parameters of the kernel are tensors, then integers that may change from launch to launch,
-    then those of ``settings``. A launcher serves tensors of one choice of dtypes on one device:
-    whoever keeps it must have these in the key. It handles different alignments and integers.
+    then those of ``settings``. A launcher serves one choice of dtypes on one device, so the key
+    under which it is kept must contain both. It handles different alignments and integers.
     """
 
     __slots__ = ("_compiled", "_kernel", "_options", "_settings")
@@ -79,7 +79,7 @@ def _specialisation(number: int) -> int:
 
 
 def can_repeat() -> bool:
-    """Whether no profiler wants to hear of launches."""
+    """Whether no profiler hooks into launches."""
     return _runtime is not None and not _calls(_runtime.launch_enter_hook)
 
 
@@ -88,7 +88,7 @@ def _calls(hook: Any) -> bool:
 
 
 def _is_known(kernel: Any, compiled: Any) -> bool:
-    """Whether compiled kernels of this version of Triton are launched in the known way."""
+    """Whether this version of Triton launches compiled kernels in the way known here."""
     if _runtime is None or not hasattr(_runtime, "launch_enter_hook"):
         return False
     target = getattr(getattr(compiled, "metadata", None), "target", None)

@@ -1,4 +1,4 @@
-"""Records the kernels that a call launches, for ``step.cpp`` to repeat on other memory."""
+"""Records the kernels that a call launches, for ``fused_layer.cpp`` to repeat on other memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Launch = tuple[int, int, int, int, int, list[Argument]]
 
 
 class CannotRecordError(Exception):
-    """This version of Triton, or this kernel, is launched in a way that is not known here."""
+    """This version of Triton, or this kernel, is launched in an unknown way."""
 
 
 class Recorder:
@@ -129,7 +129,7 @@ _thread = threading.local()
 
 @contextmanager
 def recorded_by(recorder: Recorder) -> Iterator[None]:
-    """Tell ``recorder`` of the launches of this thread."""
+    """Record the launches of this thread with ``recorder``."""
     _thread.recorder = recorder
     try:
         yield
@@ -138,5 +138,5 @@ def recorded_by(recorder: Recorder) -> Iterator[None]:
 
 
 def current() -> Recorder | None:
-    """Who wants to be told of launches."""
+    """The recorder of this thread; None if its launches are not recorded."""
     return getattr(_thread, "recorder", None)

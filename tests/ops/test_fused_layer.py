@@ -1,4 +1,4 @@
-"""A layer as one C++ autograd node (gpu/step.cpp), without a GPU: Triton interprets kernels.
+"""A layer as one C++ autograd node (gpu/fused_layer.cpp), without a GPU: Triton interprets kernels.
 
 The node calls a function of this file in the place of CUDA's cuLaunchKernel. It finds the kernel's
 arguments as CUDA would, at the addresses that it is given.
@@ -19,13 +19,14 @@ from torch import Tensor
 
 from deepgat import ops
 from deepgat.nn import AdditiveScore, ClassScore, NeighborAttention
-from deepgat.ops import Neighbors, one_step
+from deepgat.ops import Neighbors, fused_layer
 
 from graphs import random_edges
 from ops.test_gpu_kernels import cut
 
 pytest.importorskip("triton", reason="Triton is not installed here")
-from deepgat.ops.gpu import extension, prepared, recording, step
+from deepgat.ops.gpu import extension, prepared, recording
+from deepgat.ops.gpu import fused_layer as gpu_layer
 
 pytestmark = [
     pytest.mark.slow,  # the node is compiled, which takes a minute
@@ -114,7 +115,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
         found = extension.wait()
         assert found is not None
         found.launch_by(ctypes.cast(launch, ctypes.c_void_p).value)
-        patch.setitem(one_step.RUN, "cpu", step.run)
+        patch.setitem(fused_layer.RUN, "cpu", gpu_layer.run)
         patch.setattr(torch.cuda, "current_device", lambda: None)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         patch.setattr(prepared.Launcher, "__call__", told(prepared.Launcher.__call__))

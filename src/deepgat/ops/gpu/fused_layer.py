@@ -1,4 +1,4 @@
-"""A layer on a GPU as one autograd node in C++ (``step.cpp``).
+"""A layer on a GPU as one autograd node in C++ (``fused_layer.cpp``).
 
 From Python a layer takes three autograd functions and some eight launches, and the host takes
 longer than the GPU. The first call on a graph runs the kernels from Python and records their
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deepgat.ops import dropout_masks, one_step
+from deepgat.ops import dropout_masks, fused_layer
 from deepgat.ops.attention_operator import (
     ADDITIVE,
     AS_IS,
@@ -22,12 +22,12 @@ from deepgat.ops.attention_operator import (
     Inputs,
     kernel_lists,
 )
+from deepgat.ops.fused_layer import Layer, Settings
 from deepgat.ops.gpu import additive_score, attention, extension
 from deepgat.ops.gpu.prepared import can_repeat
 from deepgat.ops.gpu.recording import CannotRecordError, Recorder, recorded_by
 from deepgat.ops.joint_product import blocks_of, side_by_side
 from deepgat.ops.neighbors import Neighbors
-from deepgat.ops.one_step import Layer, Settings
 
 MOST_STEPS = 64
 """Steps that are kept for a graph."""
@@ -137,7 +137,7 @@ def _record(
 def _gradients(
     grad: Tensor, out: Tensor, log_sum: Tensor, inputs: Inputs, layer: Layer
 ) -> list[Tensor]:
-    """What ``step.cpp`` computes gradients of weights from: its ``Gradient``."""
+    """What ``fused_layer.cpp`` computes gradients of weights from: its ``Gradient``."""
     of_query, of_key, of_value, _ = attention.backward(
         grad, out, log_sum, inputs, True, False, joint=True
     )
@@ -158,4 +158,4 @@ def _vectors(layer: Layer) -> tuple[Tensor, Tensor]:
     return layer.target, layer.source
 
 
-one_step.RUN["cuda"] = run
+fused_layer.RUN["cuda"] = run

@@ -1,4 +1,4 @@
-"""A whole layer as one autograd node, where a device has it: on GPUs, ``gpu/step.py``."""
+"""A whole layer as one autograd node, on devices that have one: GPUs (``gpu/fused_layer.py``)."""
 
 from __future__ import annotations
 
