@@ -177,6 +177,11 @@ def test_pairs_of_sources_and_targets_are_refused():
     x, edge_index = torch.randn(20, 7), GRAPHS["undirected"]
     with pytest.raises(UserError, match="x is a pair: this layer works on one set of nodes"):
         NeighborAttention(7, 4)((x, x), edge_index)
+    for size in ((7, 7), -1):
+        with pytest.raises(UserError, match=r"in_channels is .*: expected a positive integer"):
+            NeighborAttention(size, 4)
+    with pytest.raises(UserError, match=r"x has 7 features per node, .* in_channels=9"):
+        NeighborAttention(9, 4)(x, edge_index)
 
 
 # --------------------------------------------------------------------------- reset_parameters

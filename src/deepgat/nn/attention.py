@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import partial
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -124,6 +125,12 @@ class NeighborAttention(nn.Module):
         project: bool = True,
     ) -> None:
         super().__init__()
+        for name, size in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if not isinstance(size, Integral) or size < 1:
+                raise UserError(
+                    f"{name} is {size!r}: expected a positive integer. This layer has one set of "
+                    "nodes and no lazy sizes, unlike GATConv with a pair or -1"
+                )
         if not project and (in_channels != heads * out_channels or not concat):
             raise UserError(
                 f"a layer without a projection keeps its width: {in_channels} channels do not "
@@ -226,6 +233,11 @@ class NeighborAttention(nn.Module):
             )
         x = ops.as_features(x)
         ops.checks.features(x)
+        if x.size(1) != self.in_channels:
+            raise UserError(
+                f"x has {x.size(1)} features per node, but the layer was made with "
+                f"in_channels={self.in_channels}"
+            )
         edges = (edge_index, x.size(0), edge_weight, edge_attr)
         isolated = None
         if self.add_self_loops:
