@@ -6,7 +6,6 @@ A command is imported when it is called: ``deepgat --help`` loads neither torch 
 from __future__ import annotations
 
 import errno
-import inspect
 import os
 import sys
 import tempfile
@@ -14,6 +13,7 @@ import warnings
 from importlib import import_module
 from importlib.metadata import version as installed
 from importlib.util import find_spec
+from inspect import cleandoc
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -75,7 +75,7 @@ def load_command(name: str) -> Any:
 
 def _unwrapped(text: str) -> str:
     """Paragraphs of one line each: the terminal wraps them, which is as wide as it is."""
-    paragraphs = inspect.cleandoc(text).split("\n\n")
+    paragraphs = cleandoc(text).split("\n\n")
     return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in paragraphs)
 
 
