@@ -74,9 +74,13 @@ def _search_once(
 
             def on_step(step: Step) -> None:
                 epoch = step.epoch
+                name, value = "F1", epoch.val_f1
+                if epoch.val_score is not None:
+                    name = str(request.training.get("monitor", "score"))
+                    value = abs(epoch.val_score)
                 remark = (
                     f"{step.number}/{step.of} {step.member}  epoch {epoch.number}  "
-                    f"val F1 {percent(epoch.val_f1)}  best {percent(abs(step.best))}"
+                    f"val {name} {percent(value)}  best {percent(abs(step.best))}"
                 )
                 show(f"seed {seed}", step.share, remark)
 
