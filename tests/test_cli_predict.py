@@ -115,12 +115,19 @@ def test_inspect_prints_and_draws(run, folder, tmp_path):  # noqa: F811
     assert "Node 42, its class is " in result.out
     assert "42 (itself)" in result.out
     assert "more neighbours are not shown" in result.out
+    assert "Attention (%) per layer" in result.out
     assert imread(figure).std() > 0.01
     told = json.loads(run("inspect", folder, 42, "--json").out)
     found = Model.load(folder).explain(42)
     assert told["layers"]["3"]["class"] == str(found.classes[3])
     assert told["neighbours"][0]["node"] == "42"
     assert told["neighbours"][0]["attention"] == pytest.approx(found.attention[:, 0].tolist())
+
+
+def test_inspect_does_not_call_weights_of_the_graph_attention(run, tmp_path):  # noqa: F811
+    model = tmp_path / "model"
+    run("train", "csbm", "--model", "gcn", "--epochs", 2, "--device", "cpu", "--out", model)
+    assert "Weights of the graph (%) per layer" in run("inspect", model, 42).out
 
 
 def test_without_optuna_the_command_says_how_to_get_it(run, monkeypatch, tmp_path):  # noqa: F811

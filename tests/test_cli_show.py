@@ -47,6 +47,15 @@ def test_the_bar_ends_where_training_would(terminal, monkeypatch, number, best, 
     assert f"val F1 87.50  best epoch {best}" in text
 
 
+def test_the_title_of_a_search_names_the_score_it_shows():
+    auto = importlib.import_module("deepgat.cli.auto")
+    found = {"system": "gcn", "training": {"monitor": "roc_auc"}}
+    data = load_graph("csbm")
+    assert auto._title(data, [found]).startswith("roc_auc (%) of auto (gcn) on ")
+    found["training"]["monitor"] = "val-loss"
+    assert auto._title(data, [found]).startswith("micro-F1 (%) of auto (gcn) on ")
+
+
 def test_no_bar_where_nobody_looks(terminal):
     with show.progress_bar(quiet=True) as update:
         update("training", 0.5)
@@ -54,6 +63,24 @@ def test_no_bar_where_nobody_looks(terminal):
     with show.progress_bar() as update:
         update("training", 0.5)
     assert not terminal.file.getvalue()
+
+
+def test_a_narrow_terminal_shows_the_remark_whole(terminal):
+    terminal.width = 80
+    remark = "epoch 106/126  loss 0.634  val F1 97.00  best epoch 106"
+    with show.progress_bar() as update:
+        update("seed 0", 0.5, remark)
+    assert remark in terminal.file.getvalue()
+
+
+def test_sentences_name_the_option_that_reads_a_graph():
+    told = "name the column with id=…, or read with missing=mean, missing=zero or drop=a"
+    assert show.as_options(told) == (
+        "name the column with --read id=…, or read with --read missing=mean, --read missing=zero "
+        "or --read drop=a"
+    )
+    for same in ("add --read rare=unlabel", "/a/id=3/nodes.csv", "with num_layers=3", "x/id=3"):
+        assert show.as_options(same) == same
 
 
 PATH = f"/home/someone/{'x' * 120}/graph"

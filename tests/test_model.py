@@ -34,6 +34,10 @@ def test_fit_gives_the_numbers_of_a_run(data, model):
     torch.testing.assert_close(found.confidence, found.probabilities.max(1).values)
 
 
+def test_a_model_is_shown_in_a_line(model):
+    assert repr(model) == "Model(system='deepgat', num_layers=3, dataset='csbm')"
+
+
 def test_another_graph_has_no_known_labels(data, model):
     bare = Data(x=data.graph.x[:20], edge_index=torch.tensor([[0, 1], [1, 0]]))
     with torch.no_grad():

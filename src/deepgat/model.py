@@ -77,6 +77,10 @@ class Model:
             calibration=read_calibration(folder, card.num_classes),
         )
 
+    def __repr__(self) -> str:
+        card, layers = self.card, self.network.num_layers
+        return f"Model(system={card.system!r}, num_layers={layers}, dataset={card.dataset!r})"
+
     def save(self, folder: str | os.PathLike[str], keep_graph: bool = False) -> Path:
         """Write the model, its scores and its predictions as a new folder.
 

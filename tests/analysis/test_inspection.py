@@ -108,7 +108,7 @@ def test_labels_and_splits(tmp_path):
     labels = ["a"] * 57 + ["b", "b", "c"]
     path = write(tmp_path / "g", {"label": labels, "x": draws()}, ring(60))
     assert found(path, "The class 'c' has one node")
-    assert found(path, "fewer than 5 nodes, such as 'b'")
+    assert found(path, "The class 'b' has 2 nodes, fewer than 5: its score")
     assert found(path, "95% of the labelled nodes are 'a'")
     parts = ["train"] * 40 + ["test"] * 20
     path = write(tmp_path / "h", {"label": labels, "split": parts, "x": draws()}, ring(60))
@@ -118,6 +118,18 @@ def test_labels_and_splits(tmp_path):
     assert found(one, "only one class")
     none = write(tmp_path / "j", {"x": draws()}, ring(60))
     assert found(none, "no labels")
+
+
+def test_a_class_that_is_too_small_to_split(tmp_path):
+    labels = ["a"] * 50 + ["b"] * 6 + ["c", "c", "d", "d"]
+    path = write(tmp_path / "g", {"label": labels, "x": draws()}, ring(60))
+    assert found(path, "2 classes have fewer than 5 nodes, such as 'c'")
+    assert found(path, "A random split needs 3 nodes of every class")
+    assert report(path)["advice"]["command"] == "deepgat train my-graph/ --read rare=unlabel"
+    assert not found(path, "A random split needs", rare="unlabel")
+    parts = ["train", "val", "test"] * 20
+    path = write(tmp_path / "h", {"label": labels, "split": parts, "x": draws()}, ring(60))
+    assert not found(path, "A random split needs")
 
 
 def test_copies_across_splits(tmp_path):
@@ -152,7 +164,8 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert f"deepgat train '{path}'" in shown
     record = json.loads(run(str(path), "--json", "--read", "drop=x"))
     assert record["nodes"] == 60
-    assert record["advice"]["command"] == f"deepgat train '{path}' --read drop=x"
+    structure = "--read structure=degree,pagerank"  # or training would be refused
+    assert record["advice"]["command"] == f"deepgat train '{path}' --read drop=x {structure}"
     assert record["problems"][0].startswith("The nodes have no features")
     assert json.loads(run("csbm", "--json"))["nodes"] == 2000
 

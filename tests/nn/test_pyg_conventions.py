@@ -282,7 +282,7 @@ def test_what_a_pair_cannot_have_is_refused():
     with pytest.raises(UserError, match=r"x\[1\] is of the pair x: expected a dense tensor"):
         conv((x[0], None), edge_index)
     with pytest.raises(
-        UserError, match="x has 6 columns, but the layer was made with in_channels=7"
+        UserError, match="x has 6 features per node, but the layer was made with in_channels=7"
     ):
         conv((x[0], x[1][:, :6]), edge_index)
     with pytest.raises(UserError, match="need one set of nodes"):
@@ -303,7 +303,7 @@ def test_sizes_that_no_layer_has_are_named(sizes, name):
 
 def test_another_width_than_the_layers_is_named():
     with pytest.raises(
-        UserError, match="x has 6 columns, but the layer was made with in_channels=7"
+        UserError, match="x has 6 features per node, but the layer was made with in_channels=7"
     ):
         NeighborAttention(7, 4)(torch.randn(20, 6), GRAPHS["undirected"])
 

@@ -21,6 +21,8 @@ DETERMINED = 0.99
 """A column that predicts this share of the labels gives them away."""
 COMMON = 0.95
 RARE_CLASS = 5
+SPLIT_CLASS = 3
+"""Nodes of a class that a random split needs: one for each of its parts."""
 UNEVEN, MAJORITY = 10, 0.7
 """Classes are uneven where the largest has so many times the nodes of the smallest, or holds such a
 share of all labelled nodes."""
@@ -133,10 +135,20 @@ def _label_problems(graph: OwnGraph) -> Iterator[str]:
             "tested; merge it, or read with rare=unlabel."
         )
     small = [name for name, size in sizes.items() if 1 < size < RARE_CLASS]
-    if small:
+    if len(small) == 1:
+        yield (
+            f"The class {small[0][:40]!r} has {sizes[small[0]]} nodes, fewer than {RARE_CLASS}: "
+            "its score will be noise."
+        )
+    elif small:
         yield (
             f"{len(small)} classes have fewer than {RARE_CLASS} nodes, such as "
             f"{small[0][:40]!r}: their scores will be noise."
+        )
+    if not single and _too_small_to_split(graph):
+        yield (
+            f"A random split needs {SPLIT_CLASS} nodes of every class: read with rare=unlabel, or "
+            "give a split."
         )
     name, size = max(sizes.items(), key=lambda item: item[1])
     if not graph.multi_label and size > 0.9 * total:
@@ -144,6 +156,13 @@ def _label_problems(graph: OwnGraph) -> Iterator[str]:
             f"{size / total:.0%} of the labelled nodes are {name[:40]!r}: always predicting it "
             "scores as much, so compare micro-F1 with that."
         )
+
+
+def _too_small_to_split(graph: OwnGraph) -> bool:
+    """Whether training would be refused, for a class with fewer nodes than a split has parts."""
+    if graph.masks is not None or graph.multi_label or graph.options.rare != "refuse":
+        return False
+    return min(graph.class_sizes.values(), default=SPLIT_CLASS) < SPLIT_CLASS
 
 
 def _split_problems(graph: OwnGraph) -> Iterator[str]:
@@ -280,7 +299,12 @@ def _advice(graph: OwnGraph, adjusted: float, path: str) -> dict[str, str]:
         why = "labels are few and neighbours share classes: it begins with a deep network"
     else:
         why = "labels are many and neighbours share classes: it begins with a wide network"
-    return {"command": f"deepgat train {path}", "why": why, "uneven": _uneven(graph)}
+    needed = ""
+    if not graph.x.shape[1]:
+        needed += " --read structure=degree,pagerank"
+    if _too_small_to_split(graph):
+        needed += " --read rare=unlabel"
+    return {"command": f"deepgat train {path}{needed}", "why": why, "uneven": _uneven(graph)}
 
 
 def _uneven(graph: OwnGraph) -> str:

@@ -13,6 +13,7 @@ import warnings
 from importlib import import_module
 from importlib.metadata import version as installed
 from importlib.util import find_spec
+from inspect import cleandoc
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -20,7 +21,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from deepgat import __version__
-from deepgat.cli.show import ERR
+from deepgat.cli.show import ERR, as_options
 from deepgat.errors import VERDICT, UserError, printable
 
 COMMANDS = {
@@ -61,7 +62,8 @@ def load_command(name: str) -> Any:
     """The command itself."""
     if name not in LAB:
         alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        alone.command(name)(getattr(import_module(f"deepgat.cli.{name}"), name))
+        function = getattr(import_module(f"deepgat.cli.{name}"), name)
+        alone.command(name, help=_unwrapped(function.__doc__))(function)
         return typer.main.get_command(alone)
     if find_spec("matplotlib") is None:
         raise UserError(
@@ -69,6 +71,12 @@ def load_command(name: str) -> Any:
             "run pip install 'deepgat[lab]'"
         )
     return typer.main.get_command(import_module(f"deepgat.lab.commands.{name}").app)
+
+
+def _unwrapped(text: str) -> str:
+    """Paragraphs of one line each: the terminal wraps them, which is as wide as it is."""
+    paragraphs = cleandoc(text).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in paragraphs)
 
 
 app = typer.Typer(
@@ -112,7 +120,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # a full disk behind it is told below
     except UserError as error:
-        _refuse(str(error))
+        _refuse(as_options(str(error)))
     except KeyboardInterrupt:
         ERR.print("interrupted")
         sys.exit(130)

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deepgat.cli.runs import print_runs, save_anywhere
+from deepgat.cli.runs import print_runs, save_anywhere, title_metric
 from deepgat.cli.show import ERR, OUT, echo_json, percent, print_table, progress_bar
 from deepgat.data import NodeDataset
 from deepgat.model_folder import keep_graph, saved_auto_record
@@ -74,9 +74,13 @@ def _search_once(
 
             def on_step(step: Step) -> None:
                 epoch = step.epoch
+                name, value = "F1", epoch.val_f1
+                if epoch.val_score is not None:
+                    name = str(request.training.get("monitor", "score"))
+                    value = abs(epoch.val_score)
                 remark = (
                     f"{step.number}/{step.of} {step.member}  epoch {epoch.number}  "
-                    f"val F1 {percent(epoch.val_f1)}  best {percent(abs(step.best))}"
+                    f"val {name} {percent(value)}  best {percent(abs(step.best))}"
                 )
                 show(f"seed {seed}", step.share, remark)
 
@@ -122,4 +126,5 @@ def _print_leaderboard(record: Mapping[str, Any]) -> None:
 
 def _title(data: NodeDataset, records: Sequence[Mapping[str, Any]]) -> str:
     systems = sorted({record["system"] for record in records})
-    return f"micro-F1 (%) of auto ({', '.join(systems)}) on {data.title}, split {data.split}"
+    metric = title_metric(records[0])
+    return f"{metric} (%) of auto ({', '.join(systems)}) on {data.title}, split {data.split}"

@@ -10,7 +10,7 @@ import typer
 from deepgat.analysis.graph_check import inspect_graph
 from deepgat.cli import options as opt
 from deepgat.cli.reading import ReadOption, parse_reading
-from deepgat.cli.show import OUT, echo_json, print_table
+from deepgat.cli.show import OUT, as_options, echo_json, print_table
 from deepgat.data import OwnGraph, ReadOptions, is_path, load_graph, read_graph
 from deepgat.data.tables.convert import graph_from_pyg
 from deepgat.errors import printable
@@ -42,7 +42,7 @@ def check(
         if sentences:
             OUT.print(title)
             for sentence in sentences:
-                OUT.print(f"  • {printable(sentence)}", soft_wrap=True)
+                OUT.print(f"  • {printable(as_options(sentence))}", soft_wrap=True)
     OUT.print("To train:")
     OUT.print(f"  {report['advice']['command']}", soft_wrap=True)
     OUT.print(f"  ({report['advice']['why']})", soft_wrap=True)

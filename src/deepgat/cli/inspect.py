@@ -54,7 +54,8 @@ def inspect(
     if json:
         echo_json(record)
     else:
-        _print(record, shown, len(found.neighbors) - len(kept))
+        what = "Weights of the graph" if model.network.fixed_attention else "Attention"
+        _print(record, shown, len(found.neighbors) - len(kept), what)
     if out is not None:
         from deepgat.figures import (  # here: it loads a plotting library
             inspection_figure,
@@ -96,7 +97,7 @@ def _record(found: Explanation, names: Names, kept: list[int]) -> dict[str, Any]
     }
 
 
-def _print(record: dict[str, Any], shown: list[int], more: int) -> None:
+def _print(record: dict[str, Any], shown: list[int], more: int, what: str) -> None:
     told = "" if record["label"] is None else f", its class is {record['label']}"
     rows = []
     for layer in map(str, (0, *shown)):
@@ -110,4 +111,4 @@ def _print(record: dict[str, Any], shown: list[int], more: int) -> None:
         weights = [f"{100 * each['attention'][layer - 1]:.1f}" for layer in shown]
         rows.append([each["node"] + (" (itself)" if place == 0 else ""), each["class"], *weights])
     hidden = f"; {more} more neighbours are not shown" if more else ""
-    print_table(f"Attention (%) per layer{hidden}", ["neighbour", "class", *map(str, shown)], rows)
+    print_table(f"{what} (%) per layer{hidden}", ["neighbour", "class", *map(str, shown)], rows)

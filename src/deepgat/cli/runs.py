@@ -74,6 +74,12 @@ def print_runs(title: str, records: Sequence[Mapping[str, Any]]) -> None:
     print_table(title, columns, rows, footer if len(records) > 1 else ())
 
 
+def title_metric(record: Mapping[str, Any]) -> str:
+    """The name of the score that :func:`print_runs` shows."""
+    monitor = record["training"]["monitor"]
+    return str(monitor) if monitor in METRICS else "micro-F1"
+
+
 def _scores(record: Mapping[str, Any]) -> Mapping[str, float | None]:
     """The metric that picked the epoch in every part; without one, micro-F1."""
     monitor = record["training"]["monitor"]

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
@@ -31,8 +32,22 @@ ERR = Console(stderr=True, highlight=False, emoji=False)
 
 PARTS = ("test", "val", "train")
 NUMBER = re.compile(r"[-+]?\d[\d.,e+-]*%?(\s|$)")
+WIDE = 110
+"""Columns of a terminal that show the bar of a training run beside its remark."""
 SHORT, LEAST, MOST = 14, 8, 40
 """Texts of at most SHORT columns are not cut, longer ones keep LEAST; numbers have at most MOST."""
+
+
+READING = re.compile(
+    r"(?<![\w./'=-])(?<!--read )"
+    r"(?=(?:id|label|source|target|drop|structure|missing|rare|text|undirected|nodes)=[\w…])"
+)
+"""Where a sentence of the library names a choice of how to read a graph."""
+
+
+def as_options(sentence: str) -> str:
+    """The sentence for the command line: "read with rare=unlabel" names ``--read``."""
+    return READING.sub("--read ", sentence)
 
 
 def percent(share: float | None) -> str:
@@ -156,16 +171,13 @@ def progress_bar(quiet: bool = False) -> Iterator[Callable[..., None]]:
 
     Call what it yields with the name of the work, the share of it that is done, and a remark.
     """
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        TextColumn("{task.fields[remark]}"),
-        TimeElapsedColumn(),
-        TextColumn("elapsed,"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-    )
+    name = TextColumn("{task.description}", markup=False)
+    remark = TextColumn("{task.fields[remark]}")
+    columns: list[ProgressColumn] = [SpinnerColumn(), name, remark, TimeRemainingColumn()]
+    if ERR.width >= WIDE:
+        columns[2:2] = [BarColumn(bar_width=20)]
+        columns[4:4] = [TimeElapsedColumn(), TextColumn("elapsed,")]
+        columns.append(TextColumn("left"))
     hidden = quiet or not ERR.is_terminal
     with Progress(*columns, console=ERR, transient=True, disable=hidden) as bar:
         task = bar.add_task("", total=1.0, remark="")

@@ -75,9 +75,10 @@ class DeepGAT(Network):
         \alpha_{vu} &= \mathrm{softmax}_{u \in N_v} \langle \hat y_v, \hat y_u \rangle \\
         h^l_v &= \sigma \big( W_2^l \textstyle\sum_{u \in N_v} \alpha_{vu} h^{l-1}_u \big)
 
-    σ is ELU; heads are concatenated, in the last layer averaged. z^l are the training labels after
-    l − 1 hops of propagation, a node's own left out. The loss adds up every layer's prediction,
-    Σ_l γ(l) CE(ŷ^l, y), with γ(l) = δ/(l + δ) + 1. Dropout on α is ``attention_dropout``.
+    σ is ELU; heads are concatenated, in the last layer averaged. The last layer has one channel per
+    class, and ŷ^L = softmax(h^L). z^l are the training labels after l − 1 hops of propagation, a
+    node's own left out. The loss adds up every layer's prediction, Σ_l γ(l) CE(ŷ^l, y), with
+    γ(l) = δ/(l + δ) + 1. Dropout on α is ``attention_dropout``.
 
     The loop over l, and filing prediction l − 1 that layer l makes, are
     :meth:`Network.run_layers`; ``PropagateLabels`` makes z. One layer is

@@ -102,6 +102,10 @@ class Ensemble(Network):
         """The place of the member with the largest weight."""
         return max(range(len(self.shares)), key=self.shares.__getitem__)
 
+    @property
+    def fixed_attention(self) -> bool:
+        return cast(Network, self.members[self.heaviest]).fixed_attention
+
     def run(
         self,
         x: Features,

@@ -24,6 +24,7 @@ from deepgat.nn.drop_edge import DropEdge, EdgeSampler, all_edges
 from deepgat.nn.losses import Loss, OutputLoss
 from deepgat.nn.norms import PairNorm
 from deepgat.nn.residual import IdentityMap
+from deepgat.nn.scores import NeighborMeanScore, UniformScore
 from deepgat.ops import Features, Neighbors
 
 
@@ -104,6 +105,13 @@ class Network(nn.Module):
         if any(isinstance(module, PairNorm) for module in self.modules()):
             return "PairNorm subtracts the mean over all nodes"
         return ""
+
+    @property
+    def fixed_attention(self) -> bool:
+        """Whether the weights of neighbours follow from the graph alone: none is learnt."""
+        convs = [m for m in self.modules() if isinstance(m, NeighborAttention)]
+        uniform = (UniformScore, NeighborMeanScore)
+        return all(isinstance(m.score, uniform) and m.edge_map is None for m in convs)
 
     def reach(self, number: int) -> Reach:
         """How far layer ``number``, from 1, looks; here as far as its convolution."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from deepgat import ops
 from deepgat.errors import UserError
+from deepgat.nn.bipartite import between_sets
 from deepgat.nn.checkpoint import recompute_saved
+from deepgat.nn.conv_output import Attention, ConvOutput
 from deepgat.nn.scores import (
     AdditiveScore,
     ClassScore,
@@ -21,26 +24,6 @@ from deepgat.nn.scores import (
     ScoreInputs,
 )
 from deepgat.ops import Features, Neighbors, Normalization, fused_layer
-
-
-class Attention(NamedTuple):
-    """Attention weights with the edges they belong to (self-loops included)."""
-
-    edge_index: Tensor
-    """[2, E]: sources u in row 0, targets v in row 1."""
-    weight: Tensor
-    """[E, H]: α_vu of each edge and head; row-normalised, they sum to 1 over the edges into v."""
-
-
-class ConvOutput(NamedTuple):
-    """The outputs of one convolution."""
-
-    out: Tensor
-    """[n, H·D], or [n, D] with averaged heads."""
-    class_logits: Tensor | None = None
-    """The class prediction that the attention compares, [n, H, C]; None without one."""
-    attention: Attention | None = None
-    """On request only."""
 
 
 class Reach(NamedTuple):
@@ -127,8 +110,11 @@ class NeighborAttention(nn.Module):
         for name, size in (
             ("in_channels", in_channels), ("out_channels", out_channels), ("heads", heads),
         ):  # fmt: skip
-            if not isinstance(size, int) or size < 1:
-                raise UserError(f"{name} is {size!r}: expected a whole number of at least 1")
+            if not isinstance(size, Integral) or size < 1:
+                raise UserError(
+                    f"{name} is {size!r}: expected a positive integer; unlike GATConv, this layer "
+                    "takes neither a pair nor -1"
+                )
         if not project and (in_channels != heads * out_channels or not concat):
             raise UserError(
                 f"a layer without a projection keeps its width: {in_channels} channels do not "
@@ -228,10 +214,10 @@ class NeighborAttention(nn.Module):
             if label_features is not None or labels is not None:
                 raise UserError("x is a pair: label_features and labels need one set of nodes")
             with_attention = bool(return_attention_weights)
-            return self._bipartite(x, edge_index, edge_attr, edge_weight, with_attention)
+            return between_sets(self, x, edge_index, edge_attr, edge_weight, with_attention)
         x = ops.as_features(x)
         ops.checks.features(x)
-        self._check_width(x)
+        self.check_width(x)
         edges = (edge_index, x.size(0), edge_weight, edge_attr)
         isolated = None
         if self.add_self_loops:
@@ -243,45 +229,11 @@ class NeighborAttention(nn.Module):
         )
         return (result.out, result.attention) if result.attention is not None else result.out
 
-    def _bipartite(
-        self,
-        pair: tuple[Tensor, ...],
-        edge_index: Tensor | Neighbors,
-        edge_attr: Tensor | None,
-        edge_weight: Tensor | None,
-        with_attention: bool,
-    ) -> Tensor | tuple[Tensor, Attention]:
-        """From sources to targets: both sets as one, of which the targets come first."""
-        if self.add_self_loops:
-            raise UserError(
-                "x is a pair, and a target is no source of its own: make the layer with "
-                "add_self_loops=False"
-            )
-        if len(pair) != 2:
-            raise UserError(f"x is a tuple of {len(pair)}: expected sources and targets")
-        for name, x in zip(("x[0]", "x[1]"), pair, strict=True):
-            if not isinstance(x, Tensor) or x.layout != torch.strided or x.dim() != 2:
-                raise UserError(
-                    f"{name} is of the pair x: expected a dense tensor [nodes, features]"
-                )
-            self._check_width(x)
-        source, target = pair
-        n = target.size(0)
-        x = torch.cat((target, source))
-        edges = ops.joined_edges(edge_index, source.size(0), n)
-        neighbors, isolated = ops.neighbors_without_loops(edges, len(x), edge_weight, edge_attr)
-        result = self.run(x, neighbors, with_attention=with_attention, isolated=isolated)
-        if result.attention is None:
-            return result.out[:n]
-        pairs, weight = result.attention
-        between = (pairs[0] >= n) & (pairs[1] < n)
-        first = torch.tensor([[n], [0]], device=pairs.device)
-        return result.out[:n], Attention(pairs[:, between] - first, weight[between])
-
-    def _check_width(self, x: Features) -> None:
+    def check_width(self, x: Features) -> None:
+        """Refuse features of another width than ``in_channels``."""
         if x.size(1) != self.in_channels:
             raise UserError(
-                f"x has {x.size(1)} columns, but the layer was made with "
+                f"x has {x.size(1)} features per node, but the layer was made with "
                 f"in_channels={self.in_channels}"
             )
 

@@ -23,8 +23,6 @@ from deepgat.errors import UserError, cut_middle
 from deepgat.machine import free_memory
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.ensemble import Ensemble
-from deepgat.nn.attention import NeighborAttention
-from deepgat.nn.scores import NeighborMeanScore, UniformScore
 from deepgat.ops import Neighbors, as_neighbors
 from deepgat.training.run import ModelCard, versions
 from deepgat.view.encoding import (
@@ -256,12 +254,10 @@ def _attention(outputs: LayerOutputs, sample: Sample, network: Network) -> dict[
     count, edges = len(outputs.attention), torch.from_numpy(sample.edges)
     kept = evenly_chosen(count, max(1, MOST_WEIGHTS // max(1, len(edges))))
     weights = [outputs.attention[place].weight.float().cpu().mean(1)[edges] for place in kept]
-    convolutions = [m for m in _speaker(network).modules() if isinstance(m, NeighborAttention)]
-    fixed = all(isinstance(m.score, UniformScore | NeighborMeanScore) for m in convolutions)
     return {
         "layers": [place + 1 for place in kept],
         "of": count,
-        "fixed": fixed,
+        "fixed": network.fixed_attention,
         "weights": [packed_weights(each.numpy()) for each in weights],
     }
 
