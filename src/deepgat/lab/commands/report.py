@@ -14,7 +14,7 @@ from deepgat.data import list_datasets
 from deepgat.errors import UserError, printable
 from deepgat.lab.experiments import Store
 from deepgat.lab.paper.experiments import dataset_statistics
-from deepgat.lab.paper.lemma_graphs import check_lemmas
+from deepgat.lab.paper.lemmas import check_lemmas
 from deepgat.lab.report.attention_drift import find_drifts
 from deepgat.lab.report.records import read_any_records, with_short_names
 from deepgat.lab.report.report_folder import check_report_folder, write_report
