@@ -34,7 +34,7 @@ FRAMES = 12
 Log = Callable[[dict[str, Any]], None]
 
 
-def log_lines(as_json: bool, stream: Any = None) -> Log:
+def log_lines(as_json: bool) -> Log:
     """Writes a line per event to standard error: JSON, or plain."""
 
     def write(event: dict[str, Any]) -> None:
@@ -43,7 +43,7 @@ def log_lines(as_json: bool, stream: Any = None) -> Log:
             line = json.dumps({"time": now, **event})
         else:
             line = " ".join([now, *(f"{key}={value}" for key, value in event.items())])
-        print(line, file=stream or sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
 
     return write
 

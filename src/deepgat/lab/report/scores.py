@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from deepgat.analysis import confidence_interval, paired_p_value
@@ -194,6 +194,12 @@ def _independent(values: Iterable[tuple[str, float]]) -> list[float]:
     if len(by_split) == 1:
         return next(iter(by_split.values()))
     return [fmean(group) for group in by_split.values()]
+
+
+def mean_and_deviation(scores: Sequence[float]) -> str:
+    """The mean ± the standard deviation; the mean alone for one score."""
+    spread = f" ± {stdev(scores):.1f}" if len(scores) > 1 else ""
+    return f"{fmean(scores):.1f}{spread}"
 
 
 def signatures(records: Iterable[Record]) -> tuple[str, ...]:
