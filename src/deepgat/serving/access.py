@@ -19,7 +19,7 @@ from deepgat.serving.problems import Problem
 TOKEN = "DEEPGAT_TOKEN"
 """The environment variable of the token."""
 SHORTEST = 16
-OPEN = frozenset(("/health", "/ready"))
+PUBLIC_PATHS = frozenset(("/health", "/ready"))
 """Paths that need no token: they tell nothing about the model."""
 
 
@@ -36,7 +36,7 @@ class Access:
         self._token = None if token is None else token.encode()
 
     def check(self, path: str, headers: Mapping[bytes, bytes]) -> None:
-        if path in OPEN:
+        if path in PUBLIC_PATHS:
             return
         if self._token is None:
             self._check_host(headers.get(b"host", b""))

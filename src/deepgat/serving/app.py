@@ -28,7 +28,7 @@ from deepgat.serving.bodies import (
     PredictRequest,
     to_bytes,
 )
-from deepgat.serving.front import REQUEST_ID, Front, Log
+from deepgat.serving.middleware import REQUEST_ID, Log, Middleware
 from deepgat.serving.problems import Problem, failure
 from deepgat.serving.served import Served
 from deepgat.serving.service import Service
@@ -94,7 +94,7 @@ def create_app(
 
     _add_pages(app, service)
     _add_questions(app, service)
-    return Front(app, access, service.metrics, log)
+    return Middleware(app, access, service.metrics, log)
 
 
 def _add_pages(app: FastAPI, service: Service) -> None:

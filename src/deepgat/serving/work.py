@@ -71,7 +71,7 @@ class Pool:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-class Together(Generic[Question, Answer]):
+class Batcher(Generic[Question, Answer]):
     """Answers all questions that wait at the same time by one call in a pool.
 
     Args:

@@ -47,7 +47,7 @@ def log_lines(as_json: bool) -> Log:
     return write
 
 
-class Front:
+class Middleware:
     """Gives a request its id, checks the token, logs and counts the answer.
 
     A log line has the route and the status, never the path, the query or a body: those may hold
