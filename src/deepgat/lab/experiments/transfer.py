@@ -16,7 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from deepgat.data.tables.opening import check_unpacked, opened, read_whole
 from deepgat.errors import UserError, printable
@@ -32,6 +32,8 @@ from deepgat.lab.experiments.store_entry import (
     parse_record,
     read_arrays,
 )
+
+T = TypeVar("T")
 
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz")
 RECORDS_ENDINGS = (".jsonl", ".jsonl.gz")
@@ -173,13 +175,11 @@ def _parse_diverged(line: str) -> Record:
     return failure
 
 
-def read_lines(
-    path: Path, parse: Callable[[str], Record], what: str, strict: bool = True
-) -> list[Record]:
-    """The records of a file, one per line.
+def read_lines(path: Path, parse: Callable[[str], T], what: str, strict: bool = True) -> list[T]:
+    """What ``parse`` makes of each line of a file.
 
-    A line that is none raises an error, or unless ``strict`` is named in a warning and left out;
-    a file without any raises an error in either case.
+    A line that cannot be parsed raises an error, or, unless ``strict``, is left out with a warning.
+    A file without any good line raises an error in either case.
     """
     try:
         lines = read_whole(path).decode()
