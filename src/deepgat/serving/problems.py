@@ -41,7 +41,7 @@ class Problem(Exception):  # noqa: N818 - what is wrong
 
 
 def invalid(message: str, field: str | None = None, code: str = "invalid") -> Problem:
-    """The body is JSON but does not say what it should."""
+    """The body is valid JSON, but not a valid request."""
     return Problem(422, code, message, field)
 
 

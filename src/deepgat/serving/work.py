@@ -72,7 +72,7 @@ class Pool:
 
 
 class Batcher(Generic[Question, Answer]):
-    """Answers all questions that wait at the same time by one call in a pool.
+    """Answers all waiting questions with one call in a pool.
 
     Args:
         pool: in which it is called.

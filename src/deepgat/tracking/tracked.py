@@ -1,4 +1,4 @@
-"""What is tracked of a training run, whatever tracks it."""
+"""What is tracked of a training run, in any tracker."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Tracked(ABC):
     def write_result(
         self, settings: Mapping[str, Any], values: Mapping[str, float], facts: Mapping[str, Any]
     ) -> None:
-        """Settings that are known now, final numbers, and facts in words."""
+        """Settings that are known only at the end, final numbers, and facts as text."""
 
     def write_model(self, folder: Path) -> None:  # noqa: B027 - not every tracker keeps models
         """The model folder, where the tracker keeps files."""
@@ -115,7 +115,7 @@ class Watch(ABC, Generic[Told]):
             self.track(told)
 
     def finish(self, run: Run, folder: Path | None = None) -> None:
-        """Final scores, and the folder that the model was saved to."""
+        """Track the final scores, and the model if it was saved to a folder."""
         record = run.record()
         self.tracked.write_result(settings_of(run.card), final_values(record), final_facts(record))
         if folder is not None:

@@ -135,14 +135,14 @@ def page_contents(
 
 def _has_room(network: Network, near: Neighbors) -> bool:
     """Whether the attention of all layers fits into half of the memory that is free."""
-    config = _speaker(network).config
+    config = _network_shown(network).config
     heads = int(getattr(config, "heads", 1))
     rows = len(near.source) * heads + (len(near.ptr) - 1) * heads * config.hidden_channels
     return 4.0 * network.num_layers * rows < free_memory(torch.device("cpu")) / 2
 
 
-def _speaker(network: Network) -> Network:
-    """The network whose layers are shown: itself, or the heaviest member of an ensemble."""
+def _network_shown(network: Network) -> Network:
+    """The network whose layers the page shows: of an ensemble, its heaviest member."""
     if isinstance(network, Ensemble):
         return cast(Network, network.members[network.heaviest])
     return network
@@ -256,7 +256,9 @@ def _attention(outputs: LayerOutputs, sample: Sample, network: Network) -> dict[
     count, edges = len(outputs.attention), torch.from_numpy(sample.edges)
     kept = evenly_chosen(count, max(1, MOST_WEIGHTS // max(1, len(edges))))
     weights = [outputs.attention[place].weight.float().cpu().mean(1)[edges] for place in kept]
-    convolutions = [m for m in _speaker(network).modules() if isinstance(m, NeighborAttention)]
+    convolutions = [
+        m for m in _network_shown(network).modules() if isinstance(m, NeighborAttention)
+    ]
     fixed = all(isinstance(m.score, UniformScore | NeighborMeanScore) for m in convolutions)
     return {
         "layers": [place + 1 for place in kept],

@@ -1,9 +1,10 @@
 """Move runs between machines: tar files of a store, and files of records.
 
-A file of records has one JSON object per line and leaves the arrays out; a report reads it like a
-store. Runs that diverged are results too, since divergence comes from the settings and not the
-machine. A store keeps them among its failures; a file of records keeps them in a second file beside
-it. Tables can then tell a diverged run from a missing one, and no one repeats it.
+A file of records has one JSON object per line, without the arrays; a report reads it like a store.
+
+Runs that diverged are results too, because the settings cause divergence, not the machine. A store
+keeps them among its failures, a file of records in a second file beside it. So tables can tell a
+diverged run from a missing one, and nobody repeats it.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from deepgat.lab.report.table import NONE, Sourced, Table
 
 Chart = dict[str, Any]
 IN_ONE_ROW = 3
-"""So many panels fit into a row and can still be read."""
+"""The most panels that fit into a row and stay legible."""
 MANY_LINES = 6
-"""The bands of more lines than this would hide them."""
+"""With more lines than this, bands would hide them."""
 
 
 def lines(cells: Mapping[str, Mapping[int, str]], title: str, x: str, y: str, **more: Any) -> Chart:
@@ -85,7 +85,7 @@ def draw(charts: Sequence[Chart]) -> Figure:
 
 
 def panel_grid(count: int, legend_inches: float) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels in the house style, and room for a legend below them."""
+    """A figure with ``count`` panels in the house style, and room for a legend below them."""
     columns = 2 if count == 4 else min(count, IN_ONE_ROW)
     rows = -(-count // columns)
     width, height = (6.4, 3.8) if count == 1 else (3.5 * columns, 3.0 * rows)

@@ -36,7 +36,7 @@ class Score(NamedTuple):
         return f"{self.mean:.1f}{spread}"
 
     def cell(self, more: str = "", *published: float) -> Sourced:
-        """The text, followed by ``more``, and the numbers."""
+        """A table cell: the text, then ``more``; its numbers include the published ones."""
         ends = (self.mean - self.half_width, self.mean + self.half_width)
         return Sourced(f"{self}{more}", self.runs, (self.mean, *ends, *published))
 
@@ -162,7 +162,7 @@ class Paired(NamedTuple):
 
     @property
     def p_text(self) -> str:
-        """p in words, in brackets after a blank; nothing for one pair."""
+        """p in brackets, after a space; empty for one pair."""
         if math.isnan(self.p_value):
             return ""
         return " (p < 0.001)" if self.p_value < 0.001 else f" (p = {self.p_value:.3f})"
