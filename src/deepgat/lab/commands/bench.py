@@ -95,7 +95,3 @@ def _result(row: dict[str, Any]) -> str:
     if "milliseconds" in row:
         return f"{row['milliseconds']:.2f} ms"
     return training_result(row)
-
-
-app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-app.command()(bench)

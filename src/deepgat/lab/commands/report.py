@@ -72,7 +72,3 @@ def report(
         made = make_report(printable(source.resolve().name), records, failures, find, common)
         page = write_report(made, out)
     OUT.print(f"{len(records)} runs in {page}", soft_wrap=True)
-
-
-app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-app.command()(report)

@@ -326,7 +326,3 @@ def _show(
             OUT.print(note, soft_wrap=not OUT.is_terminal)
         OUT.print()
     write_target(target, tables, figures, out)
-
-
-app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-app.command()(reproduce)

@@ -1,7 +1,7 @@
 """Execute the runs that a store lacks, several at a time.
 
-Each worker executes one run at a time. An error, a crash or a kill affects only its current run. The
-result of a run is read from the store, whichever process executed it. Nothing is printed here:
+Each worker executes one run at a time. An error, a crash or a kill affects only its current run.
+The result of a run is read from the store, whichever process executed it. Nothing is printed here:
 :func:`run_all` reports an :class:`Event` for everything that happens.
 """
 
