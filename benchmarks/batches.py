@@ -16,11 +16,12 @@ import torch
 
 from deepgat.data import load_graph
 from deepgat.lab.bench.measure import measure
-from deepgat.models import Network, build_network
+from deepgat.models import Network
 from deepgat.training.device import choose_device
 from deepgat.training.inputs import GraphInputs, prepare
 from deepgat.training.minibatch import SampledInputs, in_chunks
 from deepgat.training.recipes import recipe
+from deepgat.training.run import ModelCard
 
 CPU = torch.device("cpu")
 
@@ -41,15 +42,7 @@ def main() -> None:
     plan = recipe(
         options.model, preset=options.preset, dataset=data.name, num_layers=options.layers
     )
-    torch.manual_seed(0)
-    model = build_network(
-        plan.system,
-        plan.settings,
-        data.num_features,
-        data.num_classes,
-        multi_label=data.multi_label,
-        edge_dim=data.num_edge_features,
-    )
+    model = ModelCard.of(data, plan).build()
     model.to(device)
     (whole,), (held,) = prepare(model, data, device), prepare(model, data, CPU)
     steps = {"whole": whole}

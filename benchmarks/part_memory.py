@@ -16,7 +16,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,15 @@ import torch
 from torch_geometric.data import Data
 
 from deepgat.data import NodeDataset, ReadOptions
-from deepgat.distributed import Team
+from deepgat.data.transforms import MASKS
+from deepgat.distributed import PartDataset, Team
 from deepgat.distributed.partition_folder import read_part
 from deepgat.distributed.streaming import write_streamed
 from deepgat.lab.bench.measure import measure_once
 from deepgat.lab.bench.random_graphs import hub_rich
-from deepgat.models import build_network
 from deepgat.training import loop
 from deepgat.training.recipes import recipe
+from deepgat.training.run import ModelCard
 
 FEATURES, CLASSES = 16, 8
 ACROSS = 0.05
@@ -119,28 +120,26 @@ def train(folder: Path, options: argparse.Namespace) -> None:
 
     def work() -> None:
         part = read_part(folder, sizes["rank"], 1 if team is None else team.size)
-        (graph,) = part.parts
-        sizes.update(own=graph.own, halo=graph.halo, nodes=graph.num_nodes)
-        sizes.update(edges=graph.edge_index.size(1))
-        torch.manual_seed(0)
-        model = build_network(plan.system, plan.settings, part.num_features, part.num_classes)
+        (graph,) = part.graphs
+        halo = len(graph.ids) - graph.own
+        sizes.update(own=graph.own, halo=halo, nodes=graph.num_nodes, edges=graph.num_edges)
+        model = ModelCard.of(part, plan).build()
         loop.train(model, part if team is not None else whole(part), training, team=team)
 
     sizes["peak"] = measure_once(work).peak_megabytes
-    print(json.dumps(sizes), flush=True)
+    print(json.dumps(sizes) + "\n", end="", flush=True)  # in one piece, as others print too
     if team is not None:
         team.barrier()
         team.leave()
 
 
-def whole(part: Any) -> NodeDataset:
+def whole(part: PartDataset) -> NodeDataset:
     """The only part of a graph as a dataset of one process."""
-    (graph,) = part.parts
-    masks = {f"{name}_mask": mask for name, mask in graph.masks.items()}
-    data = Data(x=graph.x, edge_index=graph.edge_index, y=graph.y, **masks)
-    return NodeDataset(
-        part.name, part.title, (data,), part.num_features, part.num_classes, False, part.split
-    )
+    own = {item.name: getattr(part, item.name) for item in fields(NodeDataset)}
+    (graph,) = part.graphs
+    names = ("x", "edge_index", "y", *MASKS)
+    data = Data(**{name: graph[name] for name in names})
+    return NodeDataset(**own | {"graphs": (data,)})
 
 
 def rows_of(command: list[str]) -> list[dict[str, Any]]:

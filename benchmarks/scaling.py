@@ -33,10 +33,10 @@ from deepgat.data import NodeDataset, load_graph
 from deepgat.distributed import Team
 from deepgat.distributed.part_dataset import PartDataset, part_of
 from deepgat.distributed.partition_folder import is_partition, read_part
-from deepgat.models import build_network
 from deepgat.training.loop import train
 from deepgat.training.recipes import recipe
 from deepgat.training.resume import Epoch
+from deepgat.training.run import ModelCard
 
 
 def main() -> None:
@@ -59,15 +59,7 @@ def main() -> None:
     plan = recipe(
         options.model, preset=options.preset, dataset=data.name, num_layers=options.layers
     )
-    torch.manual_seed(0)
-    model = build_network(
-        plan.system,
-        plan.settings,
-        data.num_features,
-        data.num_classes,
-        multi_label=data.multi_label,
-        edge_dim=data.num_edge_features,
-    )
+    model = ModelCard.of(data, plan).build()
     if team is not None:
         data = part_of(data, team)
     graphs = data.graphs

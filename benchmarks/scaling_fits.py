@@ -109,7 +109,8 @@ class Device:
     def __init__(self, name: str, rows: list[Row]) -> None:
         self.name = name
         ways = ("deepgat", "none", "layer", "sqrt", "projections")
-        mine = [row for row in rows if row["way"].split(",")[0] in ways and "edges" in row]
+        networks = [row for row in rows if row["suite"] != "layer" and "edges" in row]
+        mine = [row for row in networks if row["way"].split(",")[0] in ways]
         self.rows = [(row, bench_work(row)) for row in mine]
         kept = [(row, work) for row, work in self.rows if row["way"] in ("deepgat", "none")]
         large = [(row, work) for row, work in kept if row["edges"] >= FIT_EDGES]

@@ -10,8 +10,8 @@ from scipy import stats
 from torch_geometric.utils import degree
 
 from deepgat.data import csbm_graph
-from deepgat.lab.paper.lemma_graphs import LEMMAS, regular_graph
 from deepgat.lab.paper.lemmas import (
+    LEMMAS,
     LEVEL,
     Moments,
     check_lemma,
@@ -19,6 +19,7 @@ from deepgat.lab.paper.lemmas import (
     draw_features,
     formula_moments,
     moment_bands,
+    regular_graph,
     step_matrix,
     walk_weights,
 )

@@ -13,7 +13,7 @@ import pytest
 from deepgat.lab.experiments import Store
 from deepgat.lab.experiments.spec import specs_of
 from deepgat.lab.paper.experiments import dataset_statistics
-from deepgat.lab.paper.lemma_graphs import check_lemmas
+from deepgat.lab.paper.lemmas import check_lemmas
 from deepgat.lab.report.attention_drift import find_drifts
 from deepgat.lab.report.html_page import html_page, page_data
 from deepgat.lab.report.sections import Report, make_report, make_section

@@ -12,8 +12,7 @@ import torch
 from deepgat.cli import main
 from deepgat.data import load_graph
 from deepgat.lab.bench import csv_reading, measure, random_graphs, suites
-from deepgat.lab.bench.attention_layers import PlainClassAttention, fused_layer
-from deepgat.lab.bench.layer_ways import Way, times_alike
+from deepgat.lab.bench.layer_ways import PlainClassAttention, Way, fused_layer, times_alike
 from tiny import tiny_dataset
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ import pytest
 from deepgat.analysis import divergence_bound
 from deepgat.data.catalogue.load import Listing
 from deepgat.errors import UserError
-from deepgat.lab.paper import experiments, lemma_graphs
+from deepgat.lab.paper import experiments, lemmas
 from deepgat.lab.paper.experiments import (
     RATES,
     TARGETS,
@@ -296,8 +296,8 @@ def test_attention_is_kept_beside_records(tmp_path):
 
 @pytest.mark.slow
 def test_lemmas(monkeypatch):
-    monkeypatch.setattr(lemma_graphs, "QUICK_DRAWS", 500)
-    checks = list(lemma_graphs.check_lemmas(quick=True))
+    monkeypatch.setattr(lemmas, "QUICK_DRAWS", 500)
+    checks = list(lemmas.check_lemmas(quick=True))
     section = sections.make_section("lemmas", checks)
     (table,) = section.tables
     assert len(table.rows) == 4

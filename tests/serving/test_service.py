@@ -16,8 +16,8 @@ import deepgat.view
 from deepgat import Model, NodeDataset, UserError
 from deepgat.serving import served as served_module
 from deepgat.serving.bodies import PredictNewRequest, PredictRequest
-from deepgat.serving.front import log_lines
 from deepgat.serving.limits import Limits
+from deepgat.serving.middleware import log_lines
 from deepgat.serving.problems import Problem
 from deepgat.serving.served import Served
 from deepgat.serving.service import Service

@@ -60,17 +60,18 @@ class Commands(TyperGroup):
 
 def load_command(name: str) -> Any:
     """The command itself."""
-    if name not in LAB:
-        alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        function = getattr(import_module(f"deepgat.cli.{name}"), name)
-        alone.command(name, help=_unwrapped(function.__doc__))(function)
-        return typer.main.get_command(alone)
-    if find_spec("matplotlib") is None:
+    if name in LAB and find_spec("matplotlib") is None:
         raise UserError(
             f"deepgat {name} needs matplotlib, which is not installed: "
             "run pip install 'deepgat[lab]'"
         )
-    return typer.main.get_command(import_module(f"deepgat.lab.commands.{name}").app)
+    room = "lab.commands" if name in LAB else "cli"
+    found = getattr(import_module(f"deepgat.{room}.{name}"), name)
+    if not isinstance(found, typer.Typer):  # else a group of commands
+        alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        alone.command(name, help=_unwrapped(found.__doc__))(found)
+        found = alone
+    return typer.main.get_command(found)
 
 
 def _unwrapped(text: str) -> str:

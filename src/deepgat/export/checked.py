@@ -1,12 +1,12 @@
-"""Inputs of a compiled program, checked before compiled code reads them.
+"""Checks of the inputs of a compiled program, before compiled code reads them.
 
-AOTInductor compiles for the types, sizes and strides of the example inputs and by default does not
-check those of other inputs: float64 features or a transposed ``edge_index`` would give wrong
-logits, and int32 edges the end of the process. The operators below are not compiled. The package
-calls torch's own, which read the strides that a tensor has and raise exceptions.
+AOTInductor compiles for the types and strides of the example inputs and by default does not check
+those of other inputs. Float64 features or a transposed ``edge_index`` would give wrong logits, and
+int32 edges would crash the process. The operators below are not compiled: the package calls torch's
+own, which respect strides and raise exceptions.
 
-An operator whose result nobody needs may be left out or run late. So each check results in 0, which
-is added to what it has checked.
+The compiler may drop or delay an operator whose result is unused. So each check returns 0, which is
+added to the value that it has checked.
 """
 
 from __future__ import annotations

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +14,7 @@ from torch.export import Dim, ExportedProgram
 from deepgat.errors import UserError
 from deepgat.export.checked import checked, checked_if_given, checked_numbers
 from deepgat.export.labels import propagated_labels
+from deepgat.export.running import quiet
 from deepgat.models import Network
 from deepgat.ops import Features, use_backend
 from deepgat.ops.edge_list import EdgeList
@@ -119,7 +118,7 @@ def example_inputs(
     x = torch.rand(nodes, network.in_channels, generator=draw)
     inputs = {"x": x}
     if sparse:
-        with _quietly():
+        with quiet():
             rows = (x * (x > 0.5)).to_sparse_csr()
         parts = rows.crow_indices(), rows.col_indices(), rows.values()
         names = ("x_crow", "x_col", "x_value")
@@ -171,18 +170,10 @@ def trace(
     alone = copy.deepcopy(network).cpu().eval().requires_grad_(False)
     program = (SparseProgram if sparse else Program)(alone, temperature, checked).eval()
     inputs = example_inputs(alone, card, sparse)
-    with torch.no_grad(), use_backend("reference"), _quietly():
+    with use_backend("reference"), quiet():
         found = torch.export.export(
             program, (), inputs, dynamic_shapes=dynamic_shapes(inputs), strict=False
         )
     for node in found.graph.nodes:
         node.meta.pop("stack_trace", None)  # the paths of this machine
     return found
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """torch warns of CSR tensors, of the weights that an LSTM lists, of its own functions."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

@@ -17,7 +17,7 @@ Run: TypeAlias = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what torch and its converters tell of their own internals."""
+    """Without gradients, and without what torch and its converters tell of their internals."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

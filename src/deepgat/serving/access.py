@@ -1,4 +1,4 @@
-"""Who may ask: the token, and the name that a request is addressed to."""
+"""Access control: the token, and the host name that a request is addressed to."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from deepgat.serving.problems import Problem
 TOKEN = "DEEPGAT_TOKEN"
 """The environment variable of the token."""
 SHORTEST = 16
-OPEN = frozenset(("/health", "/ready"))
-"""Paths that need no token: they tell nothing about the model."""
+PUBLIC_PATHS = frozenset(("/health", "/ready"))
+"""Paths that need no token, because they reveal nothing about the model."""
 
 
 class Access:
     """Lets a request through, or raises a :class:`Problem`.
 
-    With a token, every request needs it, as a bearer token or, for browsers, as the password of
-    basic authentication. Without one, a request must be addressed to this machine by a loopback
-    name: otherwise a page from elsewhere could make a browser ask, by a name of its own that leads
-    here (DNS rebinding).
+    With a token, every request must carry it: as a bearer token or, for browsers, as the password
+    of basic authentication. Without a token, a request must be addressed to a loopback name.
+    Otherwise a foreign web page could send requests from a browser on this machine, under its own
+    host name that resolves to a loopback address (DNS rebinding).
     """
 
     def __init__(self, token: str | None) -> None:
         self._token = None if token is None else token.encode()
 
     def check(self, path: str, headers: Mapping[bytes, bytes]) -> None:
-        if path in OPEN:
+        if path in PUBLIC_PATHS:
             return
         if self._token is None:
             self._check_host(headers.get(b"host", b""))

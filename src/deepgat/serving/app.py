@@ -28,7 +28,7 @@ from deepgat.serving.bodies import (
     PredictRequest,
     to_bytes,
 )
-from deepgat.serving.front import REQUEST_ID, Front, Log
+from deepgat.serving.middleware import REQUEST_ID, Log, Middleware
 from deepgat.serving.problems import Problem, failure
 from deepgat.serving.served import Served
 from deepgat.serving.service import Service
@@ -82,19 +82,19 @@ def create_app(
 
     @app.exception_handler(HTTPException)
     async def refused(_: Request, error: HTTPException) -> Response:
-        return _error(_of_routing(error))
+        return _of_routing(error).response()
 
     @app.exception_handler(Problem)
     async def told(_: Request, problem: Problem) -> Response:
-        return _error(problem)
+        return problem.response()
 
     @app.exception_handler(Exception)
     async def failed(request: Request, _: Exception) -> Response:
-        return _error(failure(request.scope[REQUEST_ID]))
+        return failure(request.scope[REQUEST_ID]).response()
 
     _add_pages(app, service)
     _add_questions(app, service)
-    return Front(app, access, service.metrics, log)
+    return Middleware(app, access, service.metrics, log)
 
 
 def _add_pages(app: FastAPI, service: Service) -> None:
@@ -182,11 +182,6 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json")
-
-
-def _error(problem: Problem) -> Response:
-    body = to_bytes(problem.body())
-    return Response(body, problem.status, problem.headers, "application/json")
 
 
 def _of_routing(error: HTTPException) -> Problem:

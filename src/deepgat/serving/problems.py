@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+
+from starlette.responses import JSONResponse, Response
 
 from deepgat.errors import cut_middle, printable
 
@@ -34,12 +35,13 @@ class Problem(Exception):  # noqa: N818 - what is wrong
         self.status, self.code, self.message, self.field = status, code, message, field
         self.headers = dict(headers or {})
 
-    def body(self) -> dict[str, Any]:
-        return {"error": {"code": self.code, "message": self.message, "field": self.field}}
+    def response(self) -> Response:
+        error = {"code": self.code, "message": self.message, "field": self.field}
+        return JSONResponse({"error": error}, self.status, self.headers)
 
 
 def invalid(message: str, field: str | None = None, code: str = "invalid") -> Problem:
-    """The body is JSON but does not say what it should."""
+    """The body is valid JSON, but not a valid request."""
     return Problem(422, code, message, field)
 
 

@@ -17,8 +17,8 @@ import uvicorn
 from deepgat.errors import UserError
 from deepgat.serving.access import Access
 from deepgat.serving.app import create_app
-from deepgat.serving.front import log_lines
 from deepgat.serving.limits import Limits
+from deepgat.serving.middleware import log_lines
 from deepgat.serving.served import Served
 from deepgat.serving.service import Service
 

@@ -17,7 +17,7 @@ from deepgat.serving.metrics import Metrics
 from deepgat.serving.problems import Problem, not_ready, too_slow
 from deepgat.serving.reading import read_body
 from deepgat.serving.served import Answer, Served
-from deepgat.serving.work import Pool, Together
+from deepgat.serving.work import Batcher, Pool
 
 Asked = TypeVar("Asked", bound=Body)
 Load = Callable[[Callable[[str], None]], Served]
@@ -49,7 +49,7 @@ class Service:
         self._loading = Pool("load", 1, 1, cores)
         self._load = load
         self.metrics.ready.set_function(lambda: float(self._is_ready))
-        self._explain = Together[Question, bytes](self.passes, self._explanations)
+        self._explain = Batcher[Question, bytes](self.passes, self._explanations)
         self._page: asyncio.Task[Page] | None = None
 
     async def start(self, on_failure: Callable[[], None]) -> None:

@@ -17,6 +17,9 @@ Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
 
+AT_ONCE = 64
+"""The most questions that one computation answers."""
+
 
 class Pool:
     """Threads with a bounded number of requests in them or before them.
@@ -68,22 +71,20 @@ class Pool:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-class Together(Generic[Question, Answer]):
-    """Answers all questions that wait at the same time by one call in a pool.
+class Batcher(Generic[Question, Answer]):
+    """Answers all waiting questions with one call in a pool.
 
     Args:
         pool: in which it is called.
         answer: questions → an answer, or an exception, for each.
-        most: questions in one call.
     """
 
     def __init__(
         self,
         pool: Pool,
         answer: Callable[[Sequence[Question]], Sequence[Answer | Exception]],
-        most: int = 64,
     ) -> None:
-        self._pool, self._answer, self._most = pool, answer, most
+        self._pool, self._answer = pool, answer
         self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
         self._lock = threading.Lock()  # between the event loop and the pool's threads
         self._tasks: set[asyncio.Task[None]] = set()
@@ -108,8 +109,8 @@ class Together(Generic[Question, Answer]):
         def work() -> Sequence[Answer | Exception]:
             # Only now, so that questions which came while the threads were busy are in it too.
             with self._lock:
-                asked = self._waiting[: self._most]
-                del self._waiting[: self._most]
+                asked = self._waiting[:AT_ONCE]
+                del self._waiting[:AT_ONCE]
             taken.extend(each for each in asked if not each[1].done())  # others were given up
             return self._answer([question for question, _ in taken]) if taken else ()
 

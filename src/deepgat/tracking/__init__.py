@@ -3,24 +3,30 @@
 ``deepgat train --track`` and ``deepgat.fit(track=…)`` use it; both packages are optional.
 """
 
-from deepgat.tracking.tracked import (
-    TRACKERS,
-    EpochWatch,
-    SearchWatch,
-    Tracked,
-    Tracker,
-    open_tracker,
-    tracked_run,
-    tracked_search,
-)
+from __future__ import annotations
 
-__all__ = [
-    "TRACKERS",
-    "EpochWatch",
-    "SearchWatch",
-    "Tracked",
-    "Tracker",
-    "open_tracker",
-    "tracked_run",
-    "tracked_search",
-]
+import os
+
+from deepgat.errors import unknown_name
+from deepgat.tracking.tracked import Tracker, tracked_run, tracked_search
+
+__all__ = ["TRACKERS", "Tracker", "open_tracker", "tracked_run", "tracked_search"]
+
+TRACKERS = ("tensorboard", "mlflow")
+
+
+def open_tracker(name: str, to: str | os.PathLike[str] | None = None) -> Tracker:
+    """The tracker of this name; ``to`` is its folder or address, left out: the usual one.
+
+    Raises:
+        UserError: for an unknown name, a missing package, or a place that cannot be used.
+    """
+    if name not in TRACKERS:
+        raise unknown_name("tracker", str(name), TRACKERS)
+    if name == "tensorboard":
+        from deepgat.tracking.tensorboard import TensorBoard  # here: it loads the package
+
+        return TensorBoard(to)
+    from deepgat.tracking.mlflow_runs import MLflow
+
+    return MLflow(to)

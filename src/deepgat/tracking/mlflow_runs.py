@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deepgat.errors import UserError
-from deepgat.tracking.tracked import Described, Tracked, Tracker, missing
+from deepgat.tracking.tracked import Described, Tracked, Tracker, missing, tracking_folder
 
 EXPERIMENT = "deepgat"
 """Unless MLFLOW_EXPERIMENT_NAME or MLFLOW_EXPERIMENT_ID says otherwise."""
@@ -150,13 +150,5 @@ def _address(to: str | os.PathLike[str] | None) -> tuple[str | None, str | None]
     text = os.fspath(to)
     if "://" in text or text == "databricks":
         return text, None
-    folder = Path(text).absolute()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"track_to is {text!r}, which cannot be written ({why}): name a folder, or the address "
-            "of an MLflow server"
-        ) from error
+    folder = tracking_folder(text, "a folder, or the address of an MLflow server").absolute()
     return f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()

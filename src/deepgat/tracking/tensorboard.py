@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deepgat.errors import UserError
-from deepgat.tracking.tracked import Described, Tracked, Tracker, missing
+from deepgat.tracking.tracked import Described, Tracked, Tracker, missing, tracking_folder
 
 FOLDER = "runs"
 """Where TensorBoard's own writer puts runs, too."""
@@ -23,14 +22,7 @@ class TensorBoard(Tracker):
             import torch.utils.tensorboard  # noqa: F401 - it asks for the package tensorboard
         except ImportError as error:
             raise missing("tracking by TensorBoard", "tensorboard", "tensorboard") from error
-        self.folder = Path(FOLDER if to is None else to)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise UserError(
-                f"track_to is {str(self.folder)!r}, which cannot be written ({why}): name a folder"
-            ) from error
+        self.folder = tracking_folder(FOLDER if to is None else to, "a folder")
 
     def begin(self, described: Described) -> Tracked:
         stem = f"{file_name(described.name)}-{described.key[:8]}"

@@ -1,4 +1,4 @@
-"""What is tracked of a training run, whatever tracks it."""
+"""What is tracked of a training run, in any tracker."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from deepgat.data import NodeDataset
-from deepgat.errors import UserError, unknown_name
+from deepgat.errors import UserError
 from deepgat.files import to_json
 from deepgat.training.recipes import Recipe
 from deepgat.training.resume import Epoch
 from deepgat.training.run import ModelCard, Run, versions
 from deepgat.training.search import Request, Step
 
-TRACKERS = ("tensorboard", "mlflow")
+Told = TypeVar("Told", Epoch, Step)
+"""What training reports after every epoch: ``auto`` says which recipe the epoch belongs to."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Tracked(ABC):
     def write_result(
         self, settings: Mapping[str, Any], values: Mapping[str, float], facts: Mapping[str, Any]
     ) -> None:
-        """Settings that are known now, final numbers, and facts in words."""
+        """Settings that are known only at the end, final numbers, and facts as text."""
 
     def write_model(self, folder: Path) -> None:  # noqa: B027 - not every tracker keeps models
         """The model folder, where the tracker keeps files."""
@@ -79,23 +80,6 @@ class Tracker(ABC):
     def begin(self, described: Described) -> Tracked: ...
 
 
-def open_tracker(name: str, to: str | os.PathLike[str] | None = None) -> Tracker:
-    """The tracker of this name; ``to`` is its folder or address, left out: the usual one.
-
-    Raises:
-        UserError: for an unknown name, a missing package, or a place that cannot be used.
-    """
-    if name not in TRACKERS:
-        raise unknown_name("tracker", str(name), TRACKERS)
-    if name == "tensorboard":
-        from deepgat.tracking.tensorboard import TensorBoard  # here: it loads the package
-
-        return TensorBoard(to)
-    from deepgat.tracking.mlflow_runs import MLflow
-
-    return MLflow(to)
-
-
 def epoch_values(epoch: Epoch, described: Described) -> dict[str, float]:
     """Losses and validation scores of an epoch, by name."""
     found = {
@@ -110,49 +94,57 @@ def epoch_values(epoch: Epoch, described: Described) -> dict[str, float]:
     return found
 
 
-class EpochWatch:
-    """The callback of one training run: tracks every epoch, then shows it."""
+class Watch(ABC, Generic[Told]):
+    """The callback of training: tracks every epoch, then shows it."""
 
-    def __init__(self, tracked: Tracked, show: Callable[[Epoch], None] | None = None) -> None:
-        self.tracked, self.show = tracked, show
+    def __init__(self, tracked: Tracked, show: Callable[[Told], None] | None = None) -> None:
+        self.tracked = tracked
+        self.show: Callable[[Told], None] | None = show
 
-    def __call__(self, epoch: Epoch) -> None:
-        self.tracked.epoch(epoch)
+    @abstractmethod
+    def track(self, told: Told) -> None: ...
+
+    def __call__(self, told: Told) -> None:
+        self.track(told)
         if self.show is not None:
-            self.show(epoch)
+            self.show(told)
 
-    def restored(self, history: Sequence[Epoch]) -> None:
-        """Epochs of an earlier process, which the run goes on from."""
-        for epoch in history:
-            self.tracked.epoch(epoch)
+    def restored(self, history: Sequence[Told]) -> None:
+        """Track the epochs of an earlier process, whose run continues here."""
+        for told in history:
+            self.track(told)
 
     def finish(self, run: Run, folder: Path | None = None) -> None:
-        """Final scores, and the folder that the model was saved to."""
+        """Track the final scores, and the model if it was saved to a folder."""
         record = run.record()
         self.tracked.write_result(settings_of(run.card), final_values(record), final_facts(record))
         if folder is not None:
             self.tracked.write_model(folder)
         self.tracked.close("interrupted" if record["stopped"] == "interrupted" else "finished")
 
+    def close(self, status: str) -> None:
+        self.tracked.close(status)
 
-class SearchWatch(EpochWatch):
+
+class EpochWatch(Watch[Epoch]):
+    """The callback of one training run."""
+
+    def track(self, told: Epoch) -> None:
+        self.tracked.epoch(told)
+
+
+class SearchWatch(Watch[Step]):
     """The callback of ``auto``: a run for the search, and one inside it for every recipe."""
 
     def __init__(
         self, tracked: Tracked, seed: int, show: Callable[[Step], None] | None = None
     ) -> None:
-        super().__init__(tracked)
-        self.seed, self.show_step = seed, show
+        super().__init__(tracked, show)
+        self.seed = seed
         self.children: dict[str, Tracked] = {}
 
-    def __call__(self, step: Step) -> None:  # type: ignore[override]
-        self.child(step).epoch(step.epoch)
-        if self.show_step is not None:
-            self.show_step(step)
-
-    def restored(self, history: Sequence[Step]) -> None:  # type: ignore[override]
-        for step in history:
-            self.child(step).epoch(step.epoch)
+    def track(self, told: Step) -> None:
+        self.child(told).epoch(told.epoch)
 
     def child(self, step: Step) -> Tracked:
         """The run of the step's recipe, named as in the leaderboard."""
@@ -187,7 +179,6 @@ class SearchWatch(EpochWatch):
             each.close(status)
 
 
-@contextmanager
 def tracked_run(
     tracker: Tracker,
     data: NodeDataset,
@@ -195,8 +186,8 @@ def tracked_run(
     seed: int,
     show: Callable[[Epoch], None] | None = None,
     resumed: bool = False,
-) -> Iterator[EpochWatch]:
-    """Tracks a training run: pass what it gives as ``on_epoch``, then call its ``finish``."""
+) -> AbstractContextManager[EpochWatch]:
+    """Track a training run: pass what it gives as ``on_epoch``, then call its ``finish``."""
     card = ModelCard.of(data, plan._replace(training=replace(plan.training, seed=seed)))
     described = Described(
         f"{_short(data)}-{card.system}-seed-{seed}",
@@ -206,12 +197,9 @@ def tracked_run(
         card.training.class_weight is not None,
         resumed,
     )
-    tracked = Guarded(tracker.begin(described))
-    with _closing(tracked):
-        yield EpochWatch(tracked, show)
+    return _closed_at_end(EpochWatch(Guarded(tracker.begin(described), described), show))
 
 
-@contextmanager
 def tracked_search(
     tracker: Tracker,
     data: NodeDataset,
@@ -219,7 +207,7 @@ def tracked_search(
     seed: int,
     show: Callable[[Step], None] | None = None,
     resumed: bool = False,
-) -> Iterator[SearchWatch]:
+) -> AbstractContextManager[SearchWatch]:
     """As :func:`tracked_run`, of a search by ``auto``; the callback is its ``on_step``."""
     asked = {f"auto.{name}": value for name, value in request.to_dict().items()}
     training = request.training_for(data)
@@ -232,71 +220,66 @@ def tracked_search(
         "class_weight" in training,
         resumed,
     )
-    watch = SearchWatch(Guarded(tracker.begin(described)), seed, show)
-    with _closing(watch):
+    return _closed_at_end(SearchWatch(Guarded(tracker.begin(described), described), seed, show))
+
+
+AnyWatch = TypeVar("AnyWatch", EpochWatch, SearchWatch)
+
+
+@contextmanager
+def _closed_at_end(watch: AnyWatch) -> Iterator[AnyWatch]:
+    try:
         yield watch
+    except KeyboardInterrupt:
+        watch.close("interrupted")
+        raise
+    except BaseException:
+        watch.close("failed")
+        raise
+    watch.close("finished")
 
 
 class Guarded(Tracked):
-    """A tracked run whose tracker may fail: training goes on without it, and says so once."""
+    """A tracked run whose tracker may fail: training goes on without it, after one warning."""
 
-    def __init__(self, inner: Tracked) -> None:
-        super().__init__(inner.described)
-        self.inner, self.last, self.works = inner, inner.last, True
+    def __init__(self, inner: Tracked | None, described: Described) -> None:
+        super().__init__(described)
+        self.inner = inner
+        """None once the tracker has failed, or the run is closed."""
+        self.last = 0 if inner is None else inner.last
 
-    def _try(self, call: Callable[..., None], *given: Any) -> None:
-        if not self.works:
-            return
+    def _try(self, call: Callable[[Tracked], Tracked | None]) -> Tracked | None:
+        if self.inner is None:
+            return None
         try:
-            call(*given)
+            return call(self.inner)
         except Exception as error:  # of a server, a disk, a database
-            self.works = False
+            self.inner = None
             told = " ".join(str(error).split())
             warnings.warn(
                 f"tracking of {self.described.name} failed ({told[:300]}); training goes on "
                 "without it",
                 stacklevel=2,
             )
+            return None
 
     def write_epoch(self, number: int, values: Mapping[str, float]) -> None:
-        self._try(self.inner.write_epoch, number, values)
+        self._try(lambda run: run.write_epoch(number, values))
 
     def child(self, described: Described) -> Tracked:
-        made: list[Tracked] = []
-        self._try(lambda: made.append(Guarded(self.inner.child(described))))
-        return made[0] if made else Guarded._dead(self.inner, described)
-
-    @staticmethod
-    def _dead(inner: Tracked, described: Described) -> Guarded:
-        """A run that is not tracked."""
-        found = Guarded(inner)
-        found.described, found.works = described, False
-        return found
+        return Guarded(self._try(lambda run: run.child(described)), described)
 
     def write_result(
         self, settings: Mapping[str, Any], values: Mapping[str, float], facts: Mapping[str, Any]
     ) -> None:
-        self._try(self.inner.write_result, settings, values, facts)
+        self._try(lambda run: run.write_result(settings, values, facts))
 
     def write_model(self, folder: Path) -> None:
-        self._try(self.inner.write_model, folder)
+        self._try(lambda run: run.write_model(folder))
 
     def close(self, status: str) -> None:
-        self._try(self.inner.close, status)
-        self.works = False
-
-
-@contextmanager
-def _closing(run: Tracked | SearchWatch) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        run.close("interrupted")
-        raise
-    except BaseException:
-        run.close("failed")
-        raise
-    run.close("finished")
+        self._try(lambda run: run.close(status))
+        self.inner = None
 
 
 def settings_of(card: ModelCard) -> dict[str, Any]:
@@ -344,3 +327,16 @@ def missing(what: str, package: str, extra: str) -> UserError:
     return UserError(
         f"{what} needs {package}, which is not installed: pip install 'deepgat[{extra}]'"
     )
+
+
+def tracking_folder(path: str | os.PathLike[str], expected: str) -> Path:
+    """The folder at ``path``, which is made if it does not exist."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"track_to is {str(path)!r}, which cannot be written ({why}): name {expected}"
+        ) from error
+    return folder

@@ -133,14 +133,14 @@ def page_contents(
 
 def _has_room(network: Network, near: Neighbors) -> bool:
     """Whether the attention of all layers fits into half of the memory that is free."""
-    config = _speaker(network).config
+    config = _network_shown(network).config
     heads = int(getattr(config, "heads", 1))
     rows = len(near.source) * heads + (len(near.ptr) - 1) * heads * config.hidden_channels
     return 4.0 * network.num_layers * rows < free_memory(torch.device("cpu")) / 2
 
 
-def _speaker(network: Network) -> Network:
-    """The network whose layers are shown: itself, or the heaviest member of an ensemble."""
+def _network_shown(network: Network) -> Network:
+    """The network whose layers the page shows: of an ensemble, its heaviest member."""
     if isinstance(network, Ensemble):
         return cast(Network, network.members[network.heaviest])
     return network

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ctypes
 import gc
 import platform
+import resource
+import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,18 +61,17 @@ def measure_once(step: Step, device: torch.device | None = None) -> Measurement:
 def begin_peak(device: torch.device) -> float:
     """From now on :func:`peak_memory` counts anew. Returns the bytes that are held now."""
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        return float(torch.cuda.memory_allocated())
-    before = _resident("VmRSS")
-    if before:
-        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-    return before
+        torch.cuda.reset_peak_memory_stats(device)
+        return float(torch.cuda.memory_allocated(device))
+    with suppress(OSError):  # only Linux can reset the peak
+        Path("/proc/self/clear_refs").write_text("5")
+    return _resident("VmRSS")
 
 
 def peak_memory(device: torch.device) -> float:
     """The most bytes held since :func:`begin_peak`."""
     if device.type == "cuda":
-        return float(torch.cuda.max_memory_allocated())
+        return float(torch.cuda.max_memory_allocated(device))
     return _resident("VmHWM")
 
 
@@ -140,9 +142,13 @@ def empty_memory(device: torch.device) -> None:
 
 
 def _resident(field: str) -> float:
-    """Resident bytes: now (VmRSS), or the peak since the last reset (VmHWM); 0 outside Linux."""
+    """Resident bytes: now (VmRSS), or the peak since the last reset (VmHWM).
+
+    Outside Linux both are the peak since the process began.
+    """
     status = Path("/proc/self/status")
     if not status.exists():
-        return 0.0
+        unit = 1 if sys.platform == "darwin" else 1024
+        return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
     line = next(row for row in status.read_text().splitlines() if row.startswith(field + ":"))
     return 1024.0 * int(line.split()[1])

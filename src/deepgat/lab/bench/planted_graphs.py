@@ -53,9 +53,7 @@ def planted_graph(
     pairs: int,
     *,
     classes: int = CLASSES,
-    features: int = FEATURES,
     homophily: float = HOMOPHILY,
-    separation: float = SEPARATION,
     seed: int = 0,
     device: torch.device | None = None,
 ) -> PlantedGraph:
@@ -66,7 +64,7 @@ def planted_graph(
     degrees have a power law of exponent 3. The second end then moves by less than C ranks, to the
     class of the first with probability ``homophily``, else to one of the others. Ranks are finally
     permuted. Loops and repeated edges are dropped. x_v = μ_{y_v} + ε_v with ε_v ~ N(0, I) and μ_c
-    of length ``separation`` in a random direction.
+    of length :data:`SEPARATION` in a random direction.
 
     Half of the nodes, 20,000 at most, are labelled for training; a quarter, 50,000 at most, are
     held out.
@@ -74,9 +72,7 @@ def planted_graph(
     Args:
         pairs: undirected edges that are drawn.
         classes: C, 2 or more.
-        features: d.
         homophily: share of the drawn edges within a class.
-        separation: distance of the class means from the origin, in standard deviations.
         seed: the same arguments, device type and seed give the same graph.
         device: where the graph is made, and stays.
     """
@@ -96,9 +92,9 @@ def planted_graph(
     del source, target, place
     neighbors = Neighbors.from_edge_index(edge_index, n)
     del edge_index
-    means = torch.randn(classes, features, generator=random, device=device)
-    means = separation * F.normalize(means)
-    x = torch.randn(n, features, generator=random, device=device).add_(means[y])
+    means = torch.randn(classes, FEATURES, generator=random, device=device)
+    means = SEPARATION * F.normalize(means)
+    x = torch.randn(n, FEATURES, generator=random, device=device).add_(means[y])
     drawn = torch.randperm(n, generator=random, device=device)
     train = min(n // 2, MOST_TRAINED)
     train_nodes, others = drawn[:train], drawn[train : train + min(n // 4, MOST_HELD_OUT)]

@@ -8,9 +8,9 @@ from torch import Tensor
 from deepgat.ops import Neighbors
 
 
-def like_physics(seed: int = 0) -> Neighbors:
+def like_physics() -> Neighbors:
     """A random graph of the size of Coauthor Physics: 34,493 nodes, 534 thousand edges."""
-    return hub_rich(34_493, 250_000, seed)
+    return hub_rich(34_493, 250_000)
 
 
 def hub_rich(

@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from deepgat.data import NodeDataset, load_graph
 from deepgat.errors import UserError
 from deepgat.lab.bench import random_graphs
-from deepgat.lab.bench.attention_layers import PlainClassAttention, fused_layer
 from deepgat.lab.bench.csv_reading import reading_rows
 from deepgat.lab.bench.large_training import QUICK_SIZES, SECONDS, SIZES, training_rows
 from deepgat.lab.bench.layer_ways import (
@@ -24,7 +23,9 @@ from deepgat.lab.bench.layer_ways import (
     HEADS,
     PEER,
     WIDTH,
+    PlainClassAttention,
     both_ways,
+    fused_layer,
     layer_ways,
     times_alike,
 )

@@ -15,8 +15,7 @@ from deepgat.lab.bench.large_training import SECONDS
 from deepgat.lab.bench.measure import machine
 from deepgat.lab.bench.planted_graphs import LEAST_PAIRS, MOST_PAIRS
 from deepgat.lab.bench.suites import SUITES, Options
-from deepgat.lab.report.large_training import training_result
-from deepgat.lab.report.speed import suite_table
+from deepgat.lab.report.speed import suite_table, training_result
 from deepgat.training.device import choose_device
 
 
@@ -96,7 +95,3 @@ def _result(row: dict[str, Any]) -> str:
     if "milliseconds" in row:
         return f"{row['milliseconds']:.2f} ms"
     return training_result(row)
-
-
-app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-app.command()(bench)

@@ -14,7 +14,7 @@ from deepgat.data import list_datasets
 from deepgat.errors import UserError, printable
 from deepgat.lab.experiments import Store
 from deepgat.lab.paper.experiments import dataset_statistics
-from deepgat.lab.paper.lemma_graphs import check_lemmas
+from deepgat.lab.paper.lemmas import check_lemmas
 from deepgat.lab.report.attention_drift import find_drifts
 from deepgat.lab.report.records import read_any_records, with_short_names
 from deepgat.lab.report.report_folder import check_report_folder, write_report
@@ -72,7 +72,3 @@ def report(
         made = make_report(printable(source.resolve().name), records, failures, find, common)
         page = write_report(made, out)
     OUT.print(f"{len(records)} runs in {page}", soft_wrap=True)
-
-
-app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-app.command()(report)

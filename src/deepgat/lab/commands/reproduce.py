@@ -38,7 +38,7 @@ from deepgat.lab.paper.experiments import (
     target_names,
     target_specs,
 )
-from deepgat.lab.paper.lemma_graphs import check_lemmas
+from deepgat.lab.paper.lemmas import check_lemmas
 from deepgat.lab.report import sections, systems_by_depth
 from deepgat.lab.report.attention_drift import drifts_beside, find_drifts, write_drifts
 from deepgat.lab.report.ladder import ladder_figures, ladder_tables
@@ -326,7 +326,3 @@ def _show(
             OUT.print(note, soft_wrap=not OUT.is_terminal)
         OUT.print()
     write_target(target, tables, figures, out)
-
-
-app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-app.command()(reproduce)

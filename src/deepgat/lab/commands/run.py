@@ -117,7 +117,3 @@ def tell_failures(specs: list[RunSpec], outcome: Outcome) -> None:
 
 def _tell(text: str) -> None:
     ERR.print(text, soft_wrap=True, markup=False)
-
-
-app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-app.command()(run)

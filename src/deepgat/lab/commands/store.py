@@ -17,14 +17,14 @@ from deepgat.lab.commands.watch import describe
 from deepgat.lab.experiments import RunSpec, Store, export_runs, import_runs
 from deepgat.lab.experiments.store import DAMAGED
 
-app = typer.Typer(
+store = typer.Typer(
     name="store",
     help="Look at finished runs, and move them between machines.",
     no_args_is_help=True,
 )
 
 
-@app.command("ls")
+@store.command("ls")
 def ls(
     store: StoreOption = STORE,
     dataset: Annotated[str | None, typer.Option(help="Only runs on this dataset.")] = None,
@@ -52,7 +52,7 @@ def ls(
             OUT.print(f"{count} failed: deepgat store ls --failed")
 
 
-@app.command("show")
+@store.command("show")
 def show(
     signature: Annotated[str, typer.Argument(help="A signature or its beginning.")],
     store: StoreOption = STORE,
@@ -70,7 +70,7 @@ def show(
     typer.echo("".join(f"# {printable(line)}\n" for line in _outcome(record)), nl=False)
 
 
-@app.command("rm")
+@store.command("rm")
 def rm(
     signatures: Annotated[list[str], typer.Argument(help="Signatures or their beginnings.")],
     store: StoreOption = STORE,
@@ -82,7 +82,7 @@ def rm(
         OUT.print(f"removed {signature}")
 
 
-@app.command("export")
+@store.command("export")
 def export(
     target: Annotated[Path, typer.Argument(help="A .tar, .tar.gz, .jsonl or .jsonl.gz file.")],
     signatures: Annotated[
@@ -97,7 +97,7 @@ def export(
     OUT.print(f"{count} runs in {target}", soft_wrap=True)
 
 
-@app.command("import")
+@store.command("import")
 def import_(
     sources: Annotated[
         list[Path], typer.Argument(help="Tar files of deepgat store export, or other stores.")
@@ -119,7 +119,7 @@ def import_(
         sys.exit(1)
 
 
-@app.command("verify")
+@store.command("verify")
 def verify(store: StoreOption = STORE) -> None:
     """Check every run against its checksums, and set damaged ones aside.
 

@@ -1,8 +1,8 @@
 """Execute the runs that a store lacks, several at a time.
 
-Workers take one run after another; an error, a crash or a kill of a worker affects only its
-current run. What came of a run is read from the store, whoever executed it. Nothing is printed
-here; :func:`run_all` emits an :class:`Event` for everything that happens.
+Each worker executes one run at a time. An error, a crash or a kill affects only its current run.
+The result of a run is read from the store, whichever process executed it. Nothing is printed here:
+:func:`run_all` reports an :class:`Event` for everything that happens.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class Planned(NamedTuple):
-    """Before anything runs: the number of runs, and of those that are already in the store."""
+    """Told before anything runs: how many runs there are, and how many the store already has."""
 
     total: int
     present: int

@@ -244,6 +244,12 @@ def check_count(runs: int, what: str) -> None:
         )
 
 
+def check_at_least_one(**counts: int | None) -> None:
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise UserError(f"{name} is {value}: expected 1 or more")
+
+
 def _sweep_axes(
     table: Mapping[str, Any], above: str = ""
 ) -> Iterator[tuple[tuple[str, str], list[Any]]]:

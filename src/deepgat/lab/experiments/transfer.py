@@ -1,9 +1,10 @@
 """Move runs between machines: tar files of a store, and files of records.
 
-A file of records has one JSON object per line and leaves the arrays out; a report reads it like a
-store. Runs that diverged are results too, since divergence comes from the settings and not the
-machine. A store keeps them among its failures; a file of records keeps them in a second file beside
-it. Tables can then tell a diverged run from a missing one, and no one repeats it.
+A file of records has one JSON object per line, without the arrays; a report reads it like a store.
+
+Runs that diverged are results too, because the settings cause divergence, not the machine. A store
+keeps them among its failures, a file of records in a second file beside it. So tables can tell a
+diverged run from a missing one, and nobody repeats it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from deepgat.data.tables.opening import check_unpacked, opened, read_whole
 from deepgat.errors import UserError, printable
@@ -32,6 +33,8 @@ from deepgat.lab.experiments.store_entry import (
     parse_record,
     read_arrays,
 )
+
+T = TypeVar("T")
 
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz")
 RECORDS_ENDINGS = (".jsonl", ".jsonl.gz")
@@ -173,13 +176,11 @@ def _parse_diverged(line: str) -> Record:
     return failure
 
 
-def read_lines(
-    path: Path, parse: Callable[[str], Record], what: str, strict: bool = True
-) -> list[Record]:
-    """The records of a file, one per line.
+def read_lines(path: Path, parse: Callable[[str], T], what: str, strict: bool = True) -> list[T]:
+    """What ``parse`` makes of each line of a file.
 
-    A line that is none raises an error, or unless ``strict`` is named in a warning and left out;
-    a file without any raises an error in either case.
+    A line that cannot be parsed raises an error, or, unless ``strict``, is left out with a warning.
+    A file without any good line raises an error in either case.
     """
     try:
         lines = read_whole(path).decode()

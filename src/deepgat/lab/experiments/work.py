@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -18,6 +14,7 @@ from torch import Tensor
 from deepgat.data import NodeDataset
 from deepgat.errors import Diverged, UserError
 from deepgat.files import writing
+from deepgat.lab.bench.measure import begin_peak, peak_memory
 from deepgat.lab.experiments.measures import MEASURES, GraphOutputs
 from deepgat.lab.experiments.spec import SCHEMA, AnalysisSpec, DataSpec, RunSpec
 from deepgat.lab.experiments.store import Store
@@ -81,7 +78,7 @@ def attempt(store: Store, spec: RunSpec, device: str, perform: Perform) -> Attem
 def perform(spec: RunSpec, device: str) -> Made:
     """Train, score once and measure."""
     dataset = _dataset(spec.data)
-    _reset_peak_memory(choose_device(device))
+    begin_peak(choose_device(device))
     start = time.perf_counter()
     recipe = spec.recipe
     recipe = recipe._replace(training=recipe.training.with_changes({"device": device}))
@@ -116,26 +113,15 @@ def _dataset(data: DataSpec) -> NodeDataset:
     return data.load()
 
 
-def _reset_peak_memory(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    else:
-        with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # Linux only
-
-
 def _peak_memory(device: torch.device) -> dict[str, Any]:
     """On a GPU, the memory that torch allocated; else the resident memory of the process.
 
     The latter includes the libraries (about 0.4 GB) and, where the system cannot reset its peak,
     earlier runs.
     """
-    if device.type == "cuda":
-        size = torch.cuda.max_memory_allocated(device)
-        return {"bytes": size, "of": "GPU memory allocated by torch"}
-    unit = 1 if sys.platform == "darwin" else 1024
-    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return {"bytes": size, "of": "resident memory of the process"}
+    on_gpu = device.type == "cuda"
+    what = "GPU memory allocated by torch" if on_gpu else "resident memory of the process"
+    return {"bytes": int(peak_memory(device)), "of": what}
 
 
 @torch.no_grad()

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from deepgat.data.catalogue.entries import find_entry
-from deepgat.errors import UserError, unknown_name
-from deepgat.lab.experiments.spec import DataSpec, RunSpec
+from deepgat.errors import unknown_name
+from deepgat.lab.experiments.spec import DataSpec, RunSpec, check_at_least_one
 from deepgat.training.config_file import read_config
 
 DATASETS = ("cora", "citeseer", "pubmed", "cs", "physics")
@@ -74,9 +74,7 @@ def depth_specs(
         systems: labels, in any case and without superscripts; if None, all.
         epochs: the most epochs of a run; if None, the system's own.
     """
-    for name, value in (("splits", splits), ("epochs", epochs)):
-        if value is not None and value < 1:
-            raise UserError(f"{name} is {value}: expected 1 or more")
+    check_at_least_one(splits=splits, epochs=epochs)
     epochs = epochs or (QUICK_EPOCHS if quick else None)
     short = {} if epochs is None else {"epochs": epochs}
     names = [find_entry(n).key for n in datasets or (QUICK_DATASETS if quick else DATASETS)]

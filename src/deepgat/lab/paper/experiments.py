@@ -15,7 +15,7 @@ from deepgat.analysis.graph_shape import graph_statistics
 from deepgat.data import list_datasets, load_graph
 from deepgat.data.catalogue.entries import find_entry
 from deepgat.errors import UserError, unknown_name
-from deepgat.lab.experiments.spec import AnalysisSpec, DataSpec, RunSpec
+from deepgat.lab.experiments.spec import AnalysisSpec, DataSpec, RunSpec, check_at_least_one
 from deepgat.training.recipes import recipe
 
 System = tuple[str, str]
@@ -119,9 +119,7 @@ def make_plan(
         raise unknown_name("protocol", protocol, PROTOCOLS)
     if layers is not None and (not layers or min(layers) < 1):
         raise UserError(f"layers is {list(layers)}: expected numbers from 1 on")
-    for name, value in (("splits", splits), ("epochs", epochs)):
-        if value is not None and value < 1:
-            raise UserError(f"{name} is {value}: expected 1 or more")
+    check_at_least_one(splits=splits, epochs=epochs)
     if datasets is not None:
         named = tuple(dict.fromkeys(find_entry(name).key for name in datasets))
         trained = described = named

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -223,27 +222,20 @@ def find_drifts(source: Path, records: Sequence[Record], protocol: str) -> list[
     if not path.exists():
         return []
     names = {record["signature"]: record["dataset"] for record in records}
-    found = [
-        _drift(values) for values in read_lines(path, _parse_drift, "a divergence of attention")
-    ]
     return [
         replace(drift, dataset=names[drift.runs[0]])
-        for drift in found
+        for drift in read_lines(path, _parse_drift, "a divergence of attention")
         if names.keys() >= set(drift.runs)
     ]
 
 
-def _parse_drift(line: str) -> dict[str, Any]:
+def _parse_drift(line: str) -> Drift:
     values = load_object(line)
     check(values, DRIFT)
     spreads = [values["uniform"], *values["divergence"].values()]
     whole = all(len(spread) == len(PERCENTILES) for spread in spreads) and values["runs"]
     if not whole or str(values["layers"]) not in values["divergence"].keys() & values["bounds"]:
         raise DamagedEntry("write the file anew with deepgat reproduce attention-kl")
-    return values
-
-
-def _drift(values: Mapping[str, Any]) -> Drift:
     by_layer = {
         name: {int(layer): value for layer, value in values[name].items()}
         for name in ("divergence", "bounds")

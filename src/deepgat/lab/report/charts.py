@@ -22,9 +22,9 @@ from deepgat.lab.report.table import NONE, Sourced, Table
 
 Chart = dict[str, Any]
 IN_ONE_ROW = 3
-"""So many panels fit into a row and can still be read."""
+"""The most panels that fit into a row and stay legible."""
 MANY_LINES = 6
-"""The bands of more lines than this would hide them."""
+"""With more lines than this, bands would hide them."""
 
 
 def lines(cells: Mapping[str, Mapping[int, str]], title: str, x: str, y: str, **more: Any) -> Chart:
@@ -70,28 +70,44 @@ def number(value: float | None) -> float | None:
 
 def draw(charts: Sequence[Chart]) -> Figure:
     """One panel per chart, and one legend below them; a system looks the same in all panels."""
-    columns = 2 if len(charts) == 4 else min(len(charts), IN_ONE_ROW)
-    rows = -(-len(charts) // columns)
-    size, font = ((6.4, 4.4), 10) if len(charts) == 1 else ((3.5 * columns, 3.0 * rows + 0.6), 8)
-    figure = Figure(figsize=size, dpi=150, layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in panels[len(charts) :]:
-        axes.set_visible(False)
+    alone = len(charts) == 1
+    figure, panels = panel_grid(len(charts), 0.6)
+    font = 10 if alone else 8
     keys = list(dict.fromkeys(series["key"] for chart in charts for series in chart["series"]))
-    for axes, chart in zip(panels, charts, strict=False):
-        house_style(axes)
+    for axes, chart in zip(panels, charts, strict=True):
         _draw_lines(axes, chart, keys)
-        title = textwrap.fill(as_text(chart["title"]), 84 if len(charts) == 1 else 48)
+        title = textwrap.fill(as_text(chart["title"]), 84 if alone else 48)
         axes.set_title(title, loc="left", fontsize=font)
         axes.set_xlabel(chart["x"], fontsize=font)
         axes.set_ylabel(chart["y"], fontsize=font)
+    shared_legend(figure, 3 if alone else 6)
+    return figure
+
+
+def panel_grid(count: int, legend_inches: float) -> tuple[Figure, list[Axes]]:
+    """A figure with ``count`` panels in the house style, and room for a legend below them."""
+    columns = 2 if count == 4 else min(count, IN_ONE_ROW)
+    rows = -(-count // columns)
+    width, height = (6.4, 3.8) if count == 1 else (3.5 * columns, 3.0 * rows)
+    size = (width, height + legend_inches)
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for axes in panels[:count]:
+        house_style(axes)
+    for axes in panels[count:]:
+        axes.set_visible(False)
+    return figure, panels[:count]
+
+
+def shared_legend(figure: Figure, columns: int, order: Sequence[str] = ()) -> None:
+    """One legend for all panels: a line per label, those of ``order`` first."""
     handles: dict[str, Artist] = {}
-    for axes in panels:
+    for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(list(handles.values()), list(handles), loc="outside lower center",
-                  ncols=3 if len(charts) == 1 else 6, frameon=False, fontsize=9)  # fmt: skip
-    return figure
+    labels = sorted(handles, key=lambda label: order.index(label) if label in order else len(order))
+    figure.legend([handles[label] for label in labels], labels, loc="outside lower center",
+                  ncols=columns, frameon=False, fontsize=9)  # fmt: skip
 
 
 def _draw_lines(axes: Axes, chart: Chart, keys: list[str]) -> None:

@@ -1,27 +1,19 @@
-"""The HTML page of a report: one file with its style, its script and its data.
-
-The sources are in ``page/``. The page's security policy allows only its own script and style,
-identified by their checksums, and no request. Text from records is therefore never executed.
-"""
+"""The HTML page of a report; see :mod:`deepgat.offline_page`."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import json
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.resources import files
 from typing import Any
 
-from deepgat.files import to_json
 from deepgat.lab.report.paper_tables import CHOSEN
 from deepgat.lab.report.scores import Record, depth_of, system_of
 from deepgat.lab.report.sections import Report, Section
 from deepgat.lab.report.table import Sourced, Table
+from deepgat.offline_page import offline_page, read_source
 
+PACKAGE = "deepgat.lab.report"
 SCRIPTS = ("core.js", "charts.js", "tables.js", "main.js")
 """Each uses those before it."""
 SHOWN = ("dataset", "micro_f1", "best_epoch", "epochs", "stopped", "error", "traceback", "when")
@@ -30,28 +22,9 @@ SHOWN = ("dataset", "micro_f1", "best_epoch", "epochs", "stopped", "error", "tra
 
 def html_page(data: Mapping[str, Any]) -> str:
     """The page that shows the values of :func:`page_data`."""
-    style = _source("style.css")
-    script = "\n".join(_source(name) for name in SCRIPTS)
-    parts = {
-        "title": html.escape(data["title"]),
-        "policy": f"default-src 'none'; img-src data:; style-src {_checksum(style)}; "
-        f"script-src {_checksum(script)}; base-uri 'none'; form-action 'none'",
-        "style": style,
-        "script": script,
-        # without <, > and &, which could end the script element that holds the data
-        "data": re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", to_json(data)),
-    }
-    # one pass, so that braces in the inserted text are not replaced
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _source("page.html"))
-
-
-def _source(name: str) -> str:
-    return (files("deepgat.lab.report") / "page" / name).read_text(encoding="utf-8")
-
-
-def _checksum(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
+    texts = [read_source(PACKAGE, "page", name) for name in SCRIPTS]
+    elements = read_source("deepgat.view", "page", "elements.js")
+    return offline_page(PACKAGE, ["\n".join([elements, *texts])], data)
 
 
 def page_data(report: Report) -> dict[str, Any]:

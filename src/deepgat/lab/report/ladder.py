@@ -9,9 +9,16 @@ from statistics import fmean, stdev
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from deepgat.figures import COLORS, MARKERS, as_text, house_style
+from deepgat.figures import COLORS, MARKERS, as_text
 from deepgat.lab.paper.ladder import DEEP, MEASURE, NO_ATTENTION, RUNGS
-from deepgat.lab.report.scores import Record, depths_of, f1_on_test, signatures
+from deepgat.lab.report.charts import IN_ONE_ROW, panel_grid, shared_legend
+from deepgat.lab.report.scores import (
+    Record,
+    depths_of,
+    f1_on_test,
+    mean_and_deviation,
+    signatures,
+)
 from deepgat.lab.report.systems_by_depth import LOST, Labelled, Lost, labelled_curves
 from deepgat.lab.report.table import NONE, Sourced, Table
 from deepgat.models.registry import find_system
@@ -21,7 +28,6 @@ EQUAL = "p of equal accuracy"
 OUTPUT = "output"
 GIVEN = "given classes, a share p of them right"
 OWN = "accuracy of its own q, one mark per layer l"
-IN_ONE_ROW = 3
 
 Runs = Mapping[str, Mapping[str, Sequence[Record]]]
 """Dataset → row → runs at one depth; no runs where all diverged."""
@@ -81,8 +87,7 @@ def _line(rows: Mapping[str, Sequence[Record]]) -> dict[float, float]:
 def _scores(depth: int, runs: Runs, labels: Sequence[str]) -> Table:
     rows = []
     for label in labels:
-        cells = [_score(rows.get(label), _most(rows)) for rows in runs.values()]
-        rows.append([label, *cells])
+        rows.append([label, *(_score(of_dataset, label) for of_dataset in runs.values())])
     return Table(
         f"ladder-{depth}",
         f"Test micro-F1 (%) by the classes that attention compares, L = {depth}",
@@ -98,17 +103,14 @@ def _scores(depth: int, runs: Runs, labels: Sequence[str]) -> Table:
     )
 
 
-def _most(rows: Mapping[str, Sequence[Record]]) -> int:
-    return max(map(len, rows.values()), default=0)
-
-
-def _score(runs: Sequence[Record] | None, most: int) -> str:
+def _score(rows: Mapping[str, Sequence[Record]], label: str) -> str:
+    runs = rows.get(label)
     if not runs:
         return NONE if runs is None else LOST
     scores = [f1_on_test(record) for record in runs]
-    spread = f" ± {stdev(scores):.1f}" if len(scores) > 1 else ""
+    most = max(map(len, rows.values()))
     fewer = f" ({len(scores)}/{most})" if len(scores) < most else ""
-    return Sourced(f"{fmean(scores):.1f}{spread}{fewer}", signatures(runs), (fmean(scores),))
+    return Sourced(mean_and_deviation(scores) + fewer, signatures(runs))
 
 
 def _predictions(depth: int, runs: Runs) -> Table:
@@ -155,27 +157,14 @@ def _equal(rows: Mapping[str, Sequence[Record]]) -> str:
 
 
 def _figure(runs: Runs, depth: int) -> Figure:
-    columns = min(len(runs), IN_ONE_ROW)
-    height = -(-len(runs) // columns)
-    size, font = ((6.4, 4.6), 10) if len(runs) == 1 else ((3.5 * columns, 3.0 * height + 0.8), 8)
-    figure = Figure(figsize=size, dpi=150, layout="constrained")
-    panels = figure.subplots(height, columns, squeeze=False).ravel()
-    for axes in panels[len(runs) :]:
-        axes.set_visible(False)
-    for axes, (dataset, rows) in zip(panels, runs.items(), strict=False):
-        house_style(axes)
+    figure, panels = panel_grid(len(runs), 0.8)
+    font = 10 if len(runs) == 1 else 8
+    for axes, (dataset, rows) in zip(panels, runs.items(), strict=True):
         _draw(axes, rows, depth)
         axes.set_title(as_text(f"{dataset}, L = {depth}"), loc="left", fontsize=font)
         axes.set_xlabel("right classes in the attention (%)", fontsize=font)
         axes.set_ylabel("test micro-F1 (%)", fontsize=font)
-    handles = {
-        label: handle
-        for axes in panels[: len(runs)]
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    order = [label for label in (GIVEN, DEEP, OWN, NO_ATTENTION) if label in handles]
-    figure.legend([handles[label] for label in order], order, loc="outside lower center",
-                  ncols=2 if columns < IN_ONE_ROW else 4, frameon=False, fontsize=9)  # fmt: skip
+    shared_legend(figure, 2 if len(runs) < IN_ONE_ROW else 4, (GIVEN, DEEP, OWN, NO_ATTENTION))
     return figure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from deepgat.lab.paper.lemma_graphs import Checked
+from deepgat.lab.paper.lemmas import Checked
 from deepgat.lab.paper.published import DEEPGAT_PAPER, TABLE1, Published, published_score
 from deepgat.lab.report.charts import table_by_x
 from deepgat.lab.report.scores import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from deepgat.analysis import confidence_interval, paired_p_value
@@ -36,7 +36,7 @@ class Score(NamedTuple):
         return f"{self.mean:.1f}{spread}"
 
     def cell(self, more: str = "", *published: float) -> Sourced:
-        """The text, followed by ``more``, and the numbers."""
+        """A table cell: the text, then ``more``; its numbers include the published ones."""
         ends = (self.mean - self.half_width, self.mean + self.half_width)
         return Sourced(f"{self}{more}", self.runs, (self.mean, *ends, *published))
 
@@ -162,7 +162,7 @@ class Paired(NamedTuple):
 
     @property
     def p_text(self) -> str:
-        """p in words, in brackets after a blank; nothing for one pair."""
+        """p in brackets, after a space; empty for one pair."""
         if math.isnan(self.p_value):
             return ""
         return " (p < 0.001)" if self.p_value < 0.001 else f" (p = {self.p_value:.3f})"
@@ -194,6 +194,12 @@ def _independent(values: Iterable[tuple[str, float]]) -> list[float]:
     if len(by_split) == 1:
         return next(iter(by_split.values()))
     return [fmean(group) for group in by_split.values()]
+
+
+def mean_and_deviation(scores: Sequence[float]) -> str:
+    """The mean ± the standard deviation; the mean alone for one score."""
+    spread = f" ± {stdev(scores):.1f}" if len(scores) > 1 else ""
+    return f"{fmean(scores):.1f}{spread}"
 
 
 def signatures(records: Iterable[Record]) -> tuple[str, ...]:

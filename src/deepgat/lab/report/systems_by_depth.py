@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 
 from matplotlib.figure import Figure
 
@@ -16,6 +16,7 @@ from deepgat.lab.report.scores import (
     depth_of,
     depths_of,
     f1_on_test,
+    mean_and_deviation,
     paired,
     score_of,
     signatures,
@@ -55,8 +56,7 @@ def publication_table(rows: Iterable[tuple[str, Published, Sequence[Record]]]) -
         dataset = depth = ours = difference = NONE
         if records:
             scores = [f1_on_test(record) for record in records]
-            spread = f" ± {stdev(scores):.1f}" if len(scores) > 1 else ""
-            ours = Sourced(f"{fmean(scores):.1f}{spread}", signatures(records))
+            ours = Sourced(mean_and_deviation(scores), signatures(records))
             difference = signed(fmean(scores) - published.score)
             dataset, depth = records[0]["dataset"], str(depth_of(records[0]))
         repeats = str(len(records))

@@ -12,6 +12,8 @@ from typing import Any
 
 NONE = "–"
 """A cell without a value."""
+LONGEST = 150
+"""Bytes of a file name without its ending."""
 
 
 class Sourced(str):
@@ -66,14 +68,14 @@ class Table:
         return file.getvalue()
 
 
-def file_name(name: str, taken: set[str], most: int = 150) -> str:
+def file_name(name: str, taken: set[str]) -> str:
     """A file name for any text, without an ending: safe on every system, and not in ``taken``.
 
-    It is added to ``taken``. The middle of what is longer than ``most`` bytes is left out.
+    It is added to ``taken``. The middle of what is longer than :data:`LONGEST` bytes is left out.
     """
     safe = re.sub(r"[^\w.]+", "-", unicodedata.normalize("NFC", name)).strip("-.") or "unnamed"
-    if len(whole := safe.encode()) > most:
-        ends = (whole[: 2 * most // 3], whole[-most // 3 :])
+    if len(whole := safe.encode()) > LONGEST:
+        ends = (whole[: 2 * LONGEST // 3], whole[-LONGEST // 3 :])
         safe = "-".join(part.decode(errors="ignore").strip("-.") for part in ends)
     made, count = safe, 1
     while made.casefold() in taken:  # file systems that ignore case

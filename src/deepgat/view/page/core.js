@@ -1,8 +1,6 @@
 "use strict";
-// Data, elements and state. Everything that comes from a graph is set as text, never as markup.
+// The graph, its predictions, colours and state.
 
-const DATA = JSON.parse(document.getElementById("data").textContent);
-const SVG = document.getElementById("namespace").namespaceURI;
 const TYPES = { u8: Uint8Array, u16: Uint16Array, i16: Int16Array, u32: Uint32Array };
 
 function unpack({ type, data }) {
@@ -10,24 +8,6 @@ function unpack({ type, data }) {
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   return new TYPES[type](bytes.buffer);
-}
-
-function fill(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
-  return element;
-}
-
-function el(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
-}
-
-function svg(tag, attributes = {}, ...children) {
-  return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
 const byId = (id) => document.getElementById(id);

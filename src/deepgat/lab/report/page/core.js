@@ -1,27 +1,7 @@
 "use strict";
-// Data, elements, and what is hidden. Everything that comes from a run is set as text, never as markup.
+// What is hidden, colours, and how numbers are written. The elements: view/page/elements.js.
 
-const DATA = JSON.parse(document.getElementById("data").textContent);
-const SVG = document.getElementById("namespace").namespaceURI;
 const PALETTE = 6;
-
-function fill(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
-  return element;
-}
-
-function el(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
-}
-
-function svg(tag, attributes = {}, ...children) {
-  return fill(document.createElementNS(SVG, tag), attributes, children);
-}
 
 // Systems that the reader has switched off, in all figures at once.
 const shown = {

@@ -15,7 +15,6 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deepgat.serving.access import Access
-from deepgat.serving.bodies import to_bytes
 from deepgat.serving.metrics import Metrics
 from deepgat.serving.problems import Problem
 
@@ -27,14 +26,14 @@ SAFE = (
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
 )
-
+METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 FRAMES = 12
 """Of a failure's traceback, the last so many are logged."""
 
 Log = Callable[[dict[str, Any]], None]
 
 
-def log_lines(as_json: bool, stream: Any = None) -> Log:
+def log_lines(as_json: bool) -> Log:
     """Writes a line per event to standard error: JSON, or plain."""
 
     def write(event: dict[str, Any]) -> None:
@@ -43,12 +42,12 @@ def log_lines(as_json: bool, stream: Any = None) -> Log:
             line = json.dumps({"time": now, **event})
         else:
             line = " ".join([now, *(f"{key}={value}" for key, value in event.items())])
-        print(line, file=stream or sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
 
     return write
 
 
-class Front:
+class Middleware:
     """Gives a request its id, checks the token, logs and counts the answer.
 
     A log line has the route and the status, never the path, the query or a body: those may hold
@@ -85,7 +84,7 @@ class Front:
             self._access.check(scope["path"], headers)
             await self._app(scope, receive, send_on)
         except Problem as problem:
-            await answer_problem(problem, send_on)
+            await problem.response()(scope, receive, send_on)
         except Exception as error:
             self._log_failure(name, error)
             if not complete:  # a client must not take half an answer for a whole one
@@ -116,18 +115,3 @@ class Front:
         self._log(
             {"event": "failure", "id": name.decode(), "type": type(error).__name__, "at": where}
         )
-
-
-METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
-
-
-async def answer_problem(problem: Problem, send: Send) -> None:
-    body = to_bytes(problem.body())
-    headers = {
-        "content-type": "application/json",
-        "content-length": str(len(body)),
-        **problem.headers,
-    }
-    plain = [(key.lower().encode(), value.encode()) for key, value in headers.items()]
-    await send({"type": "http.response.start", "status": problem.status, "headers": plain})
-    await send({"type": "http.response.body", "body": body})
