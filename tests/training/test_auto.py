@@ -334,6 +334,25 @@ def test_a_warning_names_what_the_beaten_baseline_speaks_for():
     assert warning_of("micro_f1", 0.99, both) == ""
 
 
+@pytest.mark.parametrize(("above", "chosen"), [(0.0, "plain"), (0.01, "deep")])
+def test_a_favourite_no_better_than_the_largest_class_is_not_spared(above, chosen, monkeypatch):
+    search = AUTO._Auto(made(train=0.1), Request("good", None, TRAINING), 0, None, None, False)
+    monkeypatch.setattr(search, "_margin", lambda *_: 1.0)  # so small a set that all may be chance
+    for trial in search.trials:
+        trial.fitted, trial.val = SimpleNamespace(stopped="patience"), 0.0
+    favourite = search.trials[0]
+    favourite.val = search.baselines[LARGEST_CLASS] + above
+    next(trial for trial in search.trials if trial.name == "plain").val = favourite.val + 0.2
+    assert favourite.name == "deep"
+    assert search._choose(favourite)[0].name == chosen
+
+
+@pytest.mark.parametrize(("score", "tried"), [(0.1, {"deep-4", *CHEAP}), (0.9, {"deep-4"})])
+def test_fast_tries_the_cheap_members_after_a_useless_favourite(score, tried, monkeypatch):
+    monkeypatch.setattr(AUTO, "score", lambda *_: score)
+    assert set(names(searched(made(train=0.1), "fast"))) == tried
+
+
 @pytest.mark.parametrize(("score", "ends"), [(1.0, True), (0.99, True), (0.9, False)])
 def test_nothing_else_is_tried_beside_a_score_that_nothing_beats(score, ends, monkeypatch):
     monkeypatch.setattr(AUTO, "score", lambda *_: score)

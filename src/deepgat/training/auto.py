@@ -5,7 +5,8 @@
 2. Every member is trained for a few epochs, the cheap ones first.
 3. The favourite is trained to its end, then the best of the others. On a CPU and an easy graph it
    is left if another is ahead of it by more than chance and a slow start explain.
-4. One of those takes the favourite's place if it is better by more than chance would have it.
+4. One of those takes the favourite's place if it is better by more than chance would have it, or
+   better at all where the favourite does no better than the largest class.
 5. With ``quality="best"`` the chosen recipe is trained with four more seeds, and a weighted mean of
    all that was trained to the end takes its place (:mod:`deepgat.training.ensembling`).
 
@@ -29,7 +30,7 @@ from deepgat.errors import Diverged, UserError
 from deepgat.models import Network
 from deepgat.models.registry import ENSEMBLE
 from deepgat.ops.list_checks import check_edge_index
-from deepgat.training.baselines import baseline_scores
+from deepgat.training.baselines import LARGEST_CLASS, baseline_scores
 from deepgat.training.device import choose_device
 from deepgat.training.ensembling import FEW_NODES, Candidate, Member, joined, select
 from deepgat.training.evaluate import evaluate, nodes_of
@@ -124,6 +125,7 @@ class _Auto:
             tried = [LIGHT.get(name, name) for name in tried]
         self.trials = [self._trial(name, seed) for name in tried]
         self.labels = self._labels()
+        self.baselines = baseline_scores(data, self.metric)
         self.start = time.perf_counter()
         self.stopped = ""
         """ "time" or "interrupted", once the search has to end."""
@@ -132,6 +134,12 @@ class _Auto:
     def run(self) -> Run:
         favourite = self._screen()
         self._finish_the_best(favourite)
+        if self.request.quality == "fast" and self._useless(favourite):
+            others = [self._trial(name, self.seed) for name in CHEAP]
+            self.trials += others
+            for trial in others:
+                if not self._over():
+                    self._train(trial)
         chosen, reason = self._choose(favourite)
         if self.request.quality == "best":
             for more in range(1, MORE_SEEDS + 1):
@@ -197,6 +205,10 @@ class _Auto:
     def _behind(self, trial: Trial, leader: Trial) -> bool:
         """Whether neither chance nor a slow start explain how much better the leader is."""
         return trial.val < leader.val - 2 * self._margin(trial, leader) - SLOW_START
+
+    def _useless(self, trial: Trial) -> bool:
+        """Whether it does no better than always predicting the largest class."""
+        return trial.val <= self.baselines.get(LARGEST_CLASS, -float("inf"))
 
     def _unbeatable(self, leader: Trial) -> bool:
         """Whether nothing can beat this score by more than chance."""
@@ -326,7 +338,8 @@ class _Auto:
         if best is favourite or len(trained) == 1:
             return favourite, f"{looks}: {favourite.name} is for such graphs, and nothing beat it"
         gain, margin = best.val - favourite.val, self._margin(best, favourite)
-        margin *= BEYOND_CHANCE if self.looks.few_labels else 0.0
+        protected = self.looks.few_labels and not self._useless(favourite)
+        margin *= BEYOND_CHANCE if protected else 0.0
         if gain <= margin:
             return favourite, (
                 f"{looks}: {favourite.name} is for such graphs; {best.name} was better by "
@@ -348,9 +361,8 @@ class _Auto:
             val = score(self.metric, logits, self.labels, self.data.multi_label)
             rows.insert(0, row(ENSEMBLE, ENSEMBLE, val, "chosen", card.settings))
         scores = evaluate(model, self.data, card.training.device, chunk=card.training.chunk)
-        baselines = baseline_scores(self.data, self.metric)
-        rows += [row(name, "baseline", val, "baseline") for name, val in baselines.items()]
-        warning = warning_of(self.metric, rows[0]["val"], baselines)
+        rows += [row(name, "baseline", val, "baseline") for name, val in self.baselines.items()]
+        warning = warning_of(self.metric, rows[0]["val"], self.baselines)
         for each in rows:  # errors were negated to be maximised
             each["val"] = None if each["val"] is None else abs(each["val"])
         search = Search(self.request, self.metric, self.looks, rows, reason, warning)
