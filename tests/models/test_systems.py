@@ -14,7 +14,7 @@ from deepgat.errors import UserError
 from deepgat.models import G2, GCNII, SYSTEMS, ConvStack, Deep, Network, PreNorm
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.nn import NeighborAttention
-from deepgat.nn.attention import ConvOutput
+from deepgat.nn.conv_output import ConvOutput
 from deepgat.ops.deterministic import lerp
 from deepgat.training.recipes import recipe
 from networks import ORACLES, network

@@ -11,7 +11,8 @@ from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.convolutions import make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput, Reach
+from deepgat.nn.attention import Reach
+from deepgat.nn.conv_output import ConvOutput
 from deepgat.ops import Features
 from deepgat.ops.deterministic import lerp
 

@@ -13,7 +13,7 @@ from deepgat.errors import UserError
 from deepgat.models.config import setting
 from deepgat.models.deep import Deep, DeepConfig
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput
+from deepgat.nn.conv_output import ConvOutput
 from deepgat.nn.scores import OracleScore, ScoreFactory
 from deepgat.ops import Features
 from deepgat.ops.dropout_masks import GOLDEN, mix, threshold

@@ -14,7 +14,8 @@ from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.convolutions import CONVS, loss_with, make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput, NeighborAttention, Reach
+from deepgat.nn.attention import NeighborAttention, Reach
+from deepgat.nn.conv_output import ConvOutput
 from deepgat.ops import Features, Neighbors
 from deepgat.ops.deterministic import lerp
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput, NeighborAttention
+from deepgat.nn.attention import NeighborAttention
+from deepgat.nn.conv_output import ConvOutput
 from deepgat.nn.norms import NORMS, make_norm, norm_elu, normalized
 from deepgat.nn.scores import SD_SCALES, AdditiveScore, DotScore, ScoreFactory, unscaled
 from deepgat.ops import Features

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput, NeighborAttention
+from deepgat.nn.attention import NeighborAttention
+from deepgat.nn.conv_output import ConvOutput
 from deepgat.nn.norms import NORMS, make_norm, normalized
 from deepgat.nn.scores import UniformScore
 from deepgat.ops import Columns, Features

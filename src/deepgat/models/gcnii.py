@@ -15,7 +15,7 @@ from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.convolutions import CONVS, loss_with, make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput
+from deepgat.nn.conv_output import ConvOutput
 from deepgat.nn.residual import IdentityMap
 from deepgat.ops import Features
 

@@ -14,7 +14,8 @@ from deepgat.errors import UserError
 from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput, Reach
+from deepgat.nn.attention import Reach
+from deepgat.nn.conv_output import ConvOutput
 from deepgat.nn.norms import BatchNorm
 from deepgat.ops import Features
 

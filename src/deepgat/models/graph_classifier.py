@@ -14,7 +14,7 @@ from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.convolutions import CONVS, loss_with, make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context, LayerOutputs
-from deepgat.nn.attention import ConvOutput
+from deepgat.nn.conv_output import ConvOutput
 from deepgat.nn.drop_edge import EdgeSampler
 from deepgat.nn.losses import Loss
 from deepgat.nn.norms import make_norm, normalized

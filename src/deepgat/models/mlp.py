@@ -11,7 +11,8 @@ from torch_geometric.nn import Linear
 from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput, Reach
+from deepgat.nn.attention import Reach
+from deepgat.nn.conv_output import ConvOutput
 from deepgat.nn.norms import NORMS, make_norm, normalized
 from deepgat.ops import Features
 

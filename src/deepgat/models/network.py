@@ -18,8 +18,9 @@ from deepgat import ops
 from deepgat.errors import UserError, unknown_name
 from deepgat.models.config import Config
 from deepgat.models.outputs import Computed, Context, LayerOutputs, Until
-from deepgat.nn.attention import Attention, ConvOutput, NeighborAttention, Reach
+from deepgat.nn.attention import NeighborAttention, Reach
 from deepgat.nn.checkpoint import recomputed
+from deepgat.nn.conv_output import Attention, ConvOutput
 from deepgat.nn.drop_edge import DropEdge, EdgeSampler, all_edges
 from deepgat.nn.losses import Loss, OutputLoss
 from deepgat.nn.norms import PairNorm

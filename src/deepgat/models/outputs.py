@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
-from deepgat.nn.attention import Attention
+from deepgat.nn.conv_output import Attention
 from deepgat.ops import Neighbors
 
 Until: TypeAlias = Callable[[int, Tensor], bool]

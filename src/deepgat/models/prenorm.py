@@ -14,7 +14,8 @@ from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.convolutions import CONVS, make_conv
 from deepgat.models.network import Network, linear
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput, NeighborAttention
+from deepgat.nn.attention import NeighborAttention
+from deepgat.nn.conv_output import ConvOutput
 from deepgat.nn.losses import OutputAndLayersLoss
 from deepgat.nn.norms import make_norm, normalized
 from deepgat.nn.scores import ClassScore

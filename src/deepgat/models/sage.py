@@ -11,7 +11,7 @@ from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.convolutions import make_conv
 from deepgat.models.network import Network
 from deepgat.models.outputs import Context
-from deepgat.nn.attention import ConvOutput
+from deepgat.nn.conv_output import ConvOutput
 from deepgat.nn.norms import NORMS, make_norm, normalized
 from deepgat.ops import Features
 

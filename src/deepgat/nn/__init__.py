@@ -1,6 +1,7 @@
 """Layers, scores, norms and losses on PyTorch Geometric's conventions."""
 
-from deepgat.nn.attention import Attention, ConvOutput, NeighborAttention
+from deepgat.nn.attention import NeighborAttention
+from deepgat.nn.conv_output import Attention, ConvOutput
 from deepgat.nn.drop_edge import DropEdge
 from deepgat.nn.losses import (
     LayerwiseLoss,

@@ -23,7 +23,7 @@ from deepgat.errors import UserError
 from deepgat.model import Model
 from deepgat.model_inputs import kept_dataset
 from deepgat.models import LayerOutputs
-from deepgat.nn.attention import Attention
+from deepgat.nn.conv_output import Attention
 from deepgat.predictions import Predictions
 from deepgat.serving.bodies import ExplainRequest, Options, PredictNewRequest, PredictRequest
 from deepgat.serving.problems import Problem, invalid, unknown_node

@@ -15,7 +15,7 @@ from torch_geometric.nn import GATConv, GATv2Conv, TransformerConv
 
 from deepgat.lab.bench.measure import Measurement, Step, replayed
 from deepgat.nn import ClassScore, NeighborAttention
-from deepgat.nn.attention import ConvOutput
+from deepgat.nn.conv_output import ConvOutput
 from deepgat.ops import Neighbors
 from deepgat.ops.gpu import extension
 
