@@ -11,7 +11,7 @@ from deepgat.data import load_graph
 from deepgat.training.recipes import recipe
 from deepgat.training.resume import Epoch
 
-TRAIN = importlib.import_module("deepgat.cli.train")
+RUNS = importlib.import_module("deepgat.cli.runs")
 
 
 class EnoughError(Exception):
@@ -38,10 +38,10 @@ def test_the_bar_ends_where_training_would(terminal, monkeypatch, number, best, 
         on_epoch(Epoch(number, loss=0.5, val_loss=0.4, val_f1=0.875, best_number=best))
         raise EnoughError
 
-    monkeypatch.setattr(TRAIN, "train_once", train)
+    monkeypatch.setattr(RUNS, "train_once", train)
     plan = recipe(training={"epochs": 200, "patience": 100})
     with pytest.raises(EnoughError):
-        TRAIN._run(load_graph("csbm"), plan, None, None, False, None)
+        RUNS.run_seeds(load_graph("csbm"), plan, RUNS.Output(None, [0]))
     text = terminal.file.getvalue()
     assert counted in text
     assert f"val F1 87.50  best epoch {best}" in text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -38,8 +37,11 @@ class Described:
     resumed: bool = False
 
 
-class Tracked(ABC):
-    """One run in a tracker. Epochs come in order; those it already has are left out."""
+class Tracked:
+    """One run in a tracker, or one that is not tracked: this class itself writes nothing.
+
+    Epochs come in order; those that the tracker already has are left out.
+    """
 
     def __init__(self, described: Described) -> None:
         self.described = described
@@ -51,40 +53,44 @@ class Tracked(ABC):
             self.write_epoch(epoch.number, epoch_values(epoch, self.described))
             self.last = epoch.number
 
-    @abstractmethod
-    def write_epoch(self, number: int, values: Mapping[str, float]) -> None: ...
+    def write_epoch(self, number: int, values: Mapping[str, float]) -> None:
+        """Numbers of one epoch, by name."""
 
-    @abstractmethod
     def child(self, described: Described) -> Tracked:
         """A run inside this one: a recipe that ``auto`` tries."""
+        return Tracked(described)
 
-    @abstractmethod
     def write_result(
         self, settings: Mapping[str, Any], values: Mapping[str, float], facts: Mapping[str, Any]
     ) -> None:
         """Settings that are known now, final numbers, and facts in words."""
 
-    def write_model(self, folder: Path) -> None:  # noqa: B027 - not every tracker keeps models
+    def write_model(self, folder: Path) -> None:
         """The model folder, where the tracker keeps files."""
 
-    @abstractmethod
     def close(self, status: str) -> None:
         """ "finished", "failed" or "interrupted"; later calls do nothing."""
 
 
-class Tracker(ABC):
-    """TensorBoard or MLflow."""
+class Tracker:
+    """TensorBoard or MLflow; this class itself tracks nothing."""
 
-    @abstractmethod
-    def begin(self, described: Described) -> Tracked: ...
+    def begin(self, described: Described) -> Tracked:
+        return Tracked(described)
 
 
-def open_tracker(name: str, to: str | os.PathLike[str] | None = None) -> Tracker:
-    """The tracker of this name; ``to`` is its folder or address, left out: the usual one.
+def open_tracker(name: str | None, to: str | os.PathLike[str] | None = None) -> Tracker:
+    """The tracker of this name; None: one that tracks nothing.
+
+    ``to`` is its folder or address, left out: the usual one.
 
     Raises:
         UserError: for an unknown name, a missing package, or a place that cannot be used.
     """
+    if name is None:
+        if to is not None:
+            raise UserError("track_to is where a tracker writes: name it too, as track")
+        return Tracker()
     if name not in TRACKERS:
         raise unknown_name("tracker", str(name), TRACKERS)
     if name == "tensorboard":
@@ -244,11 +250,12 @@ class Guarded(Tracked):
         super().__init__(inner.described)
         self.inner, self.last, self.works = inner, inner.last, True
 
-    def _try(self, call: Callable[..., None], *given: Any) -> None:
+    def _try(self, call: Callable[..., Any], *given: Any) -> Any:
+        """What the call returns; None if the tracker fails."""
         if not self.works:
-            return
+            return None
         try:
-            call(*given)
+            return call(*given)
         except Exception as error:  # of a server, a disk, a database
             self.works = False
             told = " ".join(str(error).split())
@@ -257,21 +264,14 @@ class Guarded(Tracked):
                 "without it",
                 stacklevel=2,
             )
+            return None
 
     def write_epoch(self, number: int, values: Mapping[str, float]) -> None:
         self._try(self.inner.write_epoch, number, values)
 
     def child(self, described: Described) -> Tracked:
-        made: list[Tracked] = []
-        self._try(lambda: made.append(Guarded(self.inner.child(described))))
-        return made[0] if made else Guarded._dead(self.inner, described)
-
-    @staticmethod
-    def _dead(inner: Tracked, described: Described) -> Guarded:
-        """A run that is not tracked."""
-        found = Guarded(inner)
-        found.described, found.works = described, False
-        return found
+        made = self._try(self.inner.child, described)
+        return Guarded(Tracked(described) if made is None else made)
 
     def write_result(
         self, settings: Mapping[str, Any], values: Mapping[str, float], facts: Mapping[str, Any]
