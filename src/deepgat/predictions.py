@@ -36,8 +36,8 @@ class Predictions:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a prediction tells besides the class; the fields are arguments of ``predict``."""
+class PredictOptions:
+    """How classes are chosen and what is told with them: arguments of :meth:`Model.predict`."""
 
     early_exit: ExitPolicy | None = None
     coverage: float | None = None

@@ -44,13 +44,10 @@ def parse_training(texts: Sequence[str] | None) -> dict[str, Any]:
 
 
 def parse_pairs(
-    texts: Sequence[str] | None,
-    option: str,
-    config: type[Config] | None = None,
-    what: str = "setting",
+    texts: Sequence[str] | None, option: str, config: type[Config], what: str
 ) -> dict[str, Any]:
-    """["name=value"] → typed values, by the fields of a configuration where one is given."""
-    kinds = None if config is None else config.kinds()
+    """["name=value"] → typed values, by the fields of a configuration."""
+    kinds = config.kinds()
     found: dict[str, Any] = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
@@ -59,9 +56,9 @@ def parse_pairs(
             raise UserError(f"{option} {text!r}: expected NAME=VALUE, for example norm=layer")
         if name in OWN_OPTIONS:
             raise UserError(f"{option} {text!r}: say it as --{OWN_OPTIONS[name]} {value}")
-        if kinds is not None and name not in kinds:
+        if name not in kinds:
             raise unknown_name(what, name, kinds)
-        found[name] = _guessed(value) if kinds is None else _typed(name, value, kinds[name], option)
+        found[name] = _typed(name, value, kinds[name], option)
     return found
 
 
@@ -72,16 +69,6 @@ def check_picture(path: Path | None) -> None:
     if path.suffix.lower() not in PICTURES or path.is_dir():
         raise UserError(f"{path}: expected the name of a picture, ending in {', '.join(PICTURES)}")
     check_can_write(path)
-
-
-def _guessed(text: str) -> Any:
-    """A whole number, a number, or a text."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _typed(name: str, value: str, kind: type, option: str) -> Any:

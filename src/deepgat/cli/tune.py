@@ -19,7 +19,7 @@ from deepgat.files import check_can_write, write_whole
 from deepgat.training.device import choose_device
 from deepgat.training.recipes import drop_unsuited_self_training, recipe
 from deepgat.training.resume import Epoch
-from deepgat.training.tuning import Found, Search, Trial, as_config, search
+from deepgat.training.tuning import Found, SearchSpace, Trial, as_config, tune_settings
 
 
 def tune(
@@ -76,7 +76,7 @@ def tune(
         if file is not None:
             check_can_write(file)
     data = load_data(dataset, split, read)
-    what = Search(drop_unsuited_self_training(plan, data), all_seeds, range_of_depths)
+    what = SearchSpace(drop_unsuited_self_training(plan, data), all_seeds, range_of_depths)
 
     def on_trial(trial: Trial) -> None:
         if not quiet and not ERR.is_terminal:
@@ -92,7 +92,7 @@ def tune(
                 value = epoch.val_f1 if metric is None else abs(epoch.val_score or 0.0)
                 show(name, share, f"val {metric or 'F1'} {percent(value)}")
 
-            found = search(data, what, storage, trials, on_epoch, on_trial)
+            found = tune_settings(data, what, storage, trials, on_epoch, on_trial)
     except KeyboardInterrupt:
         ERR.print(
             f"interrupted: the finished trials are in {storage}, and the same command goes on "

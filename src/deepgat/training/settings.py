@@ -18,8 +18,11 @@ BATCHES = ("none", "graphs", "clusters", "neighbours")
 
 
 @dataclass(frozen=True)
-class Schedule(Config):
-    """What is minimised and for how long; the best epoch's weights are kept."""
+class TrainSettings(Config):
+    """How a model is trained: by Adam, with early stopping, and what each step sees.
+
+    The weights of the best epoch are kept.
+    """
 
     lr: float = setting(0.01, "learning rate of Adam", above=0)
     weight_decay: float = setting(0.0, "weight decay of Adam", least=0)
@@ -64,32 +67,6 @@ class Schedule(Config):
         None, "weights of the classes in the loss: balanced, one for each as in 1,5, or by class "
         "as in spam=5; left out: all equal", kind=str,
     )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "class_weight", as_text(self.class_weight))
-        super().__post_init__()
-
-    def check(self) -> None:
-        if self.class_weight is not None:
-            parse(self.class_weight)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Without ``class_weight`` where it is left out, as in records from before it."""
-        plain = super().to_dict()
-        if self.class_weight is None:
-            del plain["class_weight"]
-        return plain
-
-    @property
-    def metric(self) -> str | None:
-        """The metric that picks the best epoch, if one does."""
-        return self.monitor if self.monitor in METRICS else None
-
-
-@dataclass(frozen=True)
-class TrainSettings(Schedule):
-    """How a model is trained: by Adam, with early stopping, and what each step sees."""
-
     batches: str = setting(
         "none", "what a step sees: one graph, several whole graphs, some clusters of nodes of one, "
         "or the neighbours of some of its training nodes", BATCHES,
@@ -108,13 +85,30 @@ class TrainSettings(Schedule):
         "evaluation computes at a time", least=1,
     )  # fmt: skip
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "class_weight", as_text(self.class_weight))
+        super().__post_init__()
+
     def check(self) -> None:
-        super().check()
+        if self.class_weight is not None:
+            parse(self.class_weight)
         if not re.fullmatch(r"0*[1-9]\d{0,8}(,0*[1-9]\d{0,8})*", self.fan_out):
             raise UserError(
                 f"fan_out is {self.fan_out!r}: expected a number of neighbours above 0, or one per "
                 "layer, as in 15,10,5"
             )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without ``class_weight`` where it is left out, as in records from before it."""
+        plain = super().to_dict()
+        if self.class_weight is None:
+            del plain["class_weight"]
+        return plain
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that picks the best epoch, if one does."""
+        return self.monitor if self.monitor in METRICS else None
 
     @property
     def in_parts(self) -> bool:

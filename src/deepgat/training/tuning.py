@@ -47,7 +47,7 @@ SPACE: Mapping[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchSpace:
     """What is searched: all important settings but the depth, unless a range of it is given."""
 
     plan: Recipe
@@ -120,9 +120,9 @@ class Found:
     """What the search chose, by name."""
 
 
-def search(
+def tune_settings(
     dataset: NodeDataset,
-    what: Search,
+    what: SearchSpace,
     journal: Path,
     trials: int,
     on_epoch: Callable[[int, int, Epoch], None] | None = None,
@@ -204,7 +204,7 @@ def _optuna() -> Any:
     return optuna
 
 
-def _study(optuna: Any, dataset: NodeDataset, what: Search, journal: Path) -> Any:
+def _study(optuna: Any, dataset: NodeDataset, what: SearchSpace, journal: Path) -> Any:
     told = what.describe(dataset)
     try:
         _check_journal(journal)
