@@ -15,7 +15,7 @@ RUNS = importlib.import_module("deepgat.cli.runs")
 
 
 class EnoughError(Exception):
-    """Ends a training."""
+    """Ends a training run."""
 
 
 @pytest.fixture
