@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from deepgat.cli import options as opt
-from deepgat.cli.reading import ReadOption, load_data, parse_reading, tell_notes
+from deepgat.cli.parsing import load_data, parse_reading, tell_notes
 from deepgat.cli.show import OUT, print_table, progress_bar
 from deepgat.data import ReadOptions
 from deepgat.data.tables import can_stream, looks_like_a_path
@@ -27,7 +27,7 @@ def partition(
     split: Annotated[
         str | None, typer.Option(help="As in deepgat train: it is written with the parts.")
     ] = None,
-    read: ReadOption = None,
+    read: opt.Read = None,
     method: Annotated[
         str,
         typer.Option(

@@ -12,11 +12,15 @@ import typer
 from torch import Tensor
 
 from deepgat.analysis import micro_f1, set_coverage
-from deepgat.analysis.conformal import check_coverage
 from deepgat.cli import options as opt
-from deepgat.cli.parsing import check_picture
-from deepgat.cli.probabilities import ClassConditional, Coverage, TestNodes, always_included
-from deepgat.cli.reading import ReadOption, parse_reading, tell_notes
+from deepgat.cli.parsing import check_picture, parse_reading, tell_notes
+from deepgat.cli.probabilities import (
+    ClassConditional,
+    Coverage,
+    TestNodes,
+    always_included,
+    check_sets,
+)
 from deepgat.cli.show import ERR, percent
 from deepgat.cli.some_nodes import SomeNodes, predict_some, tell_some
 from deepgat.data import NodeDataset
@@ -91,7 +95,7 @@ def predict(
             help="With --new or --nodes: leave out nodes that are further away; an approximation."
         ),
     ] = None,
-    read: ReadOption = None,
+    read: opt.Read = None,
     quiet: opt.Quiet = False,
 ) -> None:
     """Predict the class of every node, of this graph or another, or of new nodes.
@@ -113,10 +117,7 @@ def predict(
     check_picture(reliability_figure)
     some = SomeNodes(new, new_edges, nodes, hops)
     some.check(reliability_figure)
-    if class_conditional and coverage is None:
-        raise UserError("--class-conditional is a kind of --coverage: give that too")
-    if coverage is not None:
-        check_coverage(coverage)
+    check_sets(coverage, class_conditional)
     model = Model.load(folder)
     if some:
         how: dict[str, Any] = {

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.markup import escape
-
-from deepgat.cli.show import ERR
-from deepgat.errors import UserError, printable
+from deepgat.cli.show import ERR, note
+from deepgat.errors import UserError
 from deepgat.model import Model
 from deepgat.predictions import Predictions
 
@@ -56,8 +54,8 @@ def predict_some(
     new = model.read_new(asked.new, asked.new_edges, **reading)
     reason = model.network.graph_wide
     notes = [*new.notes, f"the whole graph is computed, since {reason}"] if reason else new.notes
-    for note in () if quiet else notes:
-        ERR.print(f"[yellow]note:[/] {escape(printable(note))}", soft_wrap=True)
+    for text in () if quiet else notes:
+        note(text)
     return list(new.ids), model.predict_new(new, hops=asked.hops, **how)
 
 

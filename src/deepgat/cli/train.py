@@ -12,8 +12,7 @@ import typer
 from deepgat.analysis import micro_f1
 from deepgat.analysis.metrics import check_metric
 from deepgat.cli import options as opt
-from deepgat.cli.parsing import parse_numbers, parse_settings, parse_training
-from deepgat.cli.reading import ReadOption, load_data
+from deepgat.cli.parsing import load_data, parse_numbers, parse_settings, parse_training
 from deepgat.cli.runs import Output, run_seeds
 from deepgat.cli.show import echo_json, print_scores
 from deepgat.data import NodeDataset
@@ -108,7 +107,7 @@ def train(
         ),
     ] = None,
     split: opt.Split = None,
-    read: ReadOption = None,
+    read: opt.Read = None,
     seeds: Annotated[str, typer.Option(help="Seeds of the weights, e.g. 0-9 or 0,3.")] = "0",
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     out: Annotated[

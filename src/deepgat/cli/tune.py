@@ -11,8 +11,7 @@ import typer
 
 from deepgat.analysis.metrics import check_metric
 from deepgat.cli import options as opt
-from deepgat.cli.parsing import parse_numbers, parse_settings
-from deepgat.cli.reading import ReadOption, load_data
+from deepgat.cli.parsing import load_data, parse_numbers, parse_settings
 from deepgat.cli.show import ERR, OUT, echo_json, percent, print_table, progress_bar
 from deepgat.errors import UserError
 from deepgat.files import check_can_write, write_whole
@@ -40,7 +39,7 @@ def tune(
     metric: opt.Metric = None,
     class_weight: opt.ClassWeight = None,
     split: opt.Split = None,
-    read: ReadOption = None,
+    read: opt.Read = None,
     storage: Annotated[
         Path, typer.Option(help="The file that keeps the trials; a later search goes on from it.")
     ] = Path("deepgat-tune.journal"),
