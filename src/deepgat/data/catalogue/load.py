@@ -21,7 +21,8 @@ from deepgat.data.catalogue.entries import ENTRIES, Entry, find_entry
 from deepgat.data.dataset import NodeDataset
 from deepgat.data.feature_matrix import normalize_rows
 from deepgat.data.splits import Split, parse_split
-from deepgat.data.tables import ReadOptions, looks_like_a_path, read_graph, to_dataset
+from deepgat.data.tables import ReadOptions, read_graph, to_dataset
+from deepgat.data.tables.folder import looks_like_a_path
 from deepgat.data.tables.opening import one_line, parsing
 from deepgat.data.transforms import SplitNodes
 from deepgat.errors import UserError
