@@ -22,7 +22,7 @@ from deepgat.models.config import Config
 from deepgat.models.convolutions import CONVS
 from deepgat.training.class_weights import class_weights, counts_of
 from deepgat.training.device import choose_device, own_random_numbers
-from deepgat.training.evaluate import scores_of
+from deepgat.training.evaluate import losses_and_f1
 from deepgat.training.inputs import GraphBatches, prepare_graph, side_by_side
 from deepgat.training.loop import run_epochs
 from deepgat.training.recipes import recipe
@@ -146,7 +146,7 @@ def cross_validate(
         tested = side_by_side(test, team)
         with torch.no_grad():
             logits = tested.run(network).logits.float()
-        accuracy = float(scores_of([logits], [tested], "val", team)[1])
+        accuracy = float(losses_and_f1([logits], [tested], "val", team)[1])
         yield Fold(
             number, accuracy, fitted.best.val_f1, fitted.best.number, len(fitted.history),
             fitted.seconds, fitted.stopped,
