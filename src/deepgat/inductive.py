@@ -1,4 +1,4 @@
-"""New nodes and chosen nodes of a graph, as a trained model takes them."""
+"""Converts new nodes, and names of nodes, into what a trained model reads."""
 
 from __future__ import annotations
 

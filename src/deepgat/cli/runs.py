@@ -84,7 +84,7 @@ def run_seeds(
     output: Output,
     team: Team | None = None,
 ) -> None:
-    """Train with every seed, or search for a recipe with it; save and show what came of it."""
+    """Train a recipe, or search for one, with every seed; save and show the results."""
     records: list[Mapping[str, Any]] = []
     try:
         for seed in output.seeds:

@@ -37,7 +37,7 @@ class TrainSettings(Config):
     )
     decay_nodes_heads: int = setting(
         0, "n₀: on n nodes the class heads' decay is scaled by max(δ, min(1, n₀/n)), δ the step "
-        "of a layer; 0: by 1", least=0,
+        "of a layer; 0: not scaled", least=0,
     )  # fmt: skip
     epochs: int = setting(10_000, "the most epochs, if early stopping does not end it", least=1)
     patience: int = setting(
@@ -45,7 +45,7 @@ class TrainSettings(Config):
     )
     monitor: str = setting(
         "val-loss", "what picks the best epoch; loss-and-errors is the validation loss at its "
-        "best temperature plus the share of errors; a metric is made as good as can be on "
+        "best temperature plus the share of errors; a metric takes its best value on "
         "validation nodes", MONITORS + METRICS,
     )  # fmt: skip
     ema: float = share(
@@ -61,7 +61,8 @@ class TrainSettings(Config):
     precision: str = setting("float32", "of the forward pass; bf16 on a GPU", PRECISIONS)
     checkpoint: str = setting(
         "auto", "what is recomputed in the backward pass instead of kept: projections, every "
-        "layer, segments of √L layers; auto: as memory asks. Results are the same", CHECKPOINTS,
+        "layer, segments of √L layers; auto: no more than memory requires. Results are the same",
+        CHECKPOINTS,
     )  # fmt: skip
     class_weight: str | None = setting(
         None, "weights of the classes in the loss: balanced, one for each as in 1,5, or by class "
