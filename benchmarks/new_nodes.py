@@ -35,7 +35,7 @@ from deepgat.data.surroundings import around
 from deepgat.models import LayerOutputs, Network, build_network, find_system
 from deepgat.models.field import radius
 from deepgat.ops import Neighbors
-from deepgat.training.fields import field_outputs
+from deepgat.training.receptive_field import field_outputs
 
 FEATURES, CLASSES, NEW, LINKS = 64, 10, 10, 5
 

@@ -21,8 +21,10 @@ from deepgat.cli.show import OUT
 from deepgat.data.catalogue import entries
 from deepgat.errors import UserError
 from deepgat.ops.cpu import kernels
+from deepgat.training.recipes import recipe_or_search
 from deepgat.training.run import train_once
 
+RUNS = importlib.import_module("deepgat.cli.runs")
 TRAIN = importlib.import_module("deepgat.cli.train")
 DEMO = importlib.import_module("deepgat.cli.demo")
 QUICK = ("--epochs", "3", "--device", "cpu")
@@ -337,8 +339,8 @@ def test_the_authors_values_are_found_in_any_case_of_the_name(run, monkeypatch):
     seen = []
     monkeypatch.setattr(
         TRAIN,
-        "recipe",
-        lambda *a, **k: seen.append(made := deepgat.recipe(*a, **k)) or made,
+        "recipe_or_search",
+        lambda *a, **k: seen.append(made := recipe_or_search(*a, **k)) or made,
     )
     monkeypatch.setattr(TRAIN, "load_data", stop)
     run("train", "Physics", "--model", "deepgat", "--preset", "authors")
@@ -424,7 +426,7 @@ def test_resume_keeps_finished_runs(run, tmp_path, monkeypatch):
         trained.append(seed)
         return train_once(data, plan, seed, *more)
 
-    monkeypatch.setattr(TRAIN, "train_once", watched)
+    monkeypatch.setattr(RUNS, "train_once", watched)
     again = run(*command, "--seeds", "0-1", "--resume")
     assert trained == []
     assert again.records == first
@@ -454,7 +456,7 @@ def test_a_full_gpu_is_a_sentence(run, monkeypatch, error, size):
     def train(*_):
         raise error
 
-    monkeypatch.setattr(TRAIN, "train_once", train)
+    monkeypatch.setattr(RUNS, "train_once", train)
     result = run("train", "csbm", "--model", "deep", "--epochs", "1")
     assert result.code == 2
     assert f"error: the memory of the GPU is full{size}: let fewer programs" in result.err
@@ -474,7 +476,7 @@ def test_out_never_overwrites_what_is_not_a_model(run, tmp_path, monkeypatch, se
     def fail(*_: object) -> None:
         raise AssertionError("trained before looking at --out")
 
-    monkeypatch.setattr(TRAIN, "train_once", fail)
+    monkeypatch.setattr(RUNS, "train_once", fail)
     foreign = tmp_path / "foreign"
     for folder in (foreign, foreign / "seed-1"):
         folder.mkdir()
@@ -548,7 +550,7 @@ def interrupted_at(seed: int, epoch: int):
 
 def test_an_interrupt_keeps_the_best_so_far_and_resume_trains_it_again(run, tmp_path, monkeypatch):
     command = ("train", "csbm", "--seeds", "0-2", "--out", tmp_path / "m", "--json", *SMALL)
-    monkeypatch.setattr(TRAIN, "train_once", interrupted_at(1, 2))
+    monkeypatch.setattr(RUNS, "train_once", interrupted_at(1, 2))
     result = run(*command)
     assert result.code == 130
     assert "interrupted: the last run kept its best weights so far" in result.err
@@ -561,7 +563,7 @@ def test_an_interrupt_keeps_the_best_so_far_and_resume_trains_it_again(run, tmp_
 
 
 def test_an_interrupt_with_nothing_to_keep_still_shows_the_finished_runs(run, monkeypatch):
-    monkeypatch.setattr(TRAIN, "train_once", interrupted_at(1, 0))
+    monkeypatch.setattr(RUNS, "train_once", interrupted_at(1, 0))
     result = run("train", "csbm", "--seeds", "0-2", *SMALL)
     assert result.code == 130
     assert "Traceback" not in result.err
@@ -574,7 +576,7 @@ def test_a_run_that_fails_still_shows_the_finished_ones(run, monkeypatch):
             raise UserError("the loss became nan")
         return train_once(data, plan, seed, *more)
 
-    monkeypatch.setattr(TRAIN, "train_once", fail_second)
+    monkeypatch.setattr(RUNS, "train_once", fail_second)
     result = run("train", "csbm", "--seeds", "0-1", *SMALL)
     assert result.code == 2
     assert result.err == "error: the loss became nan\n"

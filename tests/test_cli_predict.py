@@ -187,9 +187,9 @@ def test_a_search_never_reads_a_test_label(tmp_path):
     changed = data.graph.clone()
     changed.y[changed.test_mask] = -1
     plan = deepgat.recipe(training={"epochs": 4, "device": "cpu"})
-    what = TUNING.Search(plan, depth=(1, 3))
+    what = TUNING.SearchSpace(plan, depth=(1, 3))
     found = [
-        TUNING.search(replace(data, graphs=(graph,)), what, tmp_path / name, 2)
+        TUNING.tune_settings(replace(data, graphs=(graph,)), what, tmp_path / name, 2)
         for graph, name in ((data.graph, "a"), (changed, "b"))
     ]
     assert found[0].trials == found[1].trials

@@ -10,12 +10,13 @@ from deepgat.cli import show
 from deepgat.data import load_graph
 from deepgat.training.recipes import recipe
 from deepgat.training.resume import Epoch
+from deepgat.training.search import Request
 
-TRAIN = importlib.import_module("deepgat.cli.train")
+RUNS = importlib.import_module("deepgat.cli.runs")
 
 
 class EnoughError(Exception):
-    """Ends a training."""
+    """Ends a training run."""
 
 
 @pytest.fixture
@@ -38,22 +39,21 @@ def test_the_bar_ends_where_training_would(terminal, monkeypatch, number, best, 
         on_epoch(Epoch(number, loss=0.5, val_loss=0.4, val_f1=0.875, best_number=best))
         raise EnoughError
 
-    monkeypatch.setattr(TRAIN, "train_once", train)
+    monkeypatch.setattr(RUNS, "train_once", train)
     plan = recipe(training={"epochs": 200, "patience": 100})
     with pytest.raises(EnoughError):
-        TRAIN._run(load_graph("csbm"), plan, None, None, False, None)
+        RUNS.run_seeds(load_graph("csbm"), plan, RUNS.Output(None, [0]))
     text = terminal.file.getvalue()
     assert counted in text
     assert f"val F1 87.50  best epoch {best}" in text
 
 
 def test_the_title_of_a_search_names_the_score_it_shows():
-    auto = importlib.import_module("deepgat.cli.auto")
     found = {"system": "gcn", "training": {"monitor": "roc_auc"}}
-    data = load_graph("csbm")
-    assert auto._title(data, [found]).startswith("roc_auc (%) of auto (gcn) on ")
+    given = load_graph("csbm"), Request(), [found]
+    assert RUNS._title(*given).startswith("roc_auc (%) of auto (gcn) on ")
     found["training"]["monitor"] = "val-loss"
-    assert auto._title(data, [found]).startswith("micro-F1 (%) of auto (gcn) on ")
+    assert RUNS._title(*given).startswith("micro-F1 (%) of auto (gcn) on ")
 
 
 def test_no_bar_where_nobody_looks(terminal):

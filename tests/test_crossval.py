@@ -151,6 +151,8 @@ def test_the_command(run, tmp_path):  # noqa: F811
     told = json.loads(run("crossval", folder, *options, "--json").out)
     assert len(told["folds"]) == 3
     assert told["accuracy"] == pytest.approx(sum(f["test"] for f in told["folds"]) / 3)
+    plain = json.loads(run("crossval", folder, *options, "--set", "unit-features=no", "--json").out)
+    assert [fold["test"] for fold in plain["folds"]]
     result = run("crossval", folder, *options, "--model", "gin")
     assert "accuracy " in result.out
     assert "mean and deviation over 3 folds" in result.out
@@ -166,6 +168,8 @@ def test_the_command(run, tmp_path):  # noqa: F811
         ("shapes --pool median --folds 3", "unknown pool 'median'"),
         ("shapes --batch 1 --folds 3", "batch is 1"),
         ("shapes --set norm=pairnorm --folds 3", "unknown norm 'pairnorm'"),
+        ("shapes --set unit_features=perhaps", "unit_features=perhaps: expected yes or no"),
+        ("shapes --model gin --set heads=2", "unknown setting of gin 'heads'"),
         ("shapes --model pairnorm --folds 3", "PairNorm would mix the graphs"),
         ("shapes --model oracle --folds 3", "the oracle needs the classes of nodes"),
         ("shapes --model deep-oracle --folds 3", "the oracle needs the classes of nodes"),

@@ -36,9 +36,9 @@ from deepgat.models import find_system
 from deepgat.training.auto import train_auto
 from deepgat.training.inputs import WEIGHT
 from deepgat.training.memory import read_memory
-from deepgat.training.recipes import drop_unsuited_self_training, recipe
+from deepgat.training.recipes import drop_unsuited_self_training, recipe_or_search
 from deepgat.training.run import Run, train_once
-from deepgat.training.search import Request, is_auto
+from deepgat.training.search import Request
 
 SETTINGS = (
     "num_layers", "hidden_channels", "heads", "dropout", "attention_dropout", "norm", "residual",
@@ -328,17 +328,19 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
             training["class_weight"] = _by_place(self.class_weight, classes)
         settings = self._given(SETTINGS)
         settings |= {} if self.attention is None else {"score": self.attention}
-        if is_auto(self.model, self.preset, settings, training):
-            request = Request(self.quality or "good", self.time_limit, training)
-            return train_auto(dataset, request, seed)
-        if self.quality is not None or self.time_limit is not None:
-            raise UserError(
-                "quality and time_limit are of auto: leave them out, or the model and its settings"
-            )
-        plan = recipe(self.model, preset=self.preset, training=training, **settings)
-        if find_system(plan.system).sees_every_label:
+        what = recipe_or_search(
+            self.model,
+            settings,
+            training,
+            preset=self.preset,
+            quality=self.quality,
+            time_limit=self.time_limit,
+        )
+        if isinstance(what, Request):
+            return train_auto(dataset, what, seed)
+        if find_system(what.system).sees_every_label:
             raise UserError("the oracle is shown every label and cannot predict: choose another")
-        plan = drop_unsuited_self_training(plan, dataset, self._given(TRAINING))
+        plan = drop_unsuited_self_training(what, dataset, training)
         return train_once(dataset, plan, seed)
 
     def _given(self, names: Sequence[str]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def disk_sentence(error: OSError, path: os.PathLike[str] | str) -> str:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Tells an error of writing to this path, or beside it, in a sentence."""
+    """Turns an error of writing to this path, or beside it, into one sentence for the user."""
     try:
         yield
     except CannotWrite:

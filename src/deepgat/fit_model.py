@@ -9,17 +9,16 @@ from typing import Any
 from torch_geometric.data import Data
 
 from deepgat.data import NodeDataset
-from deepgat.errors import UserError
 from deepgat.machine import memory_bound
 from deepgat.model import Model
 from deepgat.model_inputs import as_dataset
 from deepgat.tracking import open_tracker, tracked_run, tracked_search
 from deepgat.training.auto import train_auto
 from deepgat.training.memory import read_memory
-from deepgat.training.recipes import drop_unsuited_self_training, recipe
+from deepgat.training.recipes import drop_unsuited_self_training, recipe_or_search
 from deepgat.training.resume import Epoch
 from deepgat.training.run import train_once
-from deepgat.training.search import Request, is_auto
+from deepgat.training.search import Request
 
 
 def fit(
@@ -57,29 +56,27 @@ def fit(
         track_to: its folder or address; left out: the tracker's usual one
             (:mod:`deepgat.tracking`).
     """
-    if track is None and track_to is not None:
-        raise UserError("track_to is where a tracker writes: name it too, as track")
     bound = read_memory(max_memory)
-    tracker = None if track is None else open_tracker(track, track_to)
-    data = as_dataset(graph)
-    if is_auto(model, preset, settings, training or {}):
-        request = Request("good" if quality is None else quality, time_limit, training or {})
-        watch = None if on_epoch is None else lambda step: on_epoch(step.epoch)
-        with memory_bound(bound):
-            if tracker is None:
-                return Model.of(train_auto(data, request, seed, watch), data)
-            with tracked_search(tracker, data, request, seed, watch) as following:
-                run = train_auto(data, request, seed, following)
-                following.finish(run)
-        return Model.of(run, data)
-    if quality is not None or time_limit is not None:
-        raise UserError("quality and time_limit are of auto: leave them out, or the model's name")
-    plan = recipe(model, preset=preset, dataset=data.name, training=training, **settings)
-    plan = drop_unsuited_self_training(plan, data, training or ())
+    tracker = open_tracker(track, track_to)
+    data, changes = as_dataset(graph), training or {}
+    what = recipe_or_search(
+        model,
+        settings,
+        changes,
+        preset=preset,
+        dataset=data.name,
+        quality=quality,
+        time_limit=time_limit,
+    )
     with memory_bound(bound):
-        if tracker is None:
-            return Model.of(train_once(data, plan, seed, on_epoch), data)
-        with tracked_run(tracker, data, plan, seed, on_epoch) as tracked:
-            run = train_once(data, plan, seed, tracked)
-            tracked.finish(run)
+        if isinstance(what, Request):
+            show = None if on_epoch is None else lambda step: on_epoch(step.epoch)
+            with tracked_search(tracker, data, what, seed, show) as search:
+                run = train_auto(data, what, seed, search)
+                search.finish(run)
+        else:
+            plan = drop_unsuited_self_training(what, data, changes)
+            with tracked_run(tracker, data, plan, seed, on_epoch) as tracked:
+                run = train_once(data, plan, seed, tracked)
+                tracked.finish(run)
     return Model.of(run, data)

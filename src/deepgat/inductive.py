@@ -1,4 +1,4 @@
-"""New nodes and chosen nodes of a graph, as a trained model takes them."""
+"""Converts new nodes, and names of nodes, into what a trained model reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deepgat.data.kept_graph import KeptGraph
 from deepgat.data.new_nodes import read_new_nodes
 from deepgat.data.tables.plan import ColumnPlan
 from deepgat.errors import UserError
-from deepgat.model_inputs import Given, check_columns
+from deepgat.model_inputs import check_columns
 from deepgat.training.run import ModelCard
 
 DECIDED = frozenset(("text", "drop", "structure", "scale"))
@@ -131,6 +131,6 @@ def fitting(card: ModelCard, new: NewNodes) -> NewNodes:
             edge_attr=torch.zeros(0, card.edge_features) if card.edge_features else None,
         )
     width = 0 if new.edge_attr is None else new.edge_attr.shape[-1]
-    given = Given(new.x.shape[1], width, new.edge_weight is not None)
-    check_columns(card, given, "the new nodes have", "the new edges have")
+    weighted = new.edge_weight is not None
+    check_columns(card, new.x.shape[1], width, weighted, "the new nodes have", "the new edges have")
     return new

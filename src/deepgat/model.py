@@ -28,12 +28,12 @@ from deepgat.model_folder import load_run, read_calibration, read_graph, read_se
 from deepgat.model_inputs import dataset_for, kept_dataset, with_classes_of
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
-from deepgat.predictions import Explanation, Predictions, Told
+from deepgat.predictions import Explanation, Predictions, PredictOptions
 from deepgat.training.device import choose_device
 from deepgat.training.evaluate import Evaluation, evaluate
-from deepgat.training.fields import field_outputs
 from deepgat.training.inputs import prepare
 from deepgat.training.minibatch import in_chunks
+from deepgat.training.receptive_field import field_outputs
 from deepgat.training.run import ModelCard, Run
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Model:
     dataset: NodeDataset | None = None
     """The training graph, if it is in memory; otherwise it is loaded by name when needed."""
     search: Mapping[str, Any] = field(default_factory=dict)
-    """What ``auto`` tried, of a model read from a folder."""
+    """What ``auto`` tried, as plain values; empty where the model was named."""
     kept: KeptGraph | None = None
     """The training graph in the model's folder, mapped from disk; None if it was not kept."""
     other_graph: KeptGraph | None = None
@@ -62,8 +62,14 @@ class Model:
     @staticmethod
     def of(run: Run, data: NodeDataset) -> Model:
         """The model of a training run."""
-        calibration = run.evaluation.calibration
-        return Model(run.model, run.card, run=run, dataset=data, calibration=calibration)
+        return Model(
+            run.model,
+            run.card,
+            run=run,
+            dataset=data,
+            search={} if run.search is None else run.search.to_dict(),
+            calibration=run.evaluation.calibration,
+        )
 
     @staticmethod
     def load(folder: str | os.PathLike[str]) -> Model:
@@ -120,8 +126,6 @@ class Model:
 
         Empty where the model was named.
         """
-        if self.run is not None:
-            return [] if self.run.search is None else list(self.run.search.leaderboard)
         return list(self.search.get("leaderboard", []))
 
     @cached_property
@@ -256,15 +260,15 @@ class Model:
                 validation nodes, at 0.9 fewer than 9, is then in every set.
             abstain: give no label, −1, to nodes whose confidence is below this.
         """
-        told = Told(early_exit, coverage, class_conditional, abstain)
+        options = PredictOptions(early_exit, coverage, class_conditional, abstain)
         if nodes is not None:
             base = self.base if graph is None else KeptGraph.of(self._fitting(graph))
-            return self._around(GrownGraph(base), node_numbers(base, nodes), hops, told)
+            return self._around(GrownGraph(base), node_numbers(base, nodes), hops, options)
         if hops is not None:
             raise UserError("hops is for some nodes of a graph: give nodes too, or leave it out")
         data = self.training_data if graph is None else graph
         outputs = self.outputs(data, until=None if early_exit is None else early_exit.until())
-        return self._predictions(outputs, told, len(outputs.hidden))
+        return self._predictions(outputs, options, len(outputs.hidden))
 
     def predict_new(
         self,
@@ -299,7 +303,7 @@ class Model:
         Returns:
             A row for every new node, in their order.
         """
-        told = Told(early_exit, coverage, class_conditional, abstain)
+        options = PredictOptions(early_exit, coverage, class_conditional, abstain)
         base = self.base
         if isinstance(nodes, NewNodes):
             new = nodes
@@ -313,7 +317,7 @@ class Model:
             new = self.read_new(nodes, edges)
         graph = GrownGraph(base, new)
         targets = np.arange(base.num_nodes, graph.num_nodes)
-        return self._around(graph, targets, hops, told)
+        return self._around(graph, targets, hops, options)
 
     def read_new(self, nodes: Any, edges: Any = None, **reading: Any) -> NewNodes:
         """New nodes from tables, as :meth:`predict_new` takes them; with their ids and notes.
@@ -333,27 +337,29 @@ class Model:
         return found or KeptGraph.of(self._fitting(self.training_data))
 
     def _around(
-        self, graph: GrownGraph, targets: np.ndarray, hops: int | None, told: Told
+        self, graph: GrownGraph, targets: np.ndarray, hops: int | None, options: PredictOptions
     ) -> Predictions:
         """Predictions for some nodes from their receptive field."""
         if self.network.needs_labels:
             raise UserError("the oracle must be shown every label: it predicts whole graphs only")
         self.network.to(choose_device(self.card.training.device)).eval()
-        chunk = 0 if told.early_exit is not None else self.card.training.chunk
+        chunk = 0 if options.early_exit is not None else self.card.training.chunk
         outputs = field_outputs(self.network, graph, targets, hops, chunk)
         _check_finite(outputs.logits)
-        return self._predictions(outputs, told, self.network.num_layers)
+        return self._predictions(outputs, options, self.network.num_layers)
 
-    def _predictions(self, outputs: LayerOutputs, told: Told, computed: int) -> Predictions:
-        if told.early_exit is not None:
+    def _predictions(
+        self, outputs: LayerOutputs, options: PredictOptions, computed: int
+    ) -> Predictions:
+        if options.early_exit is not None:
             layers = {layer: each.float().cpu() for layer, each in outputs.layer_logits.items()}
-            shares, stopped = told.early_exit.apply(layers)
+            shares, stopped = options.early_exit.apply(layers)
             found = Predictions(shares.argmax(1), shares, stopped, computed)
         else:
-            found = self.predictions_of(outputs.logits, told.coverage, told.class_conditional)
-        if told.abstain is None:
+            found = self.predictions_of(outputs.logits, options.coverage, options.class_conditional)
+        if options.abstain is None:
             return found
-        return replace(found, labels=abstained(found.labels, found.confidence, told.abstain))
+        return replace(found, labels=abstained(found.labels, found.confidence, options.abstain))
 
     def calibrate(self, graph: NodeDataset | Data, nodes: Tensor) -> Model:
         """The same model with temperature and conformal scores from other labelled nodes.

@@ -98,27 +98,21 @@ def load_run(folder: str | os.PathLike[str]) -> tuple[Network, ModelCard]:
     card, digest = _read_description(folder)
     misfit = _damaged(folder, f"{WEIGHTS} does not fit the settings in {DESCRIPTION}")
     altered = _damaged(folder, f"{WEIGHTS} is not the file that was saved")
+    with _reading(folder, altered):
+        held = _shapes(folder / WEIGHTS)
     try:
-        with opened(folder / WEIGHTS) as file:
-            held = _shapes(folder / WEIGHTS)
-            with _described_by(folder):
-                least = _least_tensors(card)
-            if len(held) < least:  # before a deep network is built
-                raise misfit
-            with _described_by(folder):
-                model = card.outline()
-            if held != {name: list(x.shape) for name, x in model.state_dict().items()}:
-                raise misfit
-            check_memory(sum(map(math.prod, held.values())), 2)  # the file and the network
-            weights = file.read()
-    except (SafetensorError, OSError) as error:
-        raise altered from error
+        if len(held) < _least_tensors(card):  # before a deep network is built
+            raise RuntimeError("too few tensors")
+        model = card.outline()
+    except UserError as error:
+        raise _damaged(folder, f"{DESCRIPTION} describes no network ({error})") from error
     except (RuntimeError, OverflowError, TypeError) as error:  # sizes that torch does not know
         raise misfit from error
-    except UserError as error:
-        if error is misfit or isinstance(error, _NoNetworkError):
-            raise
-        raise _damaged(folder, f"{WEIGHTS} cannot be read ({error})") from error
+    if held != {name: list(x.shape) for name, x in model.state_dict().items()}:
+        raise misfit
+    with _reading(folder, altered), opened(folder / WEIGHTS) as file:
+        check_memory(sum(map(math.prod, held.values())), 2)  # the file and the network
+        weights = file.read()
     if hashlib.sha256(weights).hexdigest() != digest:
         raise altered
     try:
@@ -128,18 +122,15 @@ def load_run(folder: str | os.PathLike[str]) -> tuple[Network, ModelCard]:
     return model.eval(), card
 
 
-class _NoNetworkError(UserError):
-    """The settings in a folder describe no network."""
-
-
 @contextmanager
-def _described_by(folder: Path) -> Iterator[None]:
-    """Blame the settings for what building their network refuses."""
+def _reading(folder: Path, altered: UserError) -> Iterator[None]:
+    """Blames the file of weights for what cannot be read."""
     try:
         yield
+    except (SafetensorError, OSError) as error:
+        raise altered from error
     except UserError as error:
-        told = _damaged(folder, f"{DESCRIPTION} describes no network ({error})")
-        raise _NoNetworkError(str(told)) from error
+        raise _damaged(folder, f"{WEIGHTS} cannot be read ({error})") from error
 
 
 def check_can_keep(dataset: NodeDataset) -> None:
@@ -193,7 +184,7 @@ def read_graph(folder: str | os.PathLike[str], card: ModelCard) -> KeptGraph | N
 
 def _shapes(path: Path) -> dict[str, list[int]]:
     """The names and shapes in the header of a file of weights."""
-    with safe_open(str(path), "pt") as file:
+    with opened(path), safe_open(str(path), "pt") as file:
         return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
 
 

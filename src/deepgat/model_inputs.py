@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,16 +19,6 @@ from deepgat.training.run import ModelCard
 
 MOST_CLASSES = 10**7
 """Of a graph in memory."""
-
-
-class Given(NamedTuple):
-    """The values that nodes and edges come with."""
-
-    features: int
-    """Per node."""
-    edge_features: int
-    """Per edge."""
-    edge_weights: bool
 
 
 def as_dataset(
@@ -88,7 +77,7 @@ def dataset_for(card: ModelCard, graph: NodeDataset | Data) -> NodeDataset:
     data = as_dataset(graph, card.num_classes, card.multi_label)
     found = data.graph
     weighted = found.edge_weight is not None
-    check_columns(card, Given(found.num_features, data.num_edge_features, weighted))
+    check_columns(card, found.num_features, data.num_edge_features, weighted)
     if card.multi_label:
         known = found.y.dim() == 2 and found.y.size(1) == card.num_classes
     else:
@@ -104,28 +93,37 @@ def dataset_for(card: ModelCard, graph: NodeDataset | Data) -> NodeDataset:
 
 
 def check_columns(
-    card: ModelCard, given: Given, nodes: str = "the graph has", edges: str = "its edges have"
+    card: ModelCard,
+    features: int,
+    edge_features: int,
+    edge_weights: bool,
+    nodes: str = "the graph has",
+    edges: str = "its edges have",
 ) -> None:
     """Refuse a graph, or new nodes, without exactly the values that the model was trained with.
 
-    ``nodes`` and ``edges`` begin the sentences.
+    Args:
+        card: of the model.
+        features, edge_features: how many each node and each edge has.
+        edge_weights: whether the edges have weights.
+        nodes, edges: how the sentence begins.
     """
-    if given.features != card.num_features:
+    if features != card.num_features:
         raise UserError(
-            f"{nodes} {given.features} features per node but the model was trained with "
+            f"{nodes} {features} features per node but the model was trained with "
             f"{card.num_features}: give the nodes the same features"
         )
-    if given.edge_features != card.edge_features:
+    if edge_features != card.edge_features:
         raise UserError(
-            f"{edges} {given.edge_features} features each but the model was trained with "
+            f"{edges} {edge_features} features each but the model was trained with "
             f"{card.edge_features}: give them the same columns"
         )
-    if card.edge_weights and not given.edge_weights:
+    if card.edge_weights and not edge_weights:
         raise UserError(
             f"{edges} no weights, but the model was trained with weights of the edges: give them "
             "some (1 each, if all weigh the same)"
         )
-    if given.edge_weights and not card.edge_weights:
+    if edge_weights and not card.edge_weights:
         raise UserError(f"{edges} weights, but the model was trained without: leave them out")
 
 

@@ -1,4 +1,4 @@
-"""What a model says: of all nodes of a graph, and of one node layer by layer."""
+"""Predictions for the nodes of a graph, and the explanation of one node layer by layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deepgat.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model says of every node of one graph: n nodes, C classes."""
+    """A model's predictions for the nodes of one graph: n nodes, C classes."""
 
     labels: Tensor
     """[n] classes, −1 where the model abstains; or [n, C] bool of independent labels."""
@@ -36,8 +36,8 @@ class Predictions:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a prediction tells besides the class; the fields are arguments of ``predict``."""
+class PredictOptions:
+    """How classes are chosen and what is told with them: arguments of :meth:`Model.predict`."""
 
     early_exit: ExitPolicy | None = None
     coverage: float | None = None

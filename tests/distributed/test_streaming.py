@@ -1,6 +1,7 @@
 """A graph divided on disk: byte for byte what is written from memory."""
 
 import filecmp
+import importlib
 import random
 import shutil
 import sys
@@ -180,7 +181,7 @@ def test_the_command_streams_tables_and_says_how(tmp_path, capsys, monkeypatch):
     path = write_csv(tmp_path / "graph", "size")
     monkeypatch.setattr(sys, "argv", ["deepgat", "partition", str(path), "--parts", "2", "--out",
                                       str(tmp_path / "out"), "--method", "stream"])  # fmt: skip
-    command = sys.modules["deepgat.cli.partition"]
+    command = importlib.import_module("deepgat.cli.partition")
     monkeypatch.setattr(command, "load_data", None)  # not read into memory
     with pytest.raises(SystemExit, match="0"):
         main()
@@ -188,6 +189,17 @@ def test_the_command_streams_tables_and_says_how(tmp_path, capsys, monkeypatch):
     assert "in 2 parts by stream" in " ".join(told.out.split())
     assert "comes without a split" in " ".join(told.err.split())
     assert (tmp_path / "out" / "partition.json").exists()
+
+
+def test_a_dataset_of_the_catalogue_goes_before_a_folder_of_its_name(tmp_path, capsys, monkeypatch):
+    """As for every other command."""
+    monkeypatch.chdir(tmp_path)
+    write_csv(tmp_path / "csbm", "size")
+    monkeypatch.setattr(sys, "argv", ["deepgat", "partition", "csbm", "--parts", "2", "--out",
+                                      "out", "--method", "stream"])  # fmt: skip
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert "CSBM" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("edges", ["n0,n1\n", "", "n0,n1,0\n"])

@@ -12,7 +12,7 @@ from deepgat.distributed import Team
 from deepgat.errors import UserError
 from deepgat.models import GIN, GraphClassifier
 from deepgat.ops import Neighbors
-from deepgat.training.evaluate import evaluate, scores_of
+from deepgat.training.evaluate import evaluate, losses_and_f1
 from deepgat.training.inputs import GraphBatches, prepare_graph, side_by_side
 from deepgat.training.loop import run_epochs, train
 from deepgat.training.recipes import drop_unsuited_self_training
@@ -96,7 +96,8 @@ def train_graphs(team: Team | None, names: tuple[str, ...]) -> dict[str, Any]:
         model.eval()
         tested = side_by_side(made[13:], team)
         with torch.no_grad():
-            scores = scores_of([tested.run(model).logits], [tested], "val", team)
+            loss, f1 = losses_and_f1([tested.run(model).logits], [tested], "val", team)
+            scores = torch.stack([*loss, f1])
         results[name] = _result(model, history, [torch.zeros(1)], scores.tolist())
     return results
 

@@ -49,7 +49,7 @@ from deepgat.model_folder import (
     saved_record,
 )
 from deepgat.models import build_network, find_system
-from deepgat.training.fields import field_outputs
+from deepgat.training.receptive_field import field_outputs
 from deepgat.training.recipes import recipe
 from deepgat.training.resume import Epoch, Progress
 from deepgat.training.run import train_once

@@ -9,8 +9,8 @@ from deepgat.data import NodeDataset
 from deepgat.data.grown_graph import GrownGraph, NewNodes
 from deepgat.data.kept_graph import KeptGraph
 from deepgat.models import LayerOutputs, Network
-from deepgat.training.fields import field_outputs
 from deepgat.training.inputs import prepare
+from deepgat.training.receptive_field import field_outputs
 
 FEATURES, CLASSES = 5, 3
 

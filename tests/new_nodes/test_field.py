@@ -25,7 +25,7 @@ from deepgat.errors import UserError
 from deepgat.models import SYSTEMS, Ensemble, build_network, find_system
 from deepgat.models.ensemble import EnsembleConfig
 from deepgat.models.field import radius
-from deepgat.training.fields import field_outputs
+from deepgat.training.receptive_field import field_outputs
 from networks import ORACLES, network
 
 from graphs import random_edges

@@ -762,7 +762,7 @@ def test_requests_that_contradict_themselves():
 
 
 def test_commands_that_contradict_themselves(command):  # noqa: F811
-    told = "--quality and --time-limit are of auto"
+    told = "quality and time_limit are of auto"
     assert_sentence(command("train", "csbm", "--model", "gcn", "--quality", "fast"), told)
     assert_sentence(command("train", "csbm", "--layers", "3", "--time-limit", "9"), told)
     told = "num_layers is a setting of one recipe, and auto tries several: name a model too"
@@ -808,7 +808,7 @@ def test_a_finished_search_is_found_again(my_graph, command, monkeypatch):  # no
     words = ("train", my_graph, "--out", "model", "--resume", "--json", *QUICK)
     first = command(*words)
     assert sorted(path.name for path in my_graph.parent.iterdir()) == ["model", "my-graph"]
-    cli = importlib.import_module("deepgat.cli.auto")
+    cli = importlib.import_module("deepgat.cli.runs")
     trained = []
 
     def watched(*given):
@@ -826,7 +826,7 @@ def test_a_finished_search_is_found_again(my_graph, command, monkeypatch):  # no
 
 
 def test_ctrl_c_of_the_command_keeps_the_best_and_resumes(my_graph, command, monkeypatch):  # noqa: F811
-    cli = importlib.import_module("deepgat.cli.auto")
+    cli = importlib.import_module("deepgat.cli.runs")
     words = ("train", my_graph, "--out", "model", "--resume", "--json", *QUICK)
     (expected,) = command("train", my_graph, "--json", *QUICK).records
 
@@ -837,7 +837,7 @@ def test_ctrl_c_of_the_command_keeps_the_best_and_resumes(my_graph, command, mon
         patch.setattr(cli, "train_auto", interrupted)
         result = command(*words)
     assert result.code == 130
-    assert "interrupted: the best model so far is kept" in result.err
+    assert "interrupted: the last run kept its best weights so far" in result.err
     assert command("evaluate", "model").code == 0
     assert list((my_graph.parent / "model.auto").iterdir())
     (found,) = command(*words).records

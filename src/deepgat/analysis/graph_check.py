@@ -51,7 +51,7 @@ def inspect_graph(graph: OwnGraph, path: str = "my-graph/") -> dict[str, Any]:
         "nodes": n,
         "edges": int(degree.sum()) // 2,
         "features": int(graph.x.shape[1]),
-        "feature_columns": dict(Counter(block.kind for block in graph.blocks)),
+        "feature_columns": dict(Counter(block.plan.kind for block in graph.blocks)),
         "edge_features": list(graph.edges.feature_names),
         "edge_weights": graph.edges.weight is not None,
         "classes": graph.class_sizes,
@@ -239,13 +239,13 @@ def _column_problems(graph: OwnGraph) -> Iterator[str]:
 def _columns(graph: OwnGraph) -> Iterator[tuple[str, np.ndarray, bool]]:
     """(name, one value per node, whether it is categorical) of each column of the table or x."""
     for block in graph.blocks[:MOST_COLUMNS]:
-        if block.kind == "number":
-            yield block.column, np.asarray(block.values)[:, 0], False
-        elif block.kind == "category":
+        if block.plan.kind == "number":
+            yield block.plan.name, np.asarray(block.values)[:, 0], False
+        elif block.plan.kind == "category":
             rows = block.values.tocsr()
             codes = np.full(rows.shape[0], -1)
             codes[np.diff(rows.indptr) > 0] = rows.indices
-            yield block.column, codes, True
+            yield block.plan.name, codes, True
     if not graph.blocks and graph.x.layout is torch.strided:
         for number in range(min(graph.x.shape[1], MOST_COLUMNS)):
             yield f"x{number}", graph.x[:, number].numpy(), False

@@ -21,7 +21,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from deepgat import __version__
-from deepgat.cli.show import ERR, as_options
+from deepgat.cli.show import ERR, as_options, note
 from deepgat.errors import VERDICT, UserError, printable
 
 COMMANDS = {
@@ -144,7 +144,7 @@ def _explain(error: RuntimeError | MemoryError) -> NoReturn:
     from deepgat.training.device import lacks_memory, out_of_memory
 
     if isinstance(error, LostTeamError):
-        ERR.print(f"[yellow]note:[/] {escape(printable(str(error)))}", soft_wrap=True)
+        note(str(error))
         os._exit(1)  # without waiting for those who will not answer
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
         _refuse("the memory is full: choose smaller settings, or train in batches")
@@ -187,4 +187,4 @@ def _refuse(sentence: str) -> NoReturn:
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """A warning as a sentence, without the line of code it came from."""
-    ERR.print(f"[yellow]note:[/] {escape(str(message))}", soft_wrap=True)
+    note(" ".join(str(message).split()))

@@ -9,7 +9,7 @@ import typer
 
 from deepgat.analysis.graph_check import inspect_graph
 from deepgat.cli import options as opt
-from deepgat.cli.reading import ReadOption, parse_reading
+from deepgat.cli.parsing import parse_reading
 from deepgat.cli.show import OUT, as_options, echo_json, print_table
 from deepgat.data import OwnGraph, ReadOptions, is_path, load_graph, read_graph
 from deepgat.data.tables.convert import graph_from_pyg
@@ -22,7 +22,7 @@ def check(
     graph: Annotated[
         str, typer.Argument(help="A folder or file of yours, or a name of deepgat datasets.")
     ],
-    read: ReadOption = None,
+    read: opt.Read = None,
     json: opt.Json = False,
 ) -> None:
     """Look at a graph before training on it: what is in it, and what looks wrong.

@@ -15,7 +15,7 @@ from deepgat.cli.parsing import parse_pairs
 from deepgat.cli.show import ERR, OUT, echo_json, percent, print_table, progress_bar
 from deepgat.data.catalogue.graph_sets import load_graphs
 from deepgat.distributed import Team, launch
-from deepgat.training.cross_validation import Fold, cross_validate
+from deepgat.training.cross_validation import Fold, config_of, cross_validate
 from deepgat.training.resume import Epoch
 from deepgat.training.settings import TrainSettings
 
@@ -58,7 +58,10 @@ def crossval(
         sys.exit(launch.launch(processes, sys.argv[1:]))
     named = opt.given(lr=lr, weight_decay=weight_decay, epochs=epochs, patience=patience)
     training = TrainSettings(**{**TRAINING, **named, "device": device})
-    settings = {"num_layers": layers, **parse_pairs(choice, "--set")}
+    settings = {
+        "num_layers": layers,
+        **parse_pairs(choice, "--set", config_of(model), f"setting of {model}"),
+    }
     settings |= opt.given(hidden_channels=hidden)
     data = load_graphs(dataset, attributes)
     team = Team.join(device) if Team.launched() else None

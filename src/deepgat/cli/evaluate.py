@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from deepgat.analysis import METRICS
-from deepgat.analysis.conformal import check_coverage
 from deepgat.cli import options as opt
 from deepgat.cli import probabilities as shown
 from deepgat.cli.parsing import check_picture
@@ -53,10 +52,7 @@ def evaluate(
 
     Example: deepgat evaluate model/ --coverage 0.9 --abstain 0.9 --confusion confusion.png
     """
-    if class_conditional and coverage is None:
-        raise UserError("--class-conditional is a kind of --coverage: give that too")
-    if coverage is not None:
-        check_coverage(coverage)
+    shown.check_sets(coverage, class_conditional)
     if abstain is not None and not 0 <= abstain <= 1:
         raise UserError(f"--abstain {abstain}: expected a confidence from 0 to 1, such as 0.9")
     for picture in (reliability, confusion):

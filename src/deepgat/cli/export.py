@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from deepgat.cli import options as opt
-from deepgat.cli.show import ERR
+from deepgat.cli.show import ERR, note
 from deepgat.export import FORMATS, check_target
 from deepgat.model import Model
 
@@ -41,8 +41,8 @@ def export(
     found = Model.load(folder).export(out, format, sparse=sparse)
     if quiet:
         return
-    for note in found.notes:
-        ERR.print(f"[yellow]note:[/] {note}", soft_wrap=True)
+    for text in found.notes:
+        note(text)
     tested = "onnxruntime is not installed, so the file was not run"
     if found.difference is not None:
         tested = f"logits differ from the model's by at most {found.difference:.1g}"

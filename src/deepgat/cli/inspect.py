@@ -9,8 +9,7 @@ import numpy as np
 import typer
 
 from deepgat.cli import options as opt
-from deepgat.cli.parsing import check_picture
-from deepgat.cli.reading import ReadOption, parse_reading
+from deepgat.cli.parsing import check_picture, parse_reading
 from deepgat.cli.show import OUT, echo_json, print_table
 from deepgat.data.names import Names
 from deepgat.errors import UserError
@@ -29,7 +28,7 @@ def inspect(
     ] = None,
     top: Annotated[int, typer.Option(help="How many neighbours to show, the most heard.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Draw a picture here (.png, .pdf).")] = None,
-    read: ReadOption = None,
+    read: opt.Read = None,
     json: opt.Json = False,
 ) -> None:
     """One node: the class that every layer gives it, and whom it listens to.

@@ -59,6 +59,14 @@ Split = Annotated[
         help="public, authors, random[:SEED[:TRAIN/VAL]], fractions:TRAIN/VAL[:SEED], stored:K."
     ),
 ]
+Read = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--read",
+        metavar="NAME=VALUE",
+        help="How to read your own graph, e.g. --read missing=mean; repeatable.",
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Processes = Annotated[
     int | None, typer.Option(help="Train by so many processes: same result, less memory in each.")

@@ -1,4 +1,4 @@
-"""Small texts of the command line: seeds and settings."""
+"""Texts of the command line: seeds, settings, and how to read a graph."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from deepgat.cli.show import note
+from deepgat.data import NodeDataset, ReadOptions, load_graph
 from deepgat.errors import UserError, unknown_name
 from deepgat.files import check_can_write
 from deepgat.models import find_system
@@ -44,13 +46,10 @@ def parse_training(texts: Sequence[str] | None) -> dict[str, Any]:
 
 
 def parse_pairs(
-    texts: Sequence[str] | None,
-    option: str,
-    config: type[Config] | None = None,
-    what: str = "setting",
+    texts: Sequence[str] | None, option: str, config: type[Config], what: str
 ) -> dict[str, Any]:
-    """["name=value"] → typed values, by the fields of a configuration where one is given."""
-    kinds = None if config is None else config.kinds()
+    """["name=value"] → typed values, by the fields of a configuration."""
+    kinds = config.kinds()
     found: dict[str, Any] = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
@@ -59,10 +58,38 @@ def parse_pairs(
             raise UserError(f"{option} {text!r}: expected NAME=VALUE, for example norm=layer")
         if name in OWN_OPTIONS:
             raise UserError(f"{option} {text!r}: say it as --{OWN_OPTIONS[name]} {value}")
-        if kinds is not None and name not in kinds:
+        if name not in kinds:
             raise unknown_name(what, name, kinds)
-        found[name] = _guessed(value) if kinds is None else _typed(name, value, kinds[name], option)
+        found[name] = _typed(name, value, kinds[name], option)
     return found
+
+
+def parse_reading(texts: Sequence[str] | None) -> dict[str, Any]:
+    """["missing=mean", "undirected=no"] → options for reading a graph; unknown ones are refused."""
+    given = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--read {text!r}: expected NAME=VALUE, for example missing=mean")
+        given[name.strip().replace("-", "_")] = value.strip()
+    chosen = ReadOptions.of(given)
+    return {name: getattr(chosen, name) for name in given}
+
+
+def load_data(
+    name: str, split: str | None, read: Sequence[str] | None, tell: bool = True
+) -> NodeDataset:
+    """A dataset by name or path; prints notes on what reading changed."""
+    data = load_graph(name, split, **parse_reading(read))
+    if tell:
+        tell_notes(data)
+    return data
+
+
+def tell_notes(data: NodeDataset) -> None:
+    """Print notes on what reading changed in a graph."""
+    for text in data.notes:
+        note(text)
 
 
 def check_picture(path: Path | None) -> None:
@@ -72,16 +99,6 @@ def check_picture(path: Path | None) -> None:
     if path.suffix.lower() not in PICTURES or path.is_dir():
         raise UserError(f"{path}: expected the name of a picture, ending in {', '.join(PICTURES)}")
     check_can_write(path)
-
-
-def _guessed(text: str) -> Any:
-    """A whole number, a number, or a text."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _typed(name: str, value: str, kind: type, option: str) -> Any:

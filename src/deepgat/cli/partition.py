@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from deepgat.cli import options as opt
-from deepgat.cli.reading import ReadOption, load_data, parse_reading, tell_notes
+from deepgat.cli.parsing import load_data, parse_reading, tell_notes
 from deepgat.cli.show import OUT, print_table, progress_bar
-from deepgat.data import ReadOptions
-from deepgat.data.tables import can_stream, looks_like_a_path
+from deepgat.data import ReadOptions, is_path
+from deepgat.data.tables import can_stream
 from deepgat.distributed import METHODS
 from deepgat.distributed.partition import chosen_method
 from deepgat.distributed.partition_folder import PARTITION_FOLDER, write_partition
@@ -27,7 +27,7 @@ def partition(
     split: Annotated[
         str | None, typer.Option(help="As in deepgat train: it is written with the parts.")
     ] = None,
-    read: ReadOption = None,
+    read: opt.Read = None,
     method: Annotated[
         str,
         typer.Option(
@@ -50,7 +50,7 @@ def partition(
     check_can_write(out, PARTITION_FOLDER)
     chosen_method(method, 0, parts)  # refused now rather than after the reading
     options = ReadOptions.of(parse_reading(read))
-    own = looks_like_a_path(dataset) and can_stream(Path(dataset), options)
+    own = is_path(dataset) and can_stream(Path(dataset), options)
     with progress_bar() as told:
         if own:
             data, sizes = write_streamed(out, Path(dataset), options, split, parts, method, told)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import typer
 from torch import Tensor
 
 from deepgat.analysis import micro_f1, set_coverage
-from deepgat.analysis.conformal import check_coverage
 from deepgat.cli import options as opt
-from deepgat.cli.parsing import check_picture
-from deepgat.cli.probabilities import ClassConditional, Coverage, TestNodes, always_included
-from deepgat.cli.reading import ReadOption, parse_reading, tell_notes
-from deepgat.cli.show import ERR, percent
-from deepgat.cli.some_nodes import SomeNodes, predict_some, tell_some
+from deepgat.cli.parsing import check_picture, parse_reading, tell_notes
+from deepgat.cli.probabilities import (
+    ClassConditional,
+    Coverage,
+    TestNodes,
+    always_included,
+    check_sets,
+)
+from deepgat.cli.show import ERR, note, percent
 from deepgat.data import NodeDataset
 from deepgat.data.names import Names
 from deepgat.errors import UserError
@@ -26,6 +29,29 @@ from deepgat.files import check_can_write, write_whole
 from deepgat.model import Model
 from deepgat.model_folder import harmless, label_texts
 from deepgat.predictions import Predictions
+
+
+class SomeNodes(NamedTuple):
+    """The options ``--new`` and ``--nodes``: a few nodes instead of a whole graph."""
+
+    new: Path | None
+    new_edges: Path | None
+    nodes: str | None
+    hops: int | None
+
+    def __bool__(self) -> bool:
+        return self.new is not None or self.nodes is not None
+
+    def check(self, picture: Path | None) -> None:
+        """Refuse options that do not go together."""
+        if self.new is not None and self.nodes is not None:
+            raise UserError("--new and --nodes name different nodes: give one of them")
+        if self.new is None and self.new_edges is not None:
+            raise UserError("--new-edges needs --new: the table of new nodes")
+        if self.hops is not None and not self:
+            raise UserError("--hops needs --new or --nodes: a whole graph is not cut")
+        if picture is not None and self:
+            raise UserError("--reliability needs labels of a whole graph: leave --new and --nodes")
 
 
 def predict(
@@ -91,7 +117,7 @@ def predict(
             help="With --new or --nodes: leave out nodes that are further away; an approximation."
         ),
     ] = None,
-    read: ReadOption = None,
+    read: opt.Read = None,
     quiet: opt.Quiet = False,
 ) -> None:
     """Predict the class of every node, of this graph or another, or of new nodes.
@@ -113,10 +139,7 @@ def predict(
     check_picture(reliability_figure)
     some = SomeNodes(new, new_edges, nodes, hops)
     some.check(reliability_figure)
-    if class_conditional and coverage is None:
-        raise UserError("--class-conditional is a kind of --coverage: give that too")
-    if coverage is not None:
-        check_coverage(coverage)
+    check_sets(coverage, class_conditional)
     model = Model.load(folder)
     if some:
         how: dict[str, Any] = {
@@ -125,10 +148,10 @@ def predict(
             "class_conditional": class_conditional,
             "abstain": abstain,
         }
-        ids, few = predict_some(model, some, graph, split, parse_reading(read), how, quiet)
+        ids, few = _predict_some(model, some, graph, split, parse_reading(read), how, quiet)
         _write(out, _csv([few], Names(ids, model.card.class_names)))
         if not quiet:
-            tell_some(some, few, model.network.num_layers, out)
+            _tell_some(some, few, model.network.num_layers, out)
         return
     data = model.data_for(graph, split, **parse_reading(read))
     if graph is not None or split is not None or read:
@@ -149,6 +172,44 @@ def predict(
                 ERR.print(note, soft_wrap=True, markup=False)
     if reliability_figure is not None:
         _draw(reliability_figure, model, data)
+
+
+def _predict_some(
+    model: Model,
+    asked: SomeNodes,
+    graph: str | None,
+    split: str | None,
+    reading: dict[str, Any],
+    how: dict[str, Any],
+    quiet: bool,
+) -> tuple[list[str], Predictions]:
+    """(ids, predictions) of the nodes that were asked for; ``how``: options of ``predict``."""
+    of_graph = reading if asked.new is None else {}
+    if graph is not None or split is not None or of_graph:
+        model = model.with_graph(model.data_for(graph, split, **of_graph))
+    if asked.nodes is not None:
+        names = [part.strip() for part in asked.nodes.split(",") if part.strip()]
+        return names, model.predict(nodes=names, hops=asked.hops, **how)
+    assert asked.new is not None
+    new = model.read_new(asked.new, asked.new_edges, **reading)
+    reason = model.network.graph_wide
+    notes = [*new.notes, f"the whole graph is computed, since {reason}"] if reason else new.notes
+    for text in () if quiet else notes:
+        note(text)
+    return list(new.ids), model.predict_new(new, hops=asked.hops, **how)
+
+
+def _tell_some(asked: SomeNodes, found: Predictions, depth: int, out: str) -> None:
+    """Say how many nodes were predicted, and how."""
+    count = len(found.labels)
+    nodes = "node" if count == 1 else "nodes"
+    parts = [f"{count:,} {'new ' if asked.new is not None else ''}{nodes}"]
+    if asked.hops is not None:
+        parts.append(f"the graph cut off after {asked.hops} hop{'s' if asked.hops != 1 else ''}")
+    if found.layers is not None:
+        parts.append(f"{found.layers.double().mean():.2f} of {depth} layers used on average")
+    where = "" if out == "-" else f", written to {out}"
+    ERR.print("; ".join(parts) + where, soft_wrap=True, markup=False)
 
 
 def _write(out: str, text: str) -> None:

@@ -20,6 +20,7 @@ from deepgat.analysis import (
     set_coverage,
 )
 from deepgat.analysis.calibration import BINS, confidence_and_hits
+from deepgat.analysis.conformal import check_coverage
 from deepgat.cli.show import OUT, percent, print_table
 from deepgat.data import NodeDataset
 from deepgat.data.names import Names
@@ -39,6 +40,14 @@ THRESHOLDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Confidences at which the table of abstention has a row."""
 LONGEST = 20
 """Columns of a class's name in the confusion matrix."""
+
+
+def check_sets(coverage: float | None, class_conditional: bool) -> None:
+    """Refuse options for prediction sets that are wrong or do not go together."""
+    if class_conditional and coverage is None:
+        raise UserError("--class-conditional is a kind of --coverage: give that too")
+    if coverage is not None:
+        check_coverage(coverage)
 
 
 @dataclass(frozen=True, eq=False)

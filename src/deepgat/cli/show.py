@@ -12,6 +12,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -57,6 +58,11 @@ def percent(share: float | None) -> str:
 def echo_json(value: Any) -> None:
     """One line of JSON on standard output."""
     typer.echo(to_json(value), nl=False)
+
+
+def note(text: str) -> None:
+    """A sentence on standard error that is no mistake."""
+    ERR.print(f"[yellow]note:[/] {escape(printable(text))}", soft_wrap=True)
 
 
 def print_table(

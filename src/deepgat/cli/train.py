@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,45 +12,29 @@ import typer
 from deepgat.analysis import micro_f1
 from deepgat.analysis.metrics import check_metric
 from deepgat.cli import options as opt
-from deepgat.cli.auto import AutoOutput, search
-from deepgat.cli.parsing import parse_numbers, parse_settings, parse_training
-from deepgat.cli.reading import ReadOption, load_data
-from deepgat.cli.runs import print_runs, save_anywhere
-from deepgat.cli.show import (
-    ERR,
-    OUT,
-    echo_json,
-    percent,
-    print_scores,
-    progress_bar,
-)
+from deepgat.cli.parsing import load_data, parse_numbers, parse_settings, parse_training
+from deepgat.cli.runs import Output, run_seeds
+from deepgat.cli.show import echo_json, print_scores
 from deepgat.data import NodeDataset
-from deepgat.distributed import PartDataset, Team, launch, whole_labels
+from deepgat.distributed import Team, launch
 from deepgat.distributed.partition_folder import is_partition, read_description, read_part
 from deepgat.errors import UserError
-from deepgat.files import check_can_write
 from deepgat.machine import memory_bound
-from deepgat.model_folder import (
-    MODEL_FOLDER,
-    check_can_keep,
-    is_model_folder,
-    keep_graph,
-    saved_record,
-)
+from deepgat.model_folder import check_can_keep
 from deepgat.models import LabelPropagation
-from deepgat.models.registry import LABEL_PROPAGATION
-from deepgat.tracking import Tracker, open_tracker, tracked_run
+from deepgat.models.registry import DEFAULT, LABEL_PROPAGATION
+from deepgat.tracking import Tracker, open_tracker
 from deepgat.training.config_file import read_config
 from deepgat.training.device import choose_device
 from deepgat.training.memory import read_memory
-from deepgat.training.recipes import Recipe, drop_unsuited_self_training, recipe
-from deepgat.training.resume import Epoch, Progress
-from deepgat.training.run import ModelCard, train_once
+from deepgat.training.recipes import (
+    Recipe,
+    drop_unsuited_self_training,
+    recipe,
+    recipe_or_search,
+)
 from deepgat.training.search import AUTO, Request, is_auto
 from deepgat.training.settings import MONITORS
-
-TEAM_SAVES = 100
-"""Epochs between two saves of a team's state, unless --save-every says otherwise."""
 
 
 def train(
@@ -125,7 +107,7 @@ def train(
         ),
     ] = None,
     split: opt.Split = None,
-    read: ReadOption = None,
+    read: opt.Read = None,
     seeds: Annotated[str, typer.Option(help="Seeds of the weights, e.g. 0-9 or 0,3.")] = "0",
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     out: Annotated[
@@ -227,85 +209,44 @@ def train(
         hops = recipe(model, preset=preset, **choices).settings.to_dict()["num_layers"]
         _propagate_labels(load_data(dataset, split, read), hops, out, json)
         return
-    folders = _folders(out, all_seeds)
     if save_every is not None and save_every < 1:
         raise UserError(f"--save-every {save_every}: expected 1 or more epochs")
+    resume = resume or (out is not None and launch.restarted())
     kept = (("--resume", resume), ("--save-every", save_every), ("--keep-graph", keep))
     for option, wanted in kept:
         if out is None and wanted:
             raise UserError(f"{option} needs --out: it keeps and finds runs there")
     leads = not Team.launched() or int(os.environ.get("RANK", 0)) == 0
-    tracker = open_tracker(track, track_to) if track is not None and leads else None
-    data: NodeDataset | PartDataset
-    auto = is_auto(model, preset, choices, changes)
-    if Team.launched():  # every process has a part of one model
-        if auto and (model == AUTO or quality is not None or time_limit is not None):
+    tracker = open_tracker(track, track_to) if leads else Tracker()
+    output = Output(out, all_seeds, resume, save_every, keep, json, quiet, tracker)
+    output.check()
+    if Team.launched() and is_auto(model, preset, choices, changes):
+        if model == AUTO or quality is not None or time_limit is not None:
             raise UserError("auto trains in one process: name a model, or leave --processes out")
-    elif auto:
-        request = Request("good" if quality is None else quality, time_limit, changes)
-        choose_device(str(changes.get("device", "auto")))
-        data = load_data(dataset, split, read)
-        if keep:
-            check_can_keep(data)
-        search(
-            data,
-            request,
-            list(zip(all_seeds, folders, strict=True)),
-            out,
-            AutoOutput(resume, save_every, json, quiet, keep, tracker),
-        )
-        return
-    if quality is not None or time_limit is not None:
-        raise UserError(
-            "--quality and --time-limit are of auto: leave them out, or --model and its settings"
-        )
-    plan = recipe(model, preset=preset, dataset=dataset.lower(), training=changes, **choices)
-    choose_device(plan.training.device)  # a wrong one is refused before loading
-    team = Team.join(plan.training.device) if Team.launched() else None
-    first = team is None or team.rank == 0
-    if folder is None:
-        data = load_data(dataset, split, read, first)
+        model = DEFAULT
+    what = recipe_or_search(
+        model,
+        choices,
+        changes,
+        preset=preset,
+        dataset=dataset.lower(),
+        quality=quality,
+        time_limit=time_limit,
+    )
+    chosen = changes if isinstance(what, Request) else what.training.to_dict()
+    device = str(chosen.get("device", "auto"))
+    choose_device(device)  # a wrong one is refused before loading
+    team = Team.join(device) if Team.launched() else None
+    data: NodeDataset
+    if folder is None or team is None:
+        data = load_data(dataset, split, read, leads)
     else:
-        assert team is not None
         data = read_part(folder, team.rank, team.size)
     if keep:
         check_can_keep(data)
-    plan = drop_unsuited_self_training(plan, data, changes)
-    resume = resume or (out is not None and launch.restarted())
-
-    records = []
-    try:
-        for seed, target in zip(all_seeds, folders, strict=True):
-            run_plan = plan._replace(training=replace(plan.training, seed=seed))
-            record = None
-            progress = _progress(target, save_every, resume, team is not None)
-            if resume and target is not None:
-                card = ModelCard.of(data, run_plan)
-                record = saved_record(target, card)
-                if record is not None and keep and first:
-                    keep_graph(target, data)
-                if record is not None and progress is not None and first:
-                    progress.remove(card.digest())  # it ended between saving and removing it
-            if record is None:
-                silent = quiet or not first
-                record = _run(data, run_plan, target, progress, silent, team, keep, tracker)
-            if first:
-                records.append(record)
-            if first and json:
-                echo_json({key: value for key, value in record.items() if key != "curve"})
-            if record["stopped"] == "interrupted":
-                break
-    finally:  # show the finished runs even if a later one fails
-        if records and not json:
-            print_runs(_title(data, plan), records)
-            if out is not None:
-                OUT.print(f"saved to {out}", soft_wrap=True)
-    if team is not None:
-        team.barrier()
-        team.leave()
-    if records and records[-1]["stopped"] == "interrupted":
-        ERR.print("interrupted: the last run kept its best weights so far")
-        sys.exit(130)
+    if isinstance(what, Recipe):
+        what = drop_unsuited_self_training(what, data, changes)
+    run_seeds(data, what, output, team)
 
 
 def _partitioned(folder: Path, split: str | None, read: list[str] | None) -> tuple[str, str]:
@@ -322,71 +263,6 @@ def _partitioned(folder: Path, split: str | None, read: list[str] | None) -> tup
             "leave --read away and --split too, or give them to deepgat partition"
         )
     return found["name"], found["split"]
-
-
-def _progress(
-    folder: Path | None, every: int | None, resume: bool, in_team: bool
-) -> Progress | None:
-    """The file of the run's state, beside its folder; a team always has one."""
-    if folder is None or (every is None and not in_team):
-        return None
-    path = folder.with_name(f"{folder.name}.progress")
-    if in_team and not resume and int(os.environ.get("RANK", 0)) == 0:
-        path.unlink(missing_ok=True)  # or a restarted team would resume from it
-    return Progress(path, TEAM_SAVES if every is None else every, key="", resume=resume)
-
-
-def _run(
-    data: NodeDataset | PartDataset,
-    plan: Recipe,
-    folder: Path | None,
-    progress: Progress | None,
-    quiet: bool,
-    team: Team | None,
-    keep: bool = False,
-    tracker: Tracker | None = None,
-) -> dict[str, Any]:
-    """Train with one seed, save, and return the record."""
-    training = plan.training
-    with ExitStack() as tracking:
-        with progress_bar(quiet) as show:
-
-            def on_epoch(epoch: Epoch) -> None:
-                """The bar ends where training would at the earliest, by the best epoch so far."""
-                end = min(training.epochs, epoch.best_number + training.patience)
-                end = max(end, epoch.number)  # a second stage, or another monitor, goes on beyond
-                name, value = "F1", epoch.val_f1
-                if training.metric is not None and epoch.val_score is not None:
-                    name, value = training.metric, abs(epoch.val_score)
-                remark = (
-                    f"epoch {epoch.number}/{end}  loss {epoch.loss:.3f}  "
-                    f"val {name} {percent(value)}  best epoch {epoch.best_number}"
-                )
-                show(f"seed {training.seed}", epoch.number / end, remark)
-
-            tracked = None
-            if tracker is not None:
-                resumed = progress is not None and progress.resume
-                watch = tracked_run(tracker, data, plan, training.seed, on_epoch, resumed)
-                tracked = tracking.enter_context(watch)
-            run = train_once(data, plan, training.seed, tracked or on_epoch, team, progress)
-        saved = None
-        if folder is not None:
-            whole: NodeDataset | None
-            if isinstance(data, PartDataset):
-                assert team is not None
-                whole = whole_labels(data, team)
-            else:
-                whole = data if team is None or team.rank == 0 else None
-            if whole is not None:
-                saved = save_anywhere(folder, run, whole, keep)
-                if progress is not None:
-                    progress.path.unlink(missing_ok=True)
-            if team is not None:
-                team.barrier()  # until every process can see the folder
-        if tracked is not None:
-            tracked.finish(run, saved)
-    return run.record()
 
 
 def _propagate_labels(data: NodeDataset, hops: int, out: Path | None, json: bool) -> None:
@@ -410,30 +286,3 @@ def _propagate_labels(data: NodeDataset, hops: int, out: Path | None, json: bool
         return
     title = f"micro-F1 (%) on {data.title}, split {data.split}"
     print_scores(title, [(f"label propagation, {hops} hops", found)])
-
-
-def _folders(out: Path | None, seeds: list[int]) -> list[Path | None]:
-    """The folder of each seed's run; a wrong one is refused before training."""
-    if out is None:
-        return [None] * len(seeds)
-    if len(seeds) == 1:
-        folders = [out]
-    else:
-        if out.is_file():
-            raise UserError(f"{out} is a file: --out expects a folder")
-        if is_model_folder(out):
-            raise UserError(f"{out} holds the model of one seed: choose another --out for several")
-        folders = [out / f"seed-{seed}" for seed in seeds]
-    for folder in folders:
-        check_can_write(folder, MODEL_FOLDER)
-    return list(folders)
-
-
-def _title(data: NodeDataset | PartDataset, plan: Recipe) -> str:
-    settings = plan.settings.to_dict()
-    score = f" {settings['score']}" if "score" in settings else ""
-    layers = settings["num_layers"]
-    return (
-        f"{plan.training.metric or 'micro-F1'} (%) of {plan.system}{score}, "
-        f"{layers} layer{'s' if layers > 1 else ''}, on {data.title}, split {data.split}"
-    )

@@ -11,15 +11,14 @@ import typer
 
 from deepgat.analysis.metrics import check_metric
 from deepgat.cli import options as opt
-from deepgat.cli.parsing import parse_numbers, parse_settings
-from deepgat.cli.reading import ReadOption, load_data
+from deepgat.cli.parsing import load_data, parse_numbers, parse_settings
 from deepgat.cli.show import ERR, OUT, echo_json, percent, print_table, progress_bar
 from deepgat.errors import UserError
 from deepgat.files import check_can_write, write_whole
 from deepgat.training.device import choose_device
 from deepgat.training.recipes import drop_unsuited_self_training, recipe
 from deepgat.training.resume import Epoch
-from deepgat.training.tuning import Found, Search, Trial, as_config, search
+from deepgat.training.tuning import Found, SearchSpace, Trial, as_config, tune_settings
 
 
 def tune(
@@ -40,7 +39,7 @@ def tune(
     metric: opt.Metric = None,
     class_weight: opt.ClassWeight = None,
     split: opt.Split = None,
-    read: ReadOption = None,
+    read: opt.Read = None,
     storage: Annotated[
         Path, typer.Option(help="The file that keeps the trials; a later search goes on from it.")
     ] = Path("deepgat-tune.journal"),
@@ -76,7 +75,7 @@ def tune(
         if file is not None:
             check_can_write(file)
     data = load_data(dataset, split, read)
-    what = Search(drop_unsuited_self_training(plan, data), all_seeds, range_of_depths)
+    what = SearchSpace(drop_unsuited_self_training(plan, data), all_seeds, range_of_depths)
 
     def on_trial(trial: Trial) -> None:
         if not quiet and not ERR.is_terminal:
@@ -92,7 +91,7 @@ def tune(
                 value = epoch.val_f1 if metric is None else abs(epoch.val_score or 0.0)
                 show(name, share, f"val {metric or 'F1'} {percent(value)}")
 
-            found = search(data, what, storage, trials, on_epoch, on_trial)
+            found = tune_settings(data, what, storage, trials, on_epoch, on_trial)
     except KeyboardInterrupt:
         ERR.print(
             f"interrupted: the finished trials are in {storage}, and the same command goes on "

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from deepgat.cli import options as opt
-from deepgat.cli.reading import ReadOption, parse_reading, tell_notes
-from deepgat.cli.show import ERR, OUT, progress_bar
+from deepgat.cli.parsing import parse_reading, tell_notes
+from deepgat.cli.show import OUT, note, progress_bar
 from deepgat.files import check_can_write, write_whole
 from deepgat.model import Model
 from deepgat.view import check_can_show, page
@@ -30,7 +30,7 @@ def view(
     split: Annotated[
         str | None, typer.Option(help="Which of the graph's labels are known; as in train.")
     ] = None,
-    read: ReadOption = None,
+    read: opt.Read = None,
     quiet: opt.Quiet = False,
 ) -> None:
     """Write a page that shows a model: its nodes, layers and attention, in one HTML file.
@@ -57,4 +57,4 @@ def view(
         size = len(text.encode()) / 1e6
         OUT.print(f"page of {data.title}: {out} ({size:.1f} MB), open it in a browser")
         if size > 30:
-            ERR.print("[yellow]note:[/] a phone may be slow to open a page of this size")
+            note("a phone may be slow to open a page of this size")

@@ -18,7 +18,7 @@ import torch
 
 from deepgat.data import NodeDataset, ReadOptions
 from deepgat.data.tables.label_lists import HOPS, LabelLists
-from deepgat.data.tables.streamed import StreamedGraph, Told, stream_graph
+from deepgat.data.tables.streamed import OnProgress, StreamedGraph, stream_graph
 from deepgat.data.transforms import MASKS, SPLITS
 from deepgat.distributed.partition import chosen_method, owners_of, stream_owners
 from deepgat.distributed.partition_folder import (
@@ -41,7 +41,7 @@ def write_streamed(
     split: str | None,
     parts: int,
     method: str = "auto",
-    told: Told = lambda what, share: None,
+    told: OnProgress = lambda what, share: None,
     stretch: int | None = None,
 ) -> tuple[NodeDataset, list[PartSize]]:
     """Partition the graph at ``path`` and write the parts.
@@ -59,7 +59,7 @@ def write_streamed(
     return graph.dataset, sizes
 
 
-def _owners(graph: StreamedGraph, parts: int, method: str, told: Told) -> np.ndarray:
+def _owners(graph: StreamedGraph, parts: int, method: str, told: OnProgress) -> np.ndarray:
     edges = graph.edges
     method = chosen_method(method, edges.nodes, parts)
     if parts == 1:
@@ -114,7 +114,7 @@ def _write(
     graph: StreamedGraph,
     owner: np.ndarray,
     parts: int,
-    told: Told,
+    told: OnProgress,
 ) -> list[PartSize]:
     folders = [part_folder(target, number) for number in range(parts)]
     own = np.bincount(owner, minlength=parts)
@@ -138,7 +138,7 @@ def _write_edges(
     graph: StreamedGraph,
     owner: np.ndarray,
     entering: np.ndarray,
-    told: Told,
+    told: OnProgress,
 ) -> None:
     """Write the edge values of every part, and the ends of its edges to temporary files."""
     edges, width = graph.edges, len(graph.edges.feature_names)
@@ -172,7 +172,7 @@ def _ends(scratch: Path, number: int, name: str) -> Path:
 
 
 def _write_features(
-    folders: list[Path], graph: StreamedGraph, owner: np.ndarray, own: np.ndarray, told: Told
+    folders: list[Path], graph: StreamedGraph, owner: np.ndarray, own: np.ndarray, told: OnProgress
 ) -> None:
     n, step, width = len(owner), graph.edges.stretch, graph.dataset.num_features
     ranges = [(begin, min(begin + step, n)) for begin in range(0, n, step)]
@@ -208,7 +208,7 @@ def _write_labels(
     graph: StreamedGraph,
     owner: np.ndarray,
     own: np.ndarray,
-    told: Told,
+    told: OnProgress,
 ) -> None:
     """Write labels, masks and, for single-label data, the propagated labels."""
     data, classes = graph.dataset.graph, graph.dataset.num_classes

@@ -28,7 +28,7 @@ from deepgat.predictions import Predictions
 from deepgat.serving.bodies import ExplainRequest, Options, PredictNewRequest, PredictRequest
 from deepgat.serving.problems import Problem, invalid, unknown_node
 from deepgat.training.device import choose_device
-from deepgat.training.fields import field_outputs
+from deepgat.training.receptive_field import field_outputs
 
 KEPT_BYTES = 2**29
 """Attention of up to so many bytes is kept for later explanations."""

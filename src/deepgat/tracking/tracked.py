@@ -39,8 +39,11 @@ class Described:
     resumed: bool = False
 
 
-class Tracked(ABC):
-    """One run in a tracker. Epochs come in order; those it already has are left out."""
+class Tracked:
+    """One run in a tracker, or one that is not tracked: this class itself writes nothing.
+
+    Epochs come in order; those that the tracker already has are left out.
+    """
 
     def __init__(self, described: Described) -> None:
         self.described = described
@@ -52,32 +55,30 @@ class Tracked(ABC):
             self.write_epoch(epoch.number, epoch_values(epoch, self.described))
             self.last = epoch.number
 
-    @abstractmethod
-    def write_epoch(self, number: int, values: Mapping[str, float]) -> None: ...
+    def write_epoch(self, number: int, values: Mapping[str, float]) -> None:
+        """Numbers of one epoch, by name."""
 
-    @abstractmethod
     def child(self, described: Described) -> Tracked:
         """A run inside this one: a recipe that ``auto`` tries."""
+        return Tracked(described)
 
-    @abstractmethod
     def write_result(
         self, settings: Mapping[str, Any], values: Mapping[str, float], facts: Mapping[str, Any]
     ) -> None:
         """Settings that are known only at the end, final numbers, and facts as text."""
 
-    def write_model(self, folder: Path) -> None:  # noqa: B027 - not every tracker keeps models
+    def write_model(self, folder: Path) -> None:
         """The model folder, where the tracker keeps files."""
 
-    @abstractmethod
     def close(self, status: str) -> None:
         """ "finished", "failed" or "interrupted"; later calls do nothing."""
 
 
-class Tracker(ABC):
-    """TensorBoard or MLflow."""
+class Tracker:
+    """TensorBoard or MLflow; this class itself tracks nothing."""
 
-    @abstractmethod
-    def begin(self, described: Described) -> Tracked: ...
+    def begin(self, described: Described) -> Tracked:
+        return Tracked(described)
 
 
 def epoch_values(epoch: Epoch, described: Described) -> dict[str, float]:

@@ -4,8 +4,8 @@ With the weights w_c the loss is Σ_v w_{y_v} CE_v / Σ_v w_{y_v}. "balanced" is
 the n training nodes, n_c of them of class c, and the C classes that have any, as in scikit-learn.
 
 Independent labels each have two weights, of nodes with and without the label. "balanced" makes
-them n / (2 n_c) and n / (2 (n − n_c)); a weight that is told is that of nodes with the label, and
-those without it weigh 1. The loss is then Σ_vc w_vc BCE_vc / Σ_vc w_vc.
+them n / (2 n_c) and n / (2 (n − n_c)). A number is the weight of nodes with the label; nodes
+without it weigh 1. The loss is then Σ_vc w_vc BCE_vc / Σ_vc w_vc.
 """
 
 from __future__ import annotations

@@ -18,10 +18,11 @@ from deepgat.data.catalogue.graph_sets import GraphDataset
 from deepgat.distributed import Team
 from deepgat.errors import UserError
 from deepgat.models import GIN, ConvStack, GraphClassifier, build_network, find_system
+from deepgat.models.config import Config
 from deepgat.models.convolutions import CONVS
 from deepgat.training.class_weights import class_weights, counts_of
-from deepgat.training.device import choose_device
-from deepgat.training.evaluate import scores_of
+from deepgat.training.device import choose_device, own_random_numbers
+from deepgat.training.evaluate import losses_and_f1
 from deepgat.training.inputs import GraphBatches, prepare_graph, side_by_side
 from deepgat.training.loop import run_epochs
 from deepgat.training.recipes import recipe
@@ -76,9 +77,15 @@ def build_classifier(
         pool: "mean", "sum" or "max" over the nodes of a graph.
         seed: of the weights.
     """
-    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with torch.device("cpu"), own_random_numbers(seed, torch.device("cpu")):
         return GraphClassifier(_body(data.num_features, data.num_classes, model, settings), pool)
+
+
+def config_of(model: str) -> type[Config]:
+    """The configuration of a model that :func:`build_classifier` takes."""
+    if model == "gin":
+        return GIN.Config
+    return ConvStack.Config if model in CONVS else find_system(model).network.Config
 
 
 def _body(features: int, classes: int, model: str, settings: Mapping[str, Any]) -> Any:
@@ -139,7 +146,7 @@ def cross_validate(
         tested = side_by_side(test, team)
         with torch.no_grad():
             logits = tested.run(network).logits.float()
-        accuracy = float(scores_of([logits], [tested], "val", team)[1])
+        accuracy = float(losses_and_f1([logits], [tested], "val", team)[1])
         yield Fold(
             number, accuracy, fitted.best.val_f1, fitted.best.number, len(fitted.history),
             fitted.seconds, fitted.stopped,

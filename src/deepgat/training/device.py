@@ -59,11 +59,10 @@ SMALL = 2_000
 
 @contextmanager
 def few_threads(size: int, device: torch.device) -> Iterator[None]:
-    """One CPU thread for small graphs (``size``: nodes and edges).
+    """Uses one CPU thread for small graphs (``size``: nodes and edges).
 
-    A second one gains at most a tenth there, and on a busy machine it waits for most of the time.
-
-    Results do not depend on the number of threads.
+    A second thread gains at most a tenth there, and costs time on a busy machine. Results do not
+    depend on the number of threads.
     """
     before = torch.get_num_threads()
     few = device.type == "cpu" and size <= SMALL and before > 1

@@ -78,7 +78,7 @@ def evaluate(
     if several and team is not None:
         gathered = [*chain.from_iterable(map(team.gather_to_first, logits))][:count]
     else:
-        gathered = [_of_all(values, graph) for values, graph in zip(logits, graphs, strict=True)]
+        gathered = [graph.gathered(rows) for graph, rows in zip(graphs, logits, strict=True)]
     losses, scores, notes = {}, {}, []
     metrics: dict[str, dict[str, float | None]] = {name: {} for name in METRICS}
     if calibration is None:
@@ -88,7 +88,8 @@ def evaluate(
         name: {} for name in METRICS if name in ERRORS
     }
     for part in parts:
-        losses[part], scores[part] = scores_of(logits, graphs, part, team).tolist()
+        (loss,), f1 = losses_and_f1(logits, graphs, part, team)
+        losses[part], scores[part] = loss.item(), f1.item()
         found, y = (of_team(rows, team) for rows in nodes_of(logits, graphs, part))
         for name, by_part in calibrated.items():
             value = metric(name, found / calibration.temperature, y, y.dim() == 2).item()
@@ -102,19 +103,6 @@ def evaluate(
     return Evaluation(scores, losses, of_all, metrics, notes, calibration, calibrated)
 
 
-def _of_all(values: Tensor, graph: GraphInputs) -> Tensor | None:
-    """The rows of all nodes, by their numbers, in the first process of a team; None elsewhere."""
-    return values if graph.part is None else graph.part.gathered(values)
-
-
-def scores_of(
-    logits: Sequence[Tensor], graphs: Sequence[GraphInputs], part: str, team: Team | None
-) -> Tensor:
-    """[2] double: loss and micro-F1 of the output over all nodes of one part, together."""
-    (loss,), f1 = losses_and_f1(logits, graphs, part, team)
-    return torch.stack([loss, f1])
-
-
 def losses_and_f1(
     logits: Sequence[Tensor],
     graphs: Sequence[GraphInputs],
@@ -122,7 +110,10 @@ def losses_and_f1(
     team: Team | None,
     temperatures: Sequence[float] = (1.0,),
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`scores_of`, the losses [len(temperatures)] with the logits divided by each."""
+    """Losses and micro-F1 of the output over all nodes of one part, together: double precision.
+
+    The losses [len(temperatures)] are those of the logits divided by each temperature.
+    """
     scores, y = nodes_of(logits, graphs, part)
     if team is None:
         losses = [classification_loss(scores / t, y).double() for t in temperatures]

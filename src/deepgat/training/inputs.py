@@ -61,6 +61,10 @@ class GraphInputs:
         """The part of the graph that this is; None for a whole graph."""
         return self.neighbors.part if isinstance(self.neighbors, PartNeighbors) else None
 
+    def gathered(self, rows: Tensor) -> Tensor | None:
+        """Rows of all nodes, by their numbers, in the first process of a team; None elsewhere."""
+        return rows if self.part is None else self.part.gathered(rows)
+
     def sampled(self, model: Trained) -> GraphInputs:
         """With the edges of one training step; evaluation always has them all."""
         return replace(self, neighbors=model.edge_sampler(self.neighbors))

@@ -1,8 +1,7 @@
-"""What a training takes, estimated before any of it is taken, and what is chosen where memory ends.
+"""Estimates the memory of a training run before it starts, and saves memory where it is short.
 
-In this order: everything is kept; projections, layers or segments are recomputed (the same
-results); each step sees some clusters of the graph, and evaluation computes some nodes at a time;
-the training is refused.
+The first of these that fits is chosen: keep everything; recompute projections, layers or segments
+(same results); train on clusters of the graph, and evaluate some nodes at a time; refuse to train.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from deepgat.training.inputs import WEIGHT
 from deepgat.training.settings import TrainSettings
 
 TRUST = 1.5
-"""Estimates, and what the machine says of its free memory, may be wrong by this factor: where the
-user sets no bound, less than that is no reason to refuse a training, or to approximate it."""
+"""Factor by which estimates, and what the machine reports as free, may be wrong. Unless the user
+sets a bound, a run that exceeds free memory by less is neither refused nor approximated."""
 BATCH = 4
 """Clusters of a batch."""
 LEAST_NODES = 500
 """Of a batch; with fewer a step says little of the graph."""
 LIST, BUILDING, CHUNKED = 20, 110, 90
-"""Bytes per edge of neighbour lists, while they are built, and of those of chunks."""
+"""Bytes per edge: of neighbour lists, while they are built, and of the lists of chunks."""
 LIBRARIES = 2**23
-"""Bytes of code that is loaded on the way."""
+"""Bytes of libraries that are loaded during training."""
 UNITS = {unit: 1024**power for power, unit in enumerate(("", "K", "M", "G", "T"))}
 WAYS = {
     "projections": "the backward pass recomputes projections",
@@ -61,12 +60,12 @@ def read_memory(size: str | float | None) -> float | None:
 
 
 class NoRoom(UserError):  # noqa: N818 - what is wrong
-    """A training takes more memory than there is, whatever is done."""
+    """A training run needs more memory than there is, even in the smallest batches."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How a training is done within memory."""
+    """How a training run fits into memory."""
 
     training: TrainSettings
     """Its settings, as asked unless the graph is cut into clusters."""
@@ -92,13 +91,15 @@ def choose(
     asked: TrainSettings,
     begun: Mapping[str, Any] | None = None,
 ) -> Choice:
-    """What recomputes and approximates least within the free memory; told in a warning.
+    """The choice that fits into free memory and recomputes and approximates least.
+
+    A warning tells what was changed.
 
     Args:
         model: to be trained.
         dataset: to train on.
         asked: the settings as the user has them.
-        begun: what replaced some of them when the run was begun, where it goes on: the same now.
+        begun: of a resumed run, the settings that replaced some of them when it began.
     """
     device = choose_device(asked.device)
     free, most = (min(free_memory(device, trust), 2.0**60) for trust in (1.0, TRUST))
@@ -128,7 +129,7 @@ def choose(
 
 
 def _obstacle(model: Network, dataset: NodeDataset, asked: TrainSettings) -> str:
-    """Why steps on parts of the graph are out of the question; empty if they are not."""
+    """Why this run cannot train on parts of the graph; empty if it can."""
     if asked.in_parts:
         return "these are batches already"
     if any(isinstance(module, PairNorm) for module in model.modules()):
@@ -182,7 +183,7 @@ def _size(size: float) -> str:
 
 
 class _Need:
-    """Bytes that a training takes on its device, beyond the data and the model's weights."""
+    """Bytes that training needs on its device, beyond the data and the model's weights."""
 
     def __init__(
         self, model: Network, dataset: NodeDataset, asked: TrainSettings, device: torch.device

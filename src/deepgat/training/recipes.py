@@ -15,6 +15,7 @@ from deepgat.data import NodeDataset
 from deepgat.errors import UserError, unknown_name
 from deepgat.models.config import Config
 from deepgat.models.registry import ENSEMBLE, System, find_system
+from deepgat.training.search import Request, is_auto
 from deepgat.training.settings import TrainSettings
 
 PLAIN = "none"
@@ -109,6 +110,32 @@ def recipe(
         config.with_changes(settings, f"setting of {system.name}"),
         TrainSettings(**schedule).with_changes(training or {}, "training setting"),
     )
+
+
+def recipe_or_search(
+    model: str | None,
+    settings: Mapping[str, Any],
+    training: Mapping[str, Any],
+    *,
+    preset: str | None = None,
+    dataset: str | None = None,
+    quality: str | None = None,
+    time_limit: float | None = None,
+) -> Recipe | Request:
+    """The recipe that a user names; where none is named, a search for one by ``auto``.
+
+    Args:
+        model, settings, training, preset, dataset: as in :func:`recipe`; None and "auto" ask for
+            a search, unless settings of one system are named.
+        quality, time_limit: of the search; left out: "good" and none.
+    """
+    if is_auto(model, preset, settings, training):
+        return Request("good" if quality is None else quality, time_limit, training)
+    if quality is not None or time_limit is not None:
+        raise UserError(
+            "quality and time_limit are of auto: leave them out, or the model and its settings"
+        )
+    return recipe(model, preset=preset, dataset=dataset, training=training, **settings)
 
 
 def drop_unsuited_self_training(

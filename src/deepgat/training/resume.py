@@ -130,7 +130,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Held(Progress):
-    """A state that is kept in memory, and in a file if there is one."""
+    """Progress that keeps the last state in memory, and in a file if ``on_disk``."""
 
     held: list[Saved] = field(default_factory=list)
     """The last state, if there is one."""

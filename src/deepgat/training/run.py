@@ -8,6 +8,7 @@ import platform
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -207,14 +208,17 @@ def _some(names: Sequence[str]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """What produced a result: this package, its commit where known, and what it runs on."""
+    """What produced a result: this package, its commit where known, and what it runs on.
+
+    The variable DEEPGAT_COMMIT names the commit of a copy without its history.
+    """
     found = {"python": platform.python_version()}
     for name in ("deepgat", "torch", "torch_geometric", "numpy"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:  # run from a source folder that is not installed
             found[name] = "not installed"
-    commit = _commit()
+    commit = os.environ.get("DEEPGAT_COMMIT") or _commit()
     return {**found, "commit": commit} if commit else found
 
 
@@ -225,13 +229,9 @@ def hardware(device: str = "auto") -> str:
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
 
 
+@cache
 def _commit() -> str | None:
-    """The commit of the checkout this package runs from; None for an installed copy.
-
-    A copy of a checkout without its history can be told by the variable DEEPGAT_COMMIT.
-    """
-    if told := os.environ.get("DEEPGAT_COMMIT"):
-        return told
+    """The commit of the checkout this package runs from; None for an installed copy."""
     checkout = Path(__file__).resolve().parents[3]
     if not (checkout / ".git").exists():
         return None

@@ -106,8 +106,7 @@ class SelfTraining:
 
     def targets_of_all(self) -> Tensor | None:
         """[n, C], to save; every process of a team calls it, and the first one gets them."""
-        part = self.graph.part
-        return self.targets if part is None else part.gathered(self.targets)
+        return self.graph.gathered(self.targets)
 
     def restore_targets(self, rows: Tensor) -> None:
         """Take up the saved targets, once ``first`` has its saved value."""

@@ -18,8 +18,11 @@ BATCHES = ("none", "graphs", "clusters", "neighbours")
 
 
 @dataclass(frozen=True)
-class Schedule(Config):
-    """What is minimised and for how long; the best epoch's weights are kept."""
+class TrainSettings(Config):
+    """How a model is trained: by Adam, with early stopping, and what each step sees.
+
+    The weights of the best epoch are kept.
+    """
 
     lr: float = setting(0.01, "learning rate of Adam", above=0)
     weight_decay: float = setting(0.0, "weight decay of Adam", least=0)
@@ -34,7 +37,7 @@ class Schedule(Config):
     )
     decay_nodes_heads: int = setting(
         0, "n₀: on n nodes the class heads' decay is scaled by max(δ, min(1, n₀/n)), δ the step "
-        "of a layer; 0: by 1", least=0,
+        "of a layer; 0: not scaled", least=0,
     )  # fmt: skip
     epochs: int = setting(10_000, "the most epochs, if early stopping does not end it", least=1)
     patience: int = setting(
@@ -42,7 +45,7 @@ class Schedule(Config):
     )
     monitor: str = setting(
         "val-loss", "what picks the best epoch; loss-and-errors is the validation loss at its "
-        "best temperature plus the share of errors; a metric is made as good as can be on "
+        "best temperature plus the share of errors; a metric takes its best value on "
         "validation nodes", MONITORS + METRICS,
     )  # fmt: skip
     ema: float = share(
@@ -58,38 +61,13 @@ class Schedule(Config):
     precision: str = setting("float32", "of the forward pass; bf16 on a GPU", PRECISIONS)
     checkpoint: str = setting(
         "auto", "what is recomputed in the backward pass instead of kept: projections, every "
-        "layer, segments of √L layers; auto: as memory asks. Results are the same", CHECKPOINTS,
+        "layer, segments of √L layers; auto: no more than memory requires. Results are the same",
+        CHECKPOINTS,
     )  # fmt: skip
     class_weight: str | None = setting(
         None, "weights of the classes in the loss: balanced, one for each as in 1,5, or by class "
         "as in spam=5; left out: all equal", kind=str,
     )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "class_weight", as_text(self.class_weight))
-        super().__post_init__()
-
-    def check(self) -> None:
-        if self.class_weight is not None:
-            parse(self.class_weight)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Without ``class_weight`` where it is left out, as in records from before it."""
-        plain = super().to_dict()
-        if self.class_weight is None:
-            del plain["class_weight"]
-        return plain
-
-    @property
-    def metric(self) -> str | None:
-        """The metric that picks the best epoch, if one does."""
-        return self.monitor if self.monitor in METRICS else None
-
-
-@dataclass(frozen=True)
-class TrainSettings(Schedule):
-    """How a model is trained: by Adam, with early stopping, and what each step sees."""
-
     batches: str = setting(
         "none", "what a step sees: one graph, several whole graphs, some clusters of nodes of one, "
         "or the neighbours of some of its training nodes", BATCHES,
@@ -108,13 +86,30 @@ class TrainSettings(Schedule):
         "evaluation computes at a time", least=1,
     )  # fmt: skip
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "class_weight", as_text(self.class_weight))
+        super().__post_init__()
+
     def check(self) -> None:
-        super().check()
+        if self.class_weight is not None:
+            parse(self.class_weight)
         if not re.fullmatch(r"0*[1-9]\d{0,8}(,0*[1-9]\d{0,8})*", self.fan_out):
             raise UserError(
                 f"fan_out is {self.fan_out!r}: expected a number of neighbours above 0, or one per "
                 "layer, as in 15,10,5"
             )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without ``class_weight`` where it is left out, as in records from before it."""
+        plain = super().to_dict()
+        if self.class_weight is None:
+            del plain["class_weight"]
+        return plain
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that picks the best epoch, if one does."""
+        return self.monitor if self.monitor in METRICS else None
 
     @property
     def in_parts(self) -> bool:

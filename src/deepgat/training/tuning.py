@@ -26,8 +26,7 @@ from deepgat.training.run import ModelCard
 from deepgat.training.values import to_toml
 
 WARM_UP = 5
-"""Trials before one may be given up half-way."""
-
+"""Trials before one may be stopped early."""
 
 SPACE: Mapping[str, tuple[Any, ...]] = {
     "lr": ("log", 1e-3, 0.1),
@@ -47,8 +46,8 @@ SPACE: Mapping[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True)
-class Search:
-    """What is searched: all important settings but the depth, unless a range of it is given."""
+class SearchSpace:
+    """All important settings of a system; the depth too where a range of it is given."""
 
     plan: Recipe
     """Where the search starts; its settings are the first trial."""
@@ -103,7 +102,7 @@ class Trial:
 
     number: int
     val_f1: float | None
-    """Or the plan's metric, higher is better; None where it was given up half-way, or failed."""
+    """Or the plan's metric, higher is better; None where it was stopped early, or failed."""
     settings: Mapping[str, Any]
 
 
@@ -120,9 +119,9 @@ class Found:
     """What the search chose, by name."""
 
 
-def search(
+def tune_settings(
     dataset: NodeDataset,
-    what: Search,
+    what: SearchSpace,
     journal: Path,
     trials: int,
     on_epoch: Callable[[int, int, Epoch], None] | None = None,
@@ -204,7 +203,7 @@ def _optuna() -> Any:
     return optuna
 
 
-def _study(optuna: Any, dataset: NodeDataset, what: Search, journal: Path) -> Any:
+def _study(optuna: Any, dataset: NodeDataset, what: SearchSpace, journal: Path) -> Any:
     told = what.describe(dataset)
     try:
         _check_journal(journal)

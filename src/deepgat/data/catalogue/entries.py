@@ -99,12 +99,13 @@ def _heterophilous(
     key: str, note: str, size: Size, kind: type = pyg.HeterophilousGraphDataset
 ) -> Entry:
     name = key.replace("-", "_")
-    folder, file, title = f"{name}/raw", f"{name}.npz", key.capitalize()
+    title, loader = key.capitalize(), PygLoader(kind, arguments=(name,))
     metric, told = ("roc_auc", ", ROC-AUC") if size[-1] == 2 else ("accuracy", "")
     note = f"{note} (Platonov et al., ten splits{told})"
-    fetch = PygLoader(kind, arguments=(name,)).fetch
-    read = partial(readers.read_heterophilous, f"{folder}/{file}")
-    return Entry(key, title, note, "stored:0", *size, read, folder, (file,), fetch, metric=metric)
+    read, files = partial(readers.read_with_pyg, loader), (f"{name}.npz",)
+    return Entry(
+        key, title, note, "stored:0", *size, read, f"{name}/raw", files, loader.fetch, metric=metric
+    )
 
 
 def _geom_gcn(
@@ -113,7 +114,7 @@ def _geom_gcn(
     splits = (f"{stem or key}_split_0.6_0.2_{i}.npz" for i in range(GEOM_GCN_SPLITS))
     files = ("out1_node_feature_label.txt", "out1_graph_edges.txt", *splits)
     note = f"{note} (geom-gcn, ten splits)"
-    read = partial(readers.read_bag_of_words, loader)
+    read = partial(readers.read_with_pyg, loader)
     title, fetch = key.capitalize(), loader.fetch
     return Entry(key, title, note, "stored:0", *size, read, folder, files, fetch, directed=True)
 
@@ -167,7 +168,7 @@ _ALL = (
         "pages of Wikipedia on computer science (Mernyei and Cangea, twenty splits)",
         "stored:0",
         *(11_701, 297_110, 300, 10),
-        read=partial(readers.read_wikics, "WikiCS/raw/data.json"),
+        read=partial(readers.read_wikics, _WIKICS),
         folder="WikiCS/raw",
         files=("data.json",),
         fetch=_WIKICS.fetch,

@@ -15,6 +15,7 @@ from torch_geometric.data.separate import separate
 from torch_geometric.io import read_tu_data
 from torch_geometric.utils import degree, one_hot
 
+from deepgat.data.tables.opening import parsing
 from deepgat.errors import UserError
 
 NEEDED = ("A", "graph_indicator", "graph_labels")
@@ -44,13 +45,9 @@ def load_graphs(source: str | os.PathLike[str], attributes: bool = False) -> Gra
     attributes before them. Without either, features are the one-hot degrees.
     """
     folder, name = _find(source)
-    try:
+    files = f"the files {name}_*.txt in {folder}"
+    with parsing(f"{files} cannot be read", "expected the text format of the TU collection"):
         whole, slices, sizes = read_tu_data(str(folder), name)
-    except Exception as error:
-        raise UserError(
-            f"the files {name}_*.txt in {folder} cannot be read ({type(error).__name__}): expected "
-            "the text format of the TU collection"
-        ) from error
     if whole.y is None or whole.y.is_floating_point():
         raise UserError(f"{name} in {folder} has no classes: expected {name}_graph_labels.txt")
     first = 0 if attributes or not sizes["num_node_labels"] else sizes["num_node_attributes"]

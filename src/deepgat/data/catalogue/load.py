@@ -21,7 +21,9 @@ from deepgat.data.catalogue.entries import ENTRIES, Entry, find_entry
 from deepgat.data.dataset import NodeDataset
 from deepgat.data.feature_matrix import normalize_rows
 from deepgat.data.splits import Split, parse_split
-from deepgat.data.tables import ReadOptions, looks_like_a_path, read_graph, to_dataset
+from deepgat.data.tables import ReadOptions, read_graph, to_dataset
+from deepgat.data.tables.folder import looks_like_a_path
+from deepgat.data.tables.opening import one_line, parsing
 from deepgat.data.transforms import SplitNodes
 from deepgat.errors import UserError
 
@@ -171,15 +173,11 @@ def _stored_graphs(entry: Entry, download: bool) -> tuple[Data, ...]:
                 f"{entry.title} is incomplete: {', '.join(missing)} should be in "
                 f"{folder / entry.folder}"
             )
-        try:
+        with parsing(
+            f"the raw files of {entry.title} cannot be read",
+            f"replace {', '.join(entry.files)} by the originals",
+        ):
             graphs = entry.read(folder)
-        except UserError:
-            raise
-        except Exception as error:
-            raise UserError(
-                f"the raw files of {entry.title} cannot be read ({_short(error)}): replace "
-                f"{', '.join(entry.files)} by the originals"
-            ) from error
     try:
         write_graphs(stored, graphs)
     except OSError as error:
@@ -201,14 +199,8 @@ def _fetch(entry: Entry, folder: Path, download: bool) -> None:
         try:
             return entry.fetch(folder)
         except Exception as error:
-            why, cause = f"downloading failed ({_short(error)})", error
+            why, cause = f"downloading failed ({one_line(error)})", error
     raise UserError(
         f"{entry.title} is not available locally and {why}: put {', '.join(entry.files)} into "
         f"the folder {entry.folder} of your data folder (DEEPGAT_DATA)"
     ) from cause
-
-
-def _short(error: Exception) -> str:
-    """The error on one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__

@@ -70,11 +70,11 @@ class PygLoader:
             socket.setdefaulttimeout(before)
 
 
-def read_bag_of_words(loader: PygLoader, root: Path) -> list[Data]:
-    """Graphs from PyG, with features in CSR form."""
+def read_with_pyg(loader: PygLoader, root: Path) -> list[Data]:
+    """Graphs from PyG, with sparse features in CSR form."""
     graphs = loader.read(root)
     for graph in graphs:
-        graph.x = csr_from_scipy(sp.csr_matrix(graph.x.numpy()))
+        graph.x = _features(sp.csr_matrix(graph.x.numpy()))
     return graphs
 
 
@@ -82,7 +82,7 @@ def read_planetoid(loader: PygLoader, pickles: tuple[str, ...], root: Path) -> l
     """Graphs from PyG, which unpickles these files; first check that they hold only arrays."""
     for pickle in pickles:
         refuse_code(root / pickle)
-    return read_bag_of_words(loader, root)
+    return read_with_pyg(loader, root)
 
 
 def refuse_code(path: Path) -> None:
@@ -131,48 +131,21 @@ class FilteredWikipedia(HeterophilousGraphDataset):
     def __init__(self, root: str, name: str) -> None:
         self.name = name
         InMemoryDataset.__init__(self, root)
+        self.load(self.processed_paths[0])
 
 
-def read_heterophilous(file: str, root: Path) -> list[Data]:
-    """Read an npz of Platonov et al.: nodes, pairs, and ten splits in masks [10, n]."""
-    with np.load(root / file, allow_pickle=False) as parts:
-        x = parts["node_features"]
-        y = torch.from_numpy(parts["node_labels"]).long()
-        edges = torch.from_numpy(parts["edges"]).long().t()
-        masks = {f"{name}_mask": parts[f"{name}_masks"] for name in ("train", "val", "test")}
-    return [
-        Data(
-            x=_features(sp.csr_matrix(x)),
-            edge_index=to_undirected(edges, num_nodes=len(y)),
-            y=y,
-            **{name: torch.from_numpy(mask).bool().t() for name, mask in masks.items()},
-        )
-    ]
-
-
-def read_wikics(file: str, root: Path) -> list[Data]:
-    """Read WikiCS, whose masks are lists [20, n], for the test nodes one list [n].
+def read_wikics(loader: PygLoader, root: Path) -> list[Data]:
+    """WikiCS from PyG, with one mask of test nodes for all twenty splits.
 
     Its nodes for early stopping and those for choosing settings are one validation set here, which
     serves both.
     """
-    content: dict[str, Any] = json.loads((root / file).read_text())
-    x = torch.tensor(content["features"], dtype=torch.float)
-    pairs = [(v, u) for v, ends in enumerate(content["links"]) for u in ends]
-    train, val, stopping, test = (
-        torch.tensor(content[name], dtype=torch.bool)
-        for name in ("train_masks", "val_masks", "stopping_masks", "test_mask")
-    )
-    return [
-        Data(
-            x=x,
-            edge_index=coalesce(torch.tensor(pairs).reshape(-1, 2).t(), num_nodes=len(x)),
-            y=torch.tensor(content["labels"]),
-            train_mask=train.t(),
-            val_mask=(val | stopping).t(),
-            test_mask=test.expand_as(train).t(),
-        )
-    ]
+    (graph,) = loader.read(root)
+    graph.edge_index = coalesce(graph.edge_index, num_nodes=graph.num_nodes)
+    graph.val_mask |= graph.stopping_mask
+    graph.test_mask = graph.test_mask[:, None].expand_as(graph.train_mask)
+    del graph.stopping_mask
+    return [graph]
 
 
 def read_attributed(folder: str, root: Path) -> list[Data]:

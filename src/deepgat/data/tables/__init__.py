@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deepgat.data.tables.convert import from_networkx, from_pandas, from_pyg
-from deepgat.data.tables.folder import fingerprint, looks_like_a_path, read_graph
+from deepgat.data.tables.folder import fingerprint, read_graph
 from deepgat.data.tables.graph import OwnGraph, to_dataset
 from deepgat.data.tables.options import ReadOptions
 from deepgat.data.tables.plan import FeaturePlan
@@ -20,7 +20,6 @@ __all__ = [
     "from_networkx",
     "from_pandas",
     "from_pyg",
-    "looks_like_a_path",
     "read_graph",
     "stream_graph",
     "to_dataset",

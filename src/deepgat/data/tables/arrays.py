@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
-from deepgat.data.tables.opening import check_unpacked, opened, shown
+from deepgat.data.tables.opening import check_unpacked, opened, parsing, shown
 from deepgat.errors import UserError
 
 Arrays: TypeAlias = Mapping[str, Callable[[], np.ndarray]]
@@ -22,8 +23,8 @@ CHECKED = 2**20
 
 def read_npy(path: Path) -> np.ndarray:
     """The array of a .npy file, memory-mapped."""
-    with opened(path):
-        return _guarded(shown(path), lambda: np.lib.format.open_memmap(path, mode="r"))
+    with opened(path), _parsing(shown(path)):
+        return np.lib.format.open_memmap(path, mode="r")
 
 
 def open_npz(path: Path, scratch: Path | None = None) -> Arrays:
@@ -45,27 +46,22 @@ def open_npz(path: Path, scratch: Path | None = None) -> Arrays:
 
     def reader(item: zipfile.ZipInfo) -> Callable[[], np.ndarray]:
         def read() -> np.ndarray:
-            with zipfile.ZipFile(path) as archive, archive.open(item) as member:
-                if scratch is None:
-                    return np.lib.format.read_array(member, allow_pickle=False)
-                unpacked = scratch / f"{len(list(scratch.iterdir()))}.npy"
-                with unpacked.open("xb") as file:
-                    shutil.copyfileobj(member, file, 2**20)
-            return np.lib.format.open_memmap(unpacked, mode="r")
+            with _parsing(f"{name}, array {item.filename[:-4]!r}"):
+                with zipfile.ZipFile(path) as archive, archive.open(item) as member:
+                    if scratch is None:
+                        return np.lib.format.read_array(member, allow_pickle=False)
+                    unpacked = scratch / f"{len(list(scratch.iterdir()))}.npy"
+                    with unpacked.open("xb") as file:
+                        shutil.copyfileobj(member, file, 2**20)
+                return np.lib.format.open_memmap(unpacked, mode="r")
 
-        return lambda: _guarded(f"{name}, array {item.filename[:-4]!r}", read)
+        return read
 
     return {item.filename[:-4]: reader(item) for item in infos if item.filename.endswith(".npy")}
 
 
-def _guarded(name: str, read: Callable[[], np.ndarray]) -> np.ndarray:
-    try:
-        return read()
-    except Exception as error:  # zip, zlib, numpy and struct raise different errors
-        why = " ".join(str(error).split())[:120] or type(error).__name__
-        raise UserError(
-            f"{name} cannot be read ({why}): save numbers or texts again with numpy"
-        ) from error
+def _parsing(name: str) -> AbstractContextManager[None]:
+    return parsing(f"{name} cannot be read", "save numbers or texts again with numpy")
 
 
 def sparse_matrix(arrays: Arrays, part: str, name: str) -> sp.csr_matrix:

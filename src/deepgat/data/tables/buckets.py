@@ -18,7 +18,7 @@ from deepgat.data.tables.edges import Edges, Given, Pairs, once, with_reverse
 
 
 @dataclass(frozen=True, eq=False)
-class Lists:
+class EdgeLists:
     """The edges into the nodes ``begin`` to ``end``: m of them, by target and then by source."""
 
     begin: int
@@ -123,13 +123,13 @@ class EdgeBuckets:
         np.savez(self.folder / f"{number}.npz", near=source[proper].astype(np.int32), **kept)
         path.unlink(missing_ok=True)  # a stretch without edges has none
 
-    def lists(self) -> Iterator[Lists]:
+    def lists(self) -> Iterator[EdgeLists]:
         """All edges, a stretch of targets at a time."""
         for number, begin in enumerate(range(0, self.nodes, self.stretch)):
             end = min(begin + self.stretch, self.nodes)
             with np.load(self.folder / f"{number}.npz") as kept:
                 source = kept["source"]
-                yield Lists(
+                yield EdgeLists(
                     begin,
                     end,
                     np.concatenate([np.zeros(1, np.int64), np.cumsum(self.degree[begin:end])]),

@@ -33,18 +33,6 @@ class FeatureBlock:
     values: Any
     """[n, len(names)], a NumPy array or a sparse matrix."""
 
-    @property
-    def column(self) -> str:
-        return self.plan.name
-
-    @property
-    def kind(self) -> str:
-        return self.plan.kind
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.plan.names
-
     def filled(self) -> int:
         """The number of nonzeros."""
         sparse = sp.issparse(self.values)
@@ -104,7 +92,7 @@ def structure_blocks(
 
 def joined(blocks: Sequence[FeatureBlock], nodes: int) -> Tensor:
     """x [n, d] float32, dense or CSR."""
-    width = sum(len(block.names) for block in blocks)
+    width = sum(len(block.plan.names) for block in blocks)
     if sum(block.filled() for block in blocks) < SPARSE_BELOW * nodes * width:
         return csr_from_scipy(sp.hstack([sp.csr_matrix(block.values) for block in blocks]))
     x = np.empty((nodes, width), dtype=np.float32)

@@ -26,16 +26,16 @@ class FeatureFile:
     def keep(self, block: FeatureBlock) -> FeatureBlock:
         """Append the features of a column of numbers or categories; the block without values."""
         with self.path.open("ab") as file:
-            if block.kind == "number":
+            if block.plan.kind == "number":
                 block.values[:, 0].astype(np.float32).tofile(file)
                 self.categories.append(0)
             else:
                 rank = np.full(self.nodes, -1, dtype=np.int32)
                 rank[np.diff(block.values.indptr) > 0] = block.values.indices
                 rank.tofile(file)
-                self.categories.append(len(block.names))
+                self.categories.append(len(block.plan.names))
         self.filled += block.filled()
-        self.width += len(block.names)
+        self.width += len(block.plan.names)
         self.tell(len(self.categories) / self.columns)
         return replace(block, values=None)
 

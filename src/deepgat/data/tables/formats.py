@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from deepgat.data.tables.arrays import read_npy
 from deepgat.data.tables.columns import Rows, Tell, check_names
 from deepgat.data.tables.convert import MemoryTable, typed
-from deepgat.data.tables.opening import MOST_UNPACKED, check_unpacked, opened, shown
+from deepgat.data.tables.opening import MOST_UNPACKED, check_unpacked, opened, parsing, shown
 from deepgat.errors import UserError
 from deepgat.machine import free_memory
 
@@ -28,8 +29,8 @@ class ParquetTable:
         from pyarrow import parquet
 
         self.name = shown(path)
-        with opened(path):
-            self._file = self._guarded(lambda: parquet.ParquetFile(path))
+        with opened(path), self._parsing():
+            self._file = parquet.ParquetFile(path)
         self.header = self._file.schema_arrow.names
         cells = self._file.metadata.num_rows * len(self.header)  # one value may stand for a billion
         room = max(MOST_UNPACKED, free_memory(torch.device("cpu")))
@@ -48,29 +49,21 @@ class ParquetTable:
         size = max(1, CELLS // len(wanted))
         batches = self._file.iter_batches(size, columns=wanted)
         begin, end = 0, max(1, self._file.metadata.num_rows)
-        while (batch := self._guarded(lambda: next(batches, None))) is not None:
-            pairs = list(zip(wanted, batch.columns, strict=True))
-            columns = self._guarded(  # texts may be no UTF-8
-                lambda pairs=pairs: {
+        while True:
+            with self._parsing():
+                if (batch := next(batches, None)) is None:
+                    return
+                columns = {
                     name: typed(self.name, name, values, name.lower() in texts)
-                    for name, values in pairs
+                    for name, values in zip(wanted, batch.columns, strict=True)
                 }
-            )
             yield Rows(self.name, len(batch), columns, partial(_row, begin))
             begin += len(batch)
             if tell is not None:
                 tell(begin / end)
 
-    def _guarded(self, read: Any) -> Any:
-        try:
-            return read()
-        except UserError:
-            raise
-        except Exception as error:  # Arrow's errors have no common parent
-            why = " ".join(str(error).split())[:120]
-            raise UserError(
-                f"{self.name} is not a whole Parquet file ({why}): save it again"
-            ) from error
+    def _parsing(self) -> AbstractContextManager[None]:
+        return parsing(f"{self.name} is not a whole Parquet file", "save it again")
 
 
 def _row(begin: int, row: int) -> str:
@@ -111,10 +104,5 @@ def networkx_file(path: Path) -> Any:
                 "is not UTF-8: remove it; GraphML needs none"
             )
         file.seek(0)
-        try:
+        with parsing(f"{shown(path)} is not {kind} that NetworkX can read", "export it again"):
             return nx.read_graphml(file) if kind == "GraphML" else nx.read_gml(file)
-        except Exception as error:  # its parsers raise many kinds of errors
-            why = " ".join(str(error).split())[:160] or type(error).__name__
-            raise UserError(
-                f"{shown(path)} is not {kind} that NetworkX can read ({why}): export it again"
-            ) from error

@@ -187,7 +187,7 @@ def own_graph(
         block if store is None else store.keep(block)
         for block in chain(columns, structure_blocks(edges.index, n, options))
     ]
-    names = tuple(text for block in blocks for text in block.names)
+    names = tuple(text for block in blocks for text in block.plan.names)
     if store is not None:
         x = torch.zeros(1, 1).expand(n, len(names))
     elif x is None:

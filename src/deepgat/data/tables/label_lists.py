@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from deepgat.data.label_features import BLOCK_BYTES, runs, two_hop_rows
-from deepgat.data.tables.buckets import EdgeBuckets, Lists
+from deepgat.data.tables.buckets import EdgeBuckets, EdgeLists
 
 HOPS = 3
 
@@ -41,7 +41,7 @@ class LabelLists:
                 self.count[begin:end] = counts.reshape(last - first, classes)
                 self.size[begin:end, 0] = np.diff(ptr)
 
-    def rows(self, lists: Lists) -> np.ndarray:
+    def rows(self, lists: EdgeLists) -> np.ndarray:
         """A Y, rm_diag(Â) Y and rm_diag(Â²) Y of the lists' nodes: [k, 3, C] float32."""
         n = len(self.label)
         z = np.empty((lists.end - lists.begin, HOPS, self.classes), dtype=np.float32)
@@ -57,14 +57,14 @@ class LabelLists:
             z[first:last, 2] = two_hop_rows(ptr, self.count[near], self.size[near], own, mutual)
         return z
 
-    def _blocks(self, lists: Lists) -> list[tuple[int, int]]:
+    def _blocks(self, lists: EdgeLists) -> list[tuple[int, int]]:
         """Ranges of the lists' nodes with few enough entries for one block of memory."""
         entries = np.diff(lists.ptr) + 1
         per_block = max(1, BLOCK_BYTES // (8 * 3 * max(1, self.classes)))
         return runs(np.cumsum(entries) // per_block)
 
 
-def _closed(lists: Lists, first: int, last: int, n: int) -> tuple[np.ndarray, ...]:
+def _closed(lists: EdgeLists, first: int, last: int, n: int) -> tuple[np.ndarray, ...]:
     """(ptr, u, whether v ∈ N_u) of N_v of the lists' nodes ``first`` to ``last``, v among them."""
     begin, end = int(lists.ptr[first]), int(lists.ptr[last])
     source = lists.source[begin:end].astype(np.int64)

@@ -26,7 +26,7 @@ from deepgat.data.tables.arrays import (
 from deepgat.data.tables.column_features import SPARSE_BELOW
 from deepgat.data.tables.columns import Tell
 from deepgat.data.tables.convert import id_text
-from deepgat.data.tables.edges import Edges, Given, merged
+from deepgat.data.tables.edges import Given, merged
 from deepgat.data.tables.graph import Labels, OwnGraph, own_graph
 from deepgat.data.tables.opening import shown
 from deepgat.data.tables.options import ReadOptions, listed
@@ -42,7 +42,9 @@ def read_npz(path: Path, options: ReadOptions, name: str, title: str) -> OwnGrap
     if found.attributes is not None:
         rows = found.rows(0, found.n)
         x = csr_from_scipy(rows) if sp.issparse(rows) else torch.from_numpy(rows)
-    return found.graph(name, title, edges, options, x)
+    return own_graph(
+        name, title, found.ids, None, edges, options, x=x, labels=found.labels, masks=found.masks
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,14 +86,6 @@ class NpzGraph:
         attributes, labels = _attributes(arrays, file, n), _labels(arrays, file, n)
         masks = _masks(arrays, file, n)
         return NpzGraph(file, n, adjacency, attributes, ids, labels, masks, weighted)
-
-    def graph(
-        self, name: str, title: str, edges: Edges, options: ReadOptions, x: torch.Tensor | None
-    ) -> OwnGraph:
-        """The graph with these edges and features."""
-        return own_graph(
-            name, title, self.ids, None, edges, options, x=x, labels=self.labels, masks=self.masks
-        )
 
     @property
     def width(self) -> int:

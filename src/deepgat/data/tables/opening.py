@@ -67,6 +67,23 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         ) from error
 
 
+@contextmanager
+def parsing(what: str, remedy: str) -> Iterator[None]:
+    """Tells any error of a parser in a sentence: their exceptions have no common parent."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{what} ({one_line(error)}): {remedy}") from error
+
+
+def one_line(error: Exception) -> str:
+    """The type and the beginning of an error's text."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__
+
+
 def read_whole(path: Path) -> bytes:
     """The content of a file to parse; that of a .gz file is unpacked."""
     with opened(path) as file:

@@ -26,7 +26,7 @@ from deepgat.data.tables.npz import NpzGraph
 from deepgat.data.tables.opening import kind_of, shown
 from deepgat.data.tables.options import ReadOptions
 
-Told = Callable[[str, float], None]
+OnProgress = Callable[[str, float], None]
 """Receives the name of a step and the share of it that is done."""
 EDGES_AT_ONCE = 2**20
 BUCKETS = 256
@@ -62,7 +62,7 @@ def stream_graph(
     options: ReadOptions,
     split: str | None,
     scratch: Path,
-    told: Told = lambda what, share: None,
+    told: OnProgress = lambda what, share: None,
     stretch: int | None = None,
 ) -> StreamedGraph:
     """Read a graph into files of ``scratch``, an empty folder on a disk with enough room.
@@ -99,5 +99,8 @@ def stream_graph(
     step = max(1, EDGES_AT_ONCE // mean_degree)
     edges = buckets(file.n, file.edges(step, partial(told, "reading edges")))
     features = torch.zeros(1, 1).expand(file.n, file.width)
-    graph = file.graph(name, title, edges.summary(), options, features)
+    graph = own_graph(
+        name, title, file.ids, None, edges.summary(), options,
+        x=features, labels=file.labels, masks=file.masks,
+    )  # fmt: skip
     return StreamedGraph(to_dataset(graph, split), edges, file.rows, file.sparse)
