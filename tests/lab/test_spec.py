@@ -121,10 +121,6 @@ def test_every_setting_counts(monkeypatch):
     assert signature_of(plain) != signature
 
 
-NOT_WRITTEN = ("class_weight", "layer_dropout", "node_dropout")
-"""Left out at their defaults, as in records from before there were such fields."""
-
-
 @pytest.mark.parametrize("system", [name for name in SYSTEMS if name != LABEL_PROPAGATION])
 def test_every_field_is_written(system):
     config = SYSTEMS[system].config
@@ -132,7 +128,7 @@ def test_every_field_is_written(system):
     plain = one.to_dict()
     kinds = {"data": DataSpec, "settings": config, "training": TrainSettings}
     for section, kind in (kinds | {"analysis": AnalysisSpec}).items():
-        named = {item.name for item in fields(kind)} - {"device", *OF_OWN_GRAPHS, *NOT_WRITTEN}
+        named = {item.name for item in fields(kind)} - {"device", *OF_OWN_GRAPHS}
         assert set(plain[section]) == named
     assert plain["system"] == system
     assert RunSpec.from_dict(plain) == one

@@ -347,10 +347,15 @@ def test_a_favourite_no_better_than_the_largest_class_is_not_spared(above, chose
     assert search._choose(favourite)[0].name == chosen
 
 
-@pytest.mark.parametrize(("score", "tried"), [(0.1, {"deep-4", *CHEAP}), (0.9, {"deep-4"})])
-def test_fast_tries_the_cheap_members_after_a_useless_favourite(score, tried, monkeypatch):
+@pytest.mark.parametrize(
+    ("score", "epochs", "tried"),
+    [(0.1, 200, {"deep-4", *CHEAP}), (0.9, 200, {"deep-4"}), (0.1, 2, {"deep-4"})],
+    ids=["useless", "useful", "no time to learn"],
+)
+def test_fast_tries_the_cheap_members_after_a_useless_favourite(score, epochs, tried, monkeypatch):
     monkeypatch.setattr(AUTO, "score", lambda *_: score)
-    assert set(names(searched(made(train=0.1), "fast"))) == tried
+    run = searched(made(train=0.1), "fast", training={"epochs": epochs})
+    assert set(names(run)) == tried
 
 
 @pytest.mark.parametrize(("score", "ends"), [(1.0, True), (0.99, True), (0.9, False)])

@@ -224,6 +224,11 @@ def train(
         if model == AUTO or quality is not None or time_limit is not None:
             raise UserError("auto trains in one process: name a model, or leave --processes out")
         model = DEFAULT
+    searched = quality is not None or time_limit is not None
+    if searched and not is_auto(model, preset, choices, changes):
+        raise UserError(
+            "--quality and --time-limit are of auto: leave them out, or --model and its settings"
+        )
     what = recipe_or_search(
         model,
         choices,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -51,14 +51,6 @@ class DeepConfig(Config):
     )  # fmt: skip
     layer_loss: float = setting(0.3, "λ, weight of the loss of the layers before the last", least=0)
     unit_features: bool = setting(False, "divide every node's features by their sum")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Without the dropout of layers and nodes where there is none, as in earlier records."""
-        plain = super().to_dict()
-        for name in ("layer_dropout", "node_dropout"):
-            if plain[name] == getattr(DeepConfig, name):
-                del plain[name]
-        return plain
 
     def check(self) -> None:
         if 0 < self.step_depth < min(self.num_layers, self.attention_from):

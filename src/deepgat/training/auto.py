@@ -134,7 +134,8 @@ class _Auto:
     def run(self) -> Run:
         favourite = self._screen()
         self._finish_the_best(favourite)
-        if self.request.quality == "fast" and self._useless(favourite):
+        ended = favourite.fitted is not None and favourite.fitted.stopped == "patience"
+        if self.request.quality == "fast" and ended and self._useless(favourite):
             others = [self._trial(name, self.seed) for name in CHEAP]
             self.trials += others
             for trial in others:

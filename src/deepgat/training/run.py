@@ -187,6 +187,7 @@ def train_once(
     into clusters (:mod:`deepgat.training.memory`); ``as_asked`` never cuts it, nor refuses: the
     run is then the same everywhere.
     """
+    dataset.check()  # before a network is built for it
     training = replace(recipe.training, seed=seed)
     card = ModelCard.of(dataset, recipe._replace(training=training))
     model = card.build()

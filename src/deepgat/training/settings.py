@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from deepgat.analysis.metrics import METRICS
 from deepgat.errors import UserError
@@ -98,13 +97,6 @@ class TrainSettings(Config):
                 f"fan_out is {self.fan_out!r}: expected a number of neighbours above 0, or one per "
                 "layer, as in 15,10,5"
             )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Without ``class_weight`` where it is left out, as in records from before it."""
-        plain = super().to_dict()
-        if self.class_weight is None:
-            del plain["class_weight"]
-        return plain
 
     @property
     def metric(self) -> str | None:

@@ -103,7 +103,8 @@ def test_nodes_without_a_label_column_are_predicted_by_the_command(run, model, t
         ("id,age,town,motto,member", "a,old,Birch,chess,1", (), "'old' is not a number"),
         (
             "id,age,town,motto,member", "a,,Birch,chess,1", ("--read", "missing=refuse"),
-            "the number is missing; fill it in, or read with missing=mean, which uses the mean of",
+            "the number is missing; fill it in, or read with --read missing=mean, which uses the "
+            "mean of",
         ),
         (
             "id,age,town,motto,member", "a,3,Birch,chess,1", ("--read", "scale=none"),

@@ -32,19 +32,17 @@ _MEASURES = {
     "over-smoothing?": ([[{"layer": int, **{f"{name}?": (float, None) for name in _LAYER}}]], None),
 }
 _DATA = {"dataset": str, "split": str}
-_LATER = {"metrics?": {str: _SHARES}}
-"""What records of earlier versions lack."""
 TRAINED = {
     "dataset": str, "split": str, "seed": int, "micro_f1": _SHARES, "loss": _SHARES,
     "best_epoch": int, "epochs": int, "stopped": str, "seconds": float, **_SPEC,
     "data?": _DATA, "analysis?": {str: Any}, "measures?": _MEASURES, "versions?": {str: str},
     "hardware?": str, "wall_seconds?": float, "peak_memory?": {"bytes": int, "of": str},
-    **_LATER,
+    "metrics?": {str: _SHARES},
 }  # fmt: skip
 """A line of ``deepgat train --json``; a name with a question mark may be missing."""
 FINISHED = {
-    "signature": str, "schema": int, **_LATER,
-    **{name.removesuffix("?"): kind for name, kind in TRAINED.items() if name not in _LATER},
+    "signature": str, "schema": int, "metrics?": TRAINED["metrics?"],
+    **{name.removesuffix("?"): kind for name, kind in TRAINED.items() if name != "metrics?"},
 }  # fmt: skip
 """The record of a run in a store, or in a file that was written from one."""
 FAILURE = {"signature": str, "error": str, "traceback?": str, "data": _DATA, **_SPEC,

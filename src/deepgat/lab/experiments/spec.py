@@ -29,7 +29,7 @@ from deepgat.training.recipes import PLAIN, Recipe
 from deepgat.training.settings import TrainSettings
 from deepgat.training.values import from_table, to_toml
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of records and signatures. Raise it when a code change changes the numbers of a spec:
 every signature then changes, so no earlier run counts as done."""
 
