@@ -40,6 +40,11 @@ def cut_middle(text: str, most: int) -> str:
     return f"{text[: (most - 1) // 2]}…{text[len(text) - most // 2 :]}"
 
 
+def counted(number: int, thing: str, things: str = "") -> str:
+    """ "1 edge", "2,000 edges"; ``things`` where the plural is not ``thing`` with an s."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a misspelt name: suggests the closest known name and lists all of them."""
     choices = sorted(known)

@@ -154,7 +154,7 @@ def test_tables_of_new_nodes():
     new = made.read_new(nodes, edges)
     assert new.ids == ("q", "r")
     assert any("'nowhere'" in note for note in new.notes)
-    assert "1 repeated edges were merged" in new.notes
+    assert "1 repeated edge merged" in new.notes
     assert torch.equal(made.predict_new(new).probabilities, found.probabilities)
     alone = made.predict_new(nodes)
     assert not torch.allclose(alone.probabilities, found.probabilities)

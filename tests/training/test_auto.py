@@ -767,7 +767,7 @@ def test_requests_that_contradict_themselves():
 
 
 def test_commands_that_contradict_themselves(command):  # noqa: F811
-    told = "quality and time_limit are of auto"
+    told = "--quality and --time-limit are of auto"
     assert_sentence(command("train", "csbm", "--model", "gcn", "--quality", "fast"), told)
     assert_sentence(command("train", "csbm", "--layers", "3", "--time-limit", "9"), told)
     told = "num_layers is a setting of one recipe, and auto tries several: name a model too"

@@ -296,9 +296,9 @@ def _advice(graph: OwnGraph, adjusted: float, path: str) -> dict[str, str]:
             "its neighbours, and one that ignores them"
         )
     elif _labels_per_class(graph) < 50:
-        why = "labels are few and neighbours share classes: it begins with a deep network"
+        why = "labels are few and neighbours share classes: cheap recipes, then a deep network"
     else:
-        why = "labels are many and neighbours share classes: it begins with a wide network"
+        why = "labels are many and neighbours share classes: cheap recipes, then wide networks"
     needed = ""
     if not graph.x.shape[1]:
         needed += " --read structure=degree,pagerank"

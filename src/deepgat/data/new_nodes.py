@@ -21,7 +21,7 @@ from deepgat.data.tables.nodes import read_nodes
 from deepgat.data.tables.options import ReadOptions
 from deepgat.data.tables.text import quoted
 from deepgat.data.tables.vocabulary import Vocabulary
-from deepgat.errors import UserError
+from deepgat.errors import UserError, counted
 
 
 def read_new_nodes(
@@ -64,9 +64,9 @@ def read_new_nodes(
             "already: give edges of new nodes only"
         )
     if found.weightless:
-        notes.append(f"{found.weightless:,} edges of weight 0 were ignored")
+        notes.append(f"{counted(found.weightless, 'edge')} of weight 0 ignored")
     if found.duplicates:
-        notes.append(f"{found.duplicates:,} repeated edges were merged")
+        notes.append(f"{counted(found.duplicates, 'repeated edge')} merged")
     return NewNodes(
         x,
         torch.from_numpy(np.ascontiguousarray(found.index)),

@@ -91,9 +91,9 @@ def test_repeated_edges_are_merged_and_weightless_ones_left_out(tmp_path):
     assert data.graph.edge_weight.tolist() == [1.0, 5.0]
     assert data.graph.edge_attr.tolist() == [[0.0], [2.0]]
     said = " ".join(data.notes)
-    assert "1 repeated edges were merged" in said
-    assert "1 self-loops" in said
-    assert "1 edges of weight 0" in said
+    assert "1 repeated edge merged" in said
+    assert "1 self-loop" in said
+    assert "1 edge of weight 0" in said
 
 
 def test_several_labels(tmp_path):

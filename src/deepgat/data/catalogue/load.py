@@ -62,7 +62,10 @@ def load_graph(
     if is_path(name):
         chosen = ReadOptions.of({**options, "undirected": undirected})
         return to_dataset(read_graph(name, chosen), split)
-    entry = find_entry(os.fspath(name))
+    try:
+        entry = find_entry(os.fspath(name))
+    except UserError as error:
+        raise UserError(f"{error}; there is no file or folder of that name either") from None
     if options:
         raise UserError(
             f"{next(iter(options))} is an option for your own graph, but {entry.key} is a dataset "

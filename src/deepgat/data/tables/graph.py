@@ -26,7 +26,7 @@ from deepgat.data.tables.feature_file import FeatureFile
 from deepgat.data.tables.options import ReadOptions, listed
 from deepgat.data.tables.plan import FeaturePlan
 from deepgat.data.transforms import MASKS, require_nodes
-from deepgat.errors import UserError, unknown_name
+from deepgat.errors import UserError, counted, unknown_name
 
 PARTS = {
     "train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2,
@@ -289,15 +289,16 @@ def _large_classes(graph: OwnGraph, split: Split) -> tuple[Tensor, list[str]]:
     if graph.options.rare == "refuse":
         raise UserError(
             f"{graph.title}: the class {name[:40]!r} has {size} node{'s' if size > 1 else ''}"
-            f"{others}, but the split {str(split)!r} needs {least} of every class; ask for fewer, "
-            "give a column split, or read with rare=unlabel"
+            f"{others}, but the split {str(split)!r} needs {least} of every class: choose a "
+            "smaller split, add a column named split, or read with rare=unlabel"
         )
     gone = torch.tensor([name in small for name in graph.class_names])
     y = graph.y.clone()
     y[(y >= 0) & gone[y.clamp(min=0)]] = -1
     nodes = sum(small.values())
-    return y, [f"{len(small)} classes with fewer than {least} nodes, {nodes:,} nodes in all, were "
-               "made unlabelled (rare=unlabel)"]  # fmt: skip
+    classes, all_nodes = counted(len(small), "class", "classes"), counted(nodes, "node")
+    return y, [f"{classes} with fewer than {least} nodes, {all_nodes} in all: made unlabelled "
+               "(rare=unlabel)"]  # fmt: skip
 
 
 def _labels(nodes: Table, name: str) -> Labels:
@@ -338,12 +339,14 @@ def _masks(nodes: Table, name: str) -> Tensor | None:
 def _edge_notes(edges: Edges, options: ReadOptions) -> list[str]:
     notes = []
     if edges.weightless:
-        notes.append(f"{edges.weightless:,} edges of weight 0 were ignored")
+        notes.append(f"{counted(edges.weightless, 'edge')} of weight 0 ignored")
     if edges.duplicates:
         how = " (weights added, features averaged)" if edges.weight is not None else ""
-        notes.append(f"{edges.duplicates:,} repeated edges were merged{how}")
+        notes.append(f"{counted(edges.duplicates, 'repeated edge')} merged{how}")
     if edges.self_loops:
-        notes.append(f"{edges.self_loops:,} self-loops: the models have one at every node anyway")
+        notes.append(
+            f"{counted(edges.self_loops, 'self-loop')}: the models have one at every node anyway"
+        )
     if edges.one_way:
         if options.undirected:
             notes.append(
