@@ -18,7 +18,7 @@ from deepgat.errors import UserError
 from deepgat.models import GCN, SYSTEMS, ConvStack, Network
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.nn import NeighborAttention
-from deepgat.ops import Neighbors, joined_edges
+from deepgat.ops import Neighbors, joined_edges, use_neighbor_cache
 from networks import network
 
 from graphs import edges, random_edges
@@ -228,6 +228,9 @@ def test_a_pair_by_predicted_class_and_changed_edges():
     assert torch.equal(first, conv(x, edge_index))
     kept = joined_edges(edge_index, 9, 5)
     assert joined_edges(edge_index, 9, 5) is kept  # so its neighbour lists are kept, too
+    with use_neighbor_cache(False):
+        assert joined_edges(edge_index, 9, 5) is not kept
+    assert joined_edges(edge_index, 9, 5) is not kept  # the cache was cleared
     edge_index[1, 0] = 4
     moved = conv(x, edge_index)
     assert moved[4].abs().sum() > 0

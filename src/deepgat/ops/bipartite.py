@@ -8,19 +8,13 @@ import torch
 from torch import Tensor
 
 from deepgat.errors import UserError
+from deepgat.ops import neighbor_cache
 from deepgat.ops.list_checks import check_edges
-from deepgat.ops.neighbor_cache import Seen
 from deepgat.ops.neighbors import Neighbors
-from deepgat.ops.unchanged import can_watch
-
-_joined: dict[tuple[int, int, int], tuple[Seen, Tensor]] = {}
 
 
 def joined_edges(edge_index: Any, num_sources: int, num_targets: int) -> Tensor:
-    """Edges from sources (row 0) to targets (row 1) as edges of the joint set.
-
-    The result is kept while ``edge_index`` lives unchanged, so that its neighbour lists are, too.
-    """
+    """Edges from sources (row 0) to targets (row 1) as edges of the joint set."""
     if hasattr(edge_index, "as_tensor"):  # PyG's EdgeIndex
         edge_index = edge_index.as_tensor()
     if isinstance(edge_index, Neighbors):
@@ -28,16 +22,8 @@ def joined_edges(edge_index: Any, num_sources: int, num_targets: int) -> Tensor:
             "x is a pair: pass edge_index, since prepared Neighbors have one set of nodes"
         )
     check_edges(edge_index)
-    if torch.compiler.is_compiling() or not can_watch(edge_index):
-        return _join(edge_index, num_sources, num_targets)
-    key = id(edge_index), num_sources, num_targets
-    if key in _joined:
-        seen, joined = _joined[key]
-        if seen.is_of(edge_index):
-            return joined
-    joined = _join(edge_index, num_sources, num_targets)
-    _joined[key] = Seen(edge_index, lambda _: _joined.pop(key, None)), joined
-    return joined
+    sizes = num_sources, num_targets
+    return neighbor_cache.joined_edges(edge_index, *sizes, lambda: _join(edge_index, *sizes))
 
 
 def _join(edge_index: Tensor, num_sources: int, num_targets: int) -> Tensor:

@@ -158,6 +158,8 @@ class _Entry(EdgeLists):
 
 _entries: OrderedDict[tuple[int, int], _Entry] = OrderedDict()
 """By the identity of the tensor and the number of nodes, the latest used last."""
+_joined: dict[tuple[int, int, int], tuple[Seen, Tensor]] = {}
+"""By the identity of the tensor and the numbers of sources and targets."""
 
 
 @contextmanager
@@ -173,6 +175,7 @@ def use_neighbor_cache(enabled: bool) -> Iterator[None]:
     before, _enabled = _enabled, enabled
     if not enabled:
         _entries.clear()
+        _joined.clear()
     try:
         yield
     finally:
@@ -201,6 +204,23 @@ def edge_lists(pairs: Tensor, num_nodes: int) -> EdgeLists:
     if pairs.is_cuda:
         entry.guard(pairs)
     return entry
+
+
+def joined_edges(
+    edge_index: Tensor, num_sources: int, num_targets: int, join: Callable[[], Tensor]
+) -> Tensor:
+    """What ``join`` makes of edges between two sets; kept while ``edge_index`` lives unchanged.
+
+    Since it is the same tensor every time, its neighbour lists are kept, too.
+    """
+    if not _enabled or torch.compiler.is_compiling() or not can_watch(edge_index):
+        return join()
+    key = id(edge_index), num_sources, num_targets
+    seen, joined = _joined.get(key, (None, edge_index))
+    if seen is None or not seen.is_of(edge_index):
+        joined = join()
+        _joined[key] = Seen(edge_index, lambda _: _joined.pop(key, None)), joined
+    return joined
 
 
 def _discard(key: tuple[int, int], reference: Any) -> None:
