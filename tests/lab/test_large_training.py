@@ -110,6 +110,7 @@ def small(monkeypatch):
     monkeypatch.setattr(large_training, "WIDTH", 32)
 
 
+@pytest.mark.slow
 def test_every_way_reaches_the_accuracy_and_says_when(small):
     rows = list(training_rows(CPU, [3_000], seconds=60))
     assert [row["way"] for row in rows] == list(WAYS)
@@ -125,6 +126,7 @@ def test_every_way_reaches_the_accuracy_and_says_when(small):
     assert [a for _, a in kept["curve"]] == [a for _, a in recomputed["curve"]]
 
 
+@pytest.mark.slow
 def test_a_way_out_of_time_is_not_tried_on_larger_graphs(monkeypatch):
     monkeypatch.setattr(large_training, "SHARE", 1.0)
     ways = ("full batch", "neighbours")
@@ -135,6 +137,7 @@ def test_a_way_out_of_time_is_not_tried_on_larger_graphs(monkeypatch):
     assert row["epochs"] == 1
 
 
+@pytest.mark.slow
 def test_a_way_that_gains_nothing_more_ends_and_larger_graphs_are_tried(monkeypatch):
     monkeypatch.setattr(large_training, "SHARE", 1.5)
     monkeypatch.setattr(large_training, "PATIENCE", 1)
@@ -142,6 +145,7 @@ def test_a_way_that_gains_nothing_more_ends_and_larger_graphs_are_tried(monkeypa
     assert [row["stopped"] for row in rows] == ["stays below"] * 2
 
 
+@pytest.mark.slow
 def test_lack_of_memory_is_a_row_and_any_other_error_is_raised(small, monkeypatch):
     run_epochs = large_training.run_epochs
 

@@ -582,12 +582,6 @@ def test_h0_of_dropped_nodes_is_zero_in_every_layer_and_that_of_others_grows():
     assert not torch.equal(model.run(x, edge_index).initial, kept)  # drawn anew
 
 
-def test_settings_of_deep_are_written_as_before_where_nothing_more_is_dropped():
-    assert not {"layer_dropout", "node_dropout"} & set(Deep.Config().to_dict())
-    written = Deep.Config(layer_dropout=0.0, node_dropout=0.3).to_dict()
-    assert (written["layer_dropout"], written["node_dropout"]) == (0.0, 0.3)
-
-
 def test_small_steps_survive_bf16():
     """Steps of 1/64 are below what bf16 tells apart from nothing."""
     torch.manual_seed(0)

@@ -79,7 +79,9 @@ def test_exported_with_the_fused_operator_in_it(strict):
 SCORES = [ClassScore, DotScore, AdditiveScore, UniformScore, NeighborMeanScore]
 
 
-@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize(
+    "score", [ClassScore, *(pytest.param(score, marks=pytest.mark.slow) for score in SCORES[1:])]
+)
 def test_a_plain_call_of_compile_breaks_no_graph(score):
     """Without ``fullgraph`` torch breaks graphs at sizes that depend on data, if it can."""
     torch._dynamo.reset()

@@ -349,10 +349,14 @@ def test_a_favourite_no_better_than_the_largest_class_is_not_spared(above, chose
 
 @pytest.mark.parametrize(
     ("score", "epochs", "tried"),
-    [(0.1, 200, {"deep-4", *CHEAP}), (0.9, 200, {"deep-4"}), (0.1, 2, {"deep-4"})],
+    [(0.1, 60, {"deep-4", *CHEAP}), (0.9, 60, {"deep-4"}), (0.1, 2, {"deep-4"})],
     ids=["useless", "useful", "no time to learn"],
 )
-def test_fast_tries_the_cheap_members_after_a_useless_favourite(score, epochs, tried, monkeypatch):
+def test_fast_tries_the_cheap_members_after_a_useless_favourite(
+    score, epochs, tried, small, monkeypatch
+):
+    light = small["deep-4"]
+    small["deep-4"] = replace(light, training={**light.training, "patience": 1})
     monkeypatch.setattr(AUTO, "score", lambda *_: score)
     run = searched(made(train=0.1), "fast", training={"epochs": epochs})
     assert set(names(run)) == tried

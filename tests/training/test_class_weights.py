@@ -76,11 +76,6 @@ def test_weights_that_do_not_fit_the_data_are_told():
         class_weights("d=2", torch.ones(3), ["a", "b", "c"])
 
 
-def test_settings_without_weights_are_written_as_before():
-    assert "class_weight" not in TrainSettings().to_dict()
-    assert TrainSettings(class_weight="balanced").to_dict()["class_weight"] == "balanced"
-
-
 def transcribed(logits: torch.Tensor, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Σ w CE / Σ w, one node (and label) after the other."""
     above, below = 0.0, 0.0
