@@ -187,7 +187,8 @@ def train_once(
     into clusters (:mod:`deepgat.training.memory`); ``as_asked`` never cuts it, nor refuses: the
     run is then the same everywhere.
     """
-    dataset.check()  # before a network is built for it
+    if not isinstance(dataset, PartDataset):  # its rows are checked with its part
+        dataset.check()  # before a network is built for it
     training = replace(recipe.training, seed=seed)
     card = ModelCard.of(dataset, recipe._replace(training=training))
     model = card.build()
