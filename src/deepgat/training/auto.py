@@ -134,13 +134,8 @@ class _Auto:
     def run(self) -> Run:
         favourite = self._screen()
         self._finish_the_best(favourite)
-        ended = favourite.fitted is not None and favourite.fitted.stopped == "patience"
-        if self.request.quality == "fast" and ended and self._useless(favourite):
-            others = [self._trial(name, self.seed) for name in CHEAP]
-            self.trials += others
-            for trial in others:
-                if not self._over():
-                    self._train(trial)
+        if self.request.quality == "fast":
+            self._try_more_if_useless(favourite)
         chosen, reason = self._choose(favourite)
         if self.request.quality == "best":
             for more in range(1, MORE_SEEDS + 1):
@@ -189,6 +184,17 @@ class _Auto:
             ends |= self._behind(trial, leader)
             if not self._over() and not (ends and finished):
                 left -= TO_THE_END * trial.cost
+                self._train(trial)
+
+    def _try_more_if_useless(self, favourite: Trial) -> None:
+        """Train the cheap members, too, if the favourite has learnt nothing in all its time."""
+        ended = favourite.fitted is not None and favourite.fitted.stopped == "patience"
+        if not (ended and self._useless(favourite)):
+            return
+        cheap = [self._trial(name, self.seed) for name in CHEAP]
+        self.trials += cheap
+        for trial in cheap:
+            if not self._over():
                 self._train(trial)
 
     @property

@@ -19,14 +19,14 @@ from deepgat.training.recipes import Recipe
 from deepgat.training.resume import Held
 from deepgat.training.run import ModelCard
 
-MEANING = {
+WHY_UNBEATEN = {
     LARGEST_CLASS: (
         "features and edges may say nothing about the labels, training nodes may be too few, or "
         "labels may be mixed up"
     ),
     PROPAGATION: "edges and training labels alone say as much, so the features may add nothing",
 }
-"""Baseline → what it may mean that nothing beats it."""
+"""Baseline → what may be the reason that nothing beats it."""
 
 
 @dataclass(eq=False)
@@ -106,12 +106,12 @@ def warning_of(metric: str, val: float, baselines: Mapping[str, float]) -> str:
     """What to tell a user whose model beats no baseline; else nothing."""
     if room(metric, val) <= 0:
         return ""
-    for name, means in MEANING.items():
+    for name, why in WHY_UNBEATEN.items():
         value = baselines.get(name, -float("inf"))
         if value >= val:
             return (
                 f"nothing that was trained beats {name} on validation nodes "
-                f"({100 * abs(val):.1f} against {100 * abs(value):.1f}): {means}"
+                f"({100 * abs(val):.1f} against {100 * abs(value):.1f}): {why}"
             )
     return ""
 
