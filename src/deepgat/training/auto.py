@@ -5,10 +5,11 @@
 2. Every member is trained for a few epochs, the cheap ones first.
 3. The favourite is trained to its end, then the best of the others. On a CPU and an easy graph it
    is left if another is ahead of it by more than chance and a slow start explain.
-4. One of those takes the favourite's place if it is better by more than chance would have it, or
-   better at all where the favourite does no better than the largest class.
-5. With ``quality="best"`` the chosen recipe is trained with four more seeds, and a weighted mean of
-   all that was trained to the end takes its place (:mod:`deepgat.training.ensembling`).
+4. One of those takes the favourite's place if it is better. Where labels are few, it must be better
+   by more than chance would have it, unless the favourite does no better than the largest class.
+5. Where labels are many, the mean of the best and of all that are level with it takes its place
+   (:mod:`deepgat.training.ensembling`). With ``quality="best"`` that mean has four more seeds of
+   the best recipe and whatever else helps.
 
 Only validation nodes decide; test nodes are scored once, at the end.
 """
@@ -53,9 +54,12 @@ TRIED = {"fast": 1, "good": 5, "best": 100}
 """How many of the ranked members are tried; the cheap ones come on top, but with "fast"."""
 FINALISTS = {"fast": 0, "good": 3, "best": 5}
 """How many members beside the favourite are trained to their end."""
-BEYOND_CHANCE = 2.0
-"""Standard errors by which a member must beat the favourite where labels are few."""
-FOR_SCREENING, IN_ALL = 45.0, 260.0
+BEYOND_CHANCE = 2.5
+"""Standard errors by which one of several members must beat the favourite where labels are few."""
+LEVEL = 0.01
+"""Members are level with the best if they are behind by no more than this, nor by more than a
+standard error."""
+FOR_SCREENING, IN_ALL = 80.0, 260.0
 """What the others' first epochs, and the whole search, may cost on a CPU unless quality is "best":
 in epochs of ``deep``, never in seconds, so that a search gives the same result every time."""
 TO_THE_END = 150
@@ -360,13 +364,15 @@ class _Auto:
         assert chosen.model is not None
         assert chosen.fitted is not None
         card, model = chosen.card, chosen.model
-        if self.request.quality == "best" and not card.training.in_parts:
+        if self.request.quality != "fast" and not card.training.in_parts:
             card, model = self._ensemble(chosen)
         rows = leaderboard(self.trials, chosen)
         if card.system == ENSEMBLE:
             logits, _ = self._look_at_outputs(model, card.training.chunk)
             val = score(self.metric, logits, self.labels, self.data.multi_label)
             rows.insert(0, row(ENSEMBLE, ENSEMBLE, val, "chosen", card.settings))
+            if others := [t.name for t in self.trials if t.share and t.name != chosen.name]:
+                reason += f"; averaged with {', '.join(others)}"
         scores = evaluate(model, self.data, card.training.device, chunk=card.training.chunk)
         rows += [row(name, "baseline", val, "baseline") for name, val in self.baselines.items()]
         warning = warning_of(self.metric, rows[0]["val"], self.baselines)
@@ -381,18 +387,22 @@ class _Auto:
         return Run(card, model, fitted, scores, search, chosen.choice.record)
 
     def _ensemble(self, chosen: Trial) -> tuple[ModelCard, Network]:
-        """The mean of what was trained to its end; of the chosen one alone if that is best."""
+        """The mean of what is level with the chosen one, or of that alone if nothing is.
+
+        With ``quality="best"`` also of what helps.
+        """
         assert chosen.card is not None
         assert chosen.model is not None
         finished = [t for t in self.trials if t.finished or t is chosen]
-        finished.sort(key=lambda t: (t is not chosen, t.name != chosen.name))
+        finished.sort(key=lambda t: (t is not chosen, not self._alike(t, chosen)))
         candidates = [
             Candidate(t.logits, choose_temperature(t.logits, self.labels, FEW_NODES))
             for t in finished
             if t.logits is not None
         ]
-        alike = sum(t.name == chosen.name for t in finished)
-        weights = select(candidates, self.labels, self.data.multi_label, alike)
+        alike = sum(self._alike(t, chosen) for t in finished)
+        add = self.request.quality == "best"
+        weights = select(candidates, self.labels, self.data.multi_label, alike, add)
         members = [
             Member(trial.card, trial.model, weight, candidate.temperature)
             for trial, candidate, weight in zip(finished, candidates, weights, strict=True)
@@ -403,6 +413,13 @@ class _Auto:
         for trial, weight in zip(finished, weights, strict=True):
             trial.share = weight
         return joined(chosen.card, members)
+
+    def _alike(self, trial: Trial, chosen: Trial) -> bool:
+        """Whether it counts as much as the chosen one in a mean of both."""
+        if trial.name == chosen.name:
+            return True
+        behind = chosen.val - trial.val
+        return not self.looks.few_labels and behind <= min(self._margin(chosen, trial), LEVEL)
 
     def _clean_up(self) -> None:
         if self.folder is not None and self.stopped != "interrupted":

@@ -1,6 +1,7 @@
 """Which trained models to average, and with what weights.
 
-The chosen recipe, trained with several seeds, counts alike. Then other models are added as in
+The chosen model and those that count alike (other seeds of its recipe, models that are level with
+it) have equal weights. Then others may be added as in
 Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004: one at a time, with
 replacement, each time the one that lowers the validation loss most, as long as it does so by more
 than chance. Where validation nodes are few, that loss says too little: there nothing is added.
@@ -70,11 +71,18 @@ def joined(like: ModelCard, members: Sequence[Member]) -> tuple[ModelCard, Netwo
 
 
 def select(
-    candidates: Sequence[Candidate], y: Tensor, multi_label: bool, alike: int = 1
+    candidates: Sequence[Candidate],
+    y: Tensor,
+    multi_label: bool,
+    alike: int = 1,
+    add: bool = True,
 ) -> list[float]:
-    """The weight of every candidate, summing to 1; the first ``alike`` are the chosen recipe's."""
+    """The weight of every candidate, summing to 1.
+
+    The first ``alike`` count alike; with ``add``, others join where they help.
+    """
     counts = [int(place < alike) for place in range(len(candidates))]
-    if len(y) >= FEW_NODES:
+    if add and len(y) >= FEW_NODES:
         shares = [_probabilities(candidate, multi_label) for candidate in candidates]
         total = torch.stack(shares[:alike]).sum(0)
         losses = _losses(total / alike, y, multi_label)
