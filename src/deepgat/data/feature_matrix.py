@@ -16,8 +16,9 @@ def csr_tensor(crow: Tensor, col: Tensor, values: Tensor, num_columns: int) -> T
     The check costs one pass; without it a wrong column index would read out of bounds.
     """
     with warnings.catch_warnings():
-        # torch warns that CSR is in beta, which does not help a user.
+        # torch warns that CSR is in beta, and that it checks nothing by itself: we ask it to.
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly")
         return torch.sparse_csr_tensor(
             crow, col, values, size=(len(crow) - 1, num_columns), check_invariants=True
         )

@@ -62,7 +62,7 @@ standard error."""
 FOR_SCREENING, IN_ALL = 80.0, 260.0
 """What the others' first epochs, and the whole search, may cost on a CPU unless quality is "best":
 in epochs of ``deep``, never in seconds, so that a search gives the same result every time."""
-TO_THE_END = 150
+TO_THE_END = 80
 """About the epochs that a member still needs after its first ones."""
 NEARLY_PERFECT, FEW_ERRORS = 0.98, 3
 """With such a score and so few validation nodes wrong, better by more than chance is impossible."""
