@@ -367,6 +367,19 @@ def test_members_are_level_within_chance_and_a_point(train, behind, margin, alik
     assert search._alike(chosen, chosen)
 
 
+@pytest.mark.parametrize(
+    ("train", "device", "ended"),
+    [(0.5, "cuda", True), (0.5, "cpu", False), (0.1, "cuda", False)],
+)
+def test_cheap_members_are_trained_to_their_end_at_once(train, device, ended, monkeypatch):
+    monkeypatch.setattr(AUTO._Auto, "_frugal", device == "cpu")
+    search = AUTO._Auto(made(train=train), Request("good", None, TRAINING), 0, None, None, False)
+    search._screen()
+    stopped = {trial.name: trial.fitted.stopped for trial in search.trials if trial.fitted}
+    assert {stopped[name] == "epochs" for name in CHEAP} == {ended}
+    assert stopped[search.trials[0].name] == "paused"
+
+
 def test_what_is_level_is_averaged_where_labels_are_many(monkeypatch):
     monkeypatch.setattr(AUTO._Auto, "_alike", lambda *_: True)
     data = made()
@@ -529,7 +542,7 @@ def after(steps, error):
     return on_step, seen
 
 
-@pytest.mark.parametrize("steps", [1, 5, 9, 24])
+@pytest.mark.parametrize("steps", [1, 5, 9, 20])
 def test_ctrl_c_keeps_the_best_so_far(steps):
     on_step, seen = after(steps, KeyboardInterrupt)
     run = searched(on_step=on_step)

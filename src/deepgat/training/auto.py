@@ -2,7 +2,8 @@
 
 1. The graph's looks (:mod:`deepgat.training.looks`) rank the portfolio's members. The first of
    them is the favourite.
-2. Every member is trained for a few epochs, the cheap ones first.
+2. Every member is trained for a few epochs, the cheap ones first. Where labels are many these are
+   trained to their end, except on a CPU: they start slowly.
 3. The favourite is trained to its end, then the best of the others. On a CPU and an easy graph it
    is left if another is ahead of it by more than chance and a slow start explain.
 4. One of those takes the favourite's place if it is better. Where labels are few, it must be better
@@ -163,6 +164,8 @@ class _Auto:
                 trial.outcome = "not tried: stopped"
             elif trial is favourite:
                 self._train(trial, epochs if len(self.trials) > 1 else 0)
+            elif self._at_once(trial):
+                self._train(trial)
             elif epochs * trial.cost > left:
                 trial.outcome = "not tried: too costly on a CPU but for quality=best"
             else:
@@ -209,6 +212,10 @@ class _Auto:
     def _first_epochs(self, trial: Trial) -> int:
         longer = not self._frugal or trial.name in CHEAP or trial is self.trials[0]
         return LONGER if longer else SCREENED
+
+    def _at_once(self, trial: Trial) -> bool:
+        """Whether it is trained to its end before the best are chosen."""
+        return trial.name in CHEAP and not self.looks.few_labels and not self._frugal
 
     def _leader(self) -> Trial:
         return max(self.trials, key=lambda t: t.val)
@@ -290,7 +297,8 @@ class _Auto:
         ahead = trial.cost * max(end - epoch.number, 0)
         for other in self.trials:  # as far as is known
             if other is not trial and other.fitted is None and not other.outcome:
-                ahead += other.cost * self._first_epochs(other)
+                epochs = TO_THE_END if self._at_once(other) else self._first_epochs(other)
+                ahead += other.cost * epochs
         if trial.held.pause:
             ahead += self.trials[0].cost * TO_THE_END
         score_ = epoch.val_f1 if epoch.val_score is None else epoch.val_score
