@@ -187,7 +187,8 @@ class _Auto:
             finished = [t for t in self.trials if t.finished]
             leader = max(finished, key=lambda t: t.val, default=trial)
             ends = place >= FINALISTS[self.request.quality] or self._unbeatable(leader)
-            ends |= TO_THE_END * trial.cost > left and trial.val <= leader.val
+            costly = TO_THE_END * trial.cost > left or (self._frugal and self.looks.few_labels)
+            ends |= costly and trial.val <= leader.val
             ends |= self._behind(trial, leader)
             if not self._over() and not (ends and finished):
                 left -= TO_THE_END * trial.cost
