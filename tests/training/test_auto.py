@@ -24,6 +24,7 @@ from deepgat.training import loop
 from deepgat.training.auto import train_auto
 from deepgat.training.baselines import LARGEST_CLASS, PROPAGATION
 from deepgat.training.ensembling import FEW_NODES, Candidate, select
+from deepgat.training.judge import Judge
 from deepgat.training.leaderboard import warning_of
 from deepgat.training.looks import look_at
 from deepgat.training.portfolio import CHEAP, LIGHT, MEMBERS, PORTFOLIO, Member, ranked
@@ -338,11 +339,11 @@ def test_a_warning_names_what_the_beaten_baseline_speaks_for():
 @pytest.mark.parametrize(("above", "chosen"), [(0.0, "plain"), (0.01, "deep")])
 def test_a_favourite_no_better_than_the_largest_class_is_not_spared(above, chosen, monkeypatch):
     search = AUTO._Auto(made(train=0.1), Request("good", None, TRAINING), 0, None, None, False)
-    monkeypatch.setattr(search, "_margin", lambda *_: 1.0)  # so small a set that all may be chance
+    monkeypatch.setattr(Judge, "margin", lambda *_: 1.0)  # so small a set that all may be chance
     for trial in search.trials:
         trial.fitted, trial.val = SimpleNamespace(stopped="patience"), 0.0
     favourite = search.trials[0]
-    favourite.val = search.baselines[LARGEST_CLASS] + above
+    favourite.val = search.judge.baselines[LARGEST_CLASS] + above
     next(trial for trial in search.trials if trial.name == "plain").val = favourite.val + 0.2
     assert favourite.name == "deep"
     assert search._choose(favourite)[0].name == chosen
@@ -360,11 +361,11 @@ def test_a_favourite_no_better_than_the_largest_class_is_not_spared(above, chose
 )
 def test_members_are_level_within_chance_and_a_point(train, behind, margin, alike, monkeypatch):
     search = AUTO._Auto(made(train=train), Request(), 0, None, None, False)
-    monkeypatch.setattr(search, "_margin", lambda *_: margin)
+    monkeypatch.setattr(Judge, "margin", lambda *_: margin)
     chosen, other = search.trials[:2]
     chosen.val, other.val = 0.8, 0.8 - behind
-    assert search._alike(other, chosen) is alike
-    assert search._alike(chosen, chosen)
+    assert search.judge.level(other, chosen) is alike
+    assert search.judge.level(chosen, chosen)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +382,7 @@ def test_cheap_members_are_trained_to_their_end_at_once(train, device, ended, mo
 
 
 def test_what_is_level_is_averaged_where_labels_are_many(monkeypatch):
-    monkeypatch.setattr(AUTO._Auto, "_alike", lambda *_: True)
+    monkeypatch.setattr(Judge, "level", lambda *_: True)
     data = made()
     run = searched(data)
     ended = [row for row in run.search.leaderboard if row["outcome"].endswith("of the ensemble")]
@@ -410,14 +411,14 @@ def test_fast_tries_the_cheap_members_after_a_useless_favourite(
 ):
     light = small["deep-4"]
     small["deep-4"] = replace(light, training={**light.training, "patience": 1})
-    monkeypatch.setattr(AUTO, "score", lambda *_: score)
+    monkeypatch.setattr(Judge, "score", lambda *_: score)
     run = searched(made(train=0.1), "fast", training={"epochs": epochs})
     assert set(names(run)) == tried
 
 
 @pytest.mark.parametrize(("score", "ends"), [(1.0, True), (0.99, True), (0.9, False)])
 def test_nothing_else_is_tried_beside_a_score_that_nothing_beats(score, ends, monkeypatch):
-    monkeypatch.setattr(AUTO, "score", lambda *_: score)
+    monkeypatch.setattr(Judge, "score", lambda *_: score)
     data = made(n=600)
     tried = outcomes(searched(data))
     told = f"not tried: hardly anything beats the score of {CHEAP[0]}"
@@ -431,7 +432,7 @@ def test_three_wrong_of_few_validation_nodes_are_many():
     search = AUTO._Auto(tiny_dataset(), Request(), 0, None, None, False)
     trial = search.trials[0]
     trial.fitted = SimpleNamespace(stopped="paused", history=[])
-    nodes = len(search.labels)
+    nodes = len(search.judge.labels)
     for wrong in range(4):
         trial.val = 1 - wrong / nodes
         assert search._unbeatable(trial) == (trial.val >= 0.98)

@@ -26,18 +26,17 @@ import torch
 from torch import Tensor
 
 from deepgat.analysis.calibration import choose_temperature
-from deepgat.analysis.metrics import error_of_difference, score
 from deepgat.data import NodeDataset
 from deepgat.errors import Diverged, UserError
 from deepgat.models import Network
 from deepgat.models.registry import ENSEMBLE
 from deepgat.ops.list_checks import check_edge_index
-from deepgat.training.baselines import LARGEST_CLASS, baseline_scores
 from deepgat.training.device import choose_device
 from deepgat.training.ensembling import FEW_NODES, Candidate, Member, joined, select
 from deepgat.training.evaluate import evaluate, nodes_of
 from deepgat.training.inputs import prepare
-from deepgat.training.leaderboard import Trial, leaderboard, room, row, warning_of
+from deepgat.training.judge import Judge
+from deepgat.training.leaderboard import Trial, leaderboard, row, warning_of
 from deepgat.training.looks import look_at
 from deepgat.training.loop import train
 from deepgat.training.memory import NoRoom, choose
@@ -55,23 +54,14 @@ TRIED = {"fast": 1, "good": 5, "best": 100}
 """How many of the ranked members are tried; the cheap ones come on top, but with "fast"."""
 FINALISTS = {"fast": 0, "good": 3, "best": 5}
 """How many members beside the favourite are trained to their end."""
-BEYOND_CHANCE = 2.5
-"""Standard errors by which one of several members must beat the favourite where labels are few."""
-LEVEL = 0.01
-"""Members are level with the best if they are behind by no more than this, nor by more than a
-standard error."""
 FOR_SCREENING, IN_ALL = 80.0, 260.0
 """What the others' first epochs, and the whole search, may cost on a CPU unless quality is "best":
 in epochs of ``deep``, never in seconds, so that a search gives the same result every time."""
 TO_THE_END = 80
 """About the epochs that a member still needs after its first ones."""
-NEARLY_PERFECT, FEW_ERRORS = 0.98, 3
-"""With such a score and so few validation nodes wrong, better by more than chance is impossible."""
 EASY = 0.95
 """Where the best score is at least this, a favourite that starts late is not worth its time."""
 MORE_SEEDS = 4
-SLOW_START = 0.01
-"""So much below the leader a member may be after its first epochs, beside chance."""
 EVERY = 25
 """Epochs between two saves, where there is a folder to save to."""
 
@@ -129,8 +119,7 @@ class _Auto:
         elif self.device.type != "cuda":
             tried = [LIGHT.get(name, name) for name in tried]
         self.trials = [self._trial(name, seed) for name in tried]
-        self.labels = self._labels()
-        self.baselines = baseline_scores(data, self.metric)
+        self.judge = Judge.of(data, self.metric, self.looks)
         self.start = time.perf_counter()
         self.stopped = ""
         """ "time" or "interrupted", once the search has to end."""
@@ -177,7 +166,7 @@ class _Auto:
         """Train to their end what may be the best: the favourite first, then by score."""
         leader = self._leader()
         easy = self._frugal and leader.val >= EASY
-        late = easy and self._behind(favourite, leader)
+        late = easy and self.judge.behind(favourite, leader)
         if favourite.in_play and not favourite.finished and not late and not self._over():
             self._train(favourite)
         left = IN_ALL - sum(t.epochs * t.cost for t in self.trials)
@@ -189,7 +178,7 @@ class _Auto:
             ends = place >= FINALISTS[self.request.quality] or self._unbeatable(leader)
             costly = TO_THE_END * trial.cost > left or (self._frugal and self.looks.few_labels)
             ends |= costly and trial.val <= leader.val
-            ends |= self._behind(trial, leader)
+            ends |= self.judge.behind(trial, leader)
             if not self._over() and not (ends and finished):
                 left -= TO_THE_END * trial.cost
                 self._train(trial)
@@ -197,7 +186,7 @@ class _Auto:
     def _try_more_if_useless(self, favourite: Trial) -> None:
         """Train the cheap members, too, if the favourite has learnt nothing in all its time."""
         ended = favourite.fitted is not None and favourite.fitted.stopped == "patience"
-        if not (ended and self._useless(favourite)):
+        if not (ended and self.judge.useless(favourite)):
             return
         cheap = [self._trial(name, self.seed) for name in CHEAP]
         self.trials += cheap
@@ -221,22 +210,10 @@ class _Auto:
     def _leader(self) -> Trial:
         return max(self.trials, key=lambda t: t.val)
 
-    def _behind(self, trial: Trial, leader: Trial) -> bool:
-        """Whether neither chance nor a slow start explain how much better the leader is."""
-        return trial.val < leader.val - 2 * self._margin(trial, leader) - SLOW_START
-
-    def _useless(self, trial: Trial) -> bool:
-        """Whether it does no better than always predicting the largest class."""
-        return trial.val <= self.baselines.get(LARGEST_CLASS, -float("inf"))
-
     def _unbeatable(self, leader: Trial) -> bool:
-        """Whether nothing can beat this score by more than chance."""
         if self.request.quality == "best" or not leader.in_play:
             return False
-        if self.metric in ("micro_f1", "accuracy") and not self.data.multi_label:
-            errors = round((1 - leader.val) * len(self.labels))
-            return leader.val >= NEARLY_PERFECT and errors <= FEW_ERRORS
-        return room(self.metric, leader.val) <= 0
+        return self.judge.unbeatable(leader)
 
     def _trial(self, name: str, seed: int) -> Trial:
         plan = PORTFOLIO[name].recipe(self.looks, self.training, frugal=self._frugal)
@@ -283,7 +260,7 @@ class _Auto:
             self.stopped = self.stopped or "interrupted"
         trial.card, trial.model, trial.fitted = card, model, fitted
         trial.logits, collapsed = self._look_at_outputs(model, card.training.chunk)
-        trial.val = score(self.metric, trial.logits, self.labels, self.data.multi_label)
+        trial.val = self.judge.score(trial.logits)
         if collapsed and fitted.stopped != "paused":
             trial.outcome = f"collapsed: {collapsed}"
         model.cpu()
@@ -316,9 +293,6 @@ class _Auto:
             self.stopped = "time"
         return bool(self.stopped)
 
-    def _labels(self) -> Tensor:
-        return torch.cat([graph.y[graph.val_mask] for graph in self.data.graphs])
-
     @torch.no_grad()
     def _look_at_outputs(self, model: Network, chunk: int) -> tuple[Tensor, str]:
         """The logits of the validation nodes, and in what way the network has collapsed, if so."""
@@ -336,36 +310,14 @@ class _Auto:
                 return logits.cpu(), "every node gets the same prediction"
         return logits.cpu(), ""
 
-    def _margin(self, trial: Trial, favourite: Trial) -> float:
-        """The standard error of the difference of two members' scores."""
-        if trial.logits is None or favourite.logits is None:
-            return 0.0
-        both = trial.logits, favourite.logits
-        return error_of_difference(self.metric, *both, self.labels, self.data.multi_label)
-
     def _choose(self, favourite: Trial) -> tuple[Trial, str]:
         trained = [t for t in self.trials if t.finished or (self.stopped and t.in_play)]
-        if not trained and self.refused is not None:
+        if trained:
+            return self.judge.choose(trained, favourite)
+        if self.refused is not None:
             raise self.refused
-        if not trained:
-            raise UserError(
-                "no recipe could be trained on this graph: "
-                + "; ".join(f"{t.name} {t.outcome}" for t in self.trials)
-            )
-        best, looks = max(trained, key=lambda t: t.val), self.looks.sentence()
-        if favourite not in trained or favourite.name in CHEAP:
-            return best, f"{looks}: {best.name} is the best on validation nodes"
-        if best is favourite or len(trained) == 1:
-            return favourite, f"{looks}: {favourite.name} is for such graphs, and nothing beat it"
-        gain, margin = best.val - favourite.val, self._margin(best, favourite)
-        protected = self.looks.few_labels and not self._useless(favourite)
-        margin *= BEYOND_CHANCE if protected else 0.0
-        if gain <= margin:
-            return favourite, (
-                f"{looks}: {favourite.name} is for such graphs; {best.name} was better by "
-                f"{100 * gain:.1f}, which may be chance ({100 * margin:.1f})"
-            )
-        return best, f"{best.name} beat {favourite.name} by {100 * gain:.1f} on validation nodes"
+        told = "; ".join(f"{t.name} {t.outcome}" for t in self.trials)
+        raise UserError(f"no recipe could be trained on this graph: {told}")
 
     def _finish(self, chosen: Trial, reason: str) -> Run:
         assert chosen.card is not None
@@ -378,13 +330,14 @@ class _Auto:
         rows = leaderboard(self.trials, chosen)
         if card.system == ENSEMBLE:
             logits, _ = self._look_at_outputs(model, card.training.chunk)
-            val = score(self.metric, logits, self.labels, self.data.multi_label)
+            val = self.judge.score(logits)
             rows.insert(0, row(ENSEMBLE, ENSEMBLE, val, "chosen", card.settings))
             if others := [t.name for t in self.trials if t.share and t.name != chosen.name]:
                 reason += f"; averaged with {', '.join(others)}"
         scores = evaluate(model, self.data, card.training.device, chunk=card.training.chunk)
-        rows += [row(name, "baseline", val, "baseline") for name, val in self.baselines.items()]
-        warning = warning_of(self.metric, rows[0]["val"], self.baselines)
+        baselines = self.judge.baselines
+        rows += [row(name, "baseline", val, "baseline") for name, val in baselines.items()]
+        warning = warning_of(self.metric, rows[0]["val"], baselines)
         for each in rows:  # errors were negated to be maximised
             each["val"] = None if each["val"] is None else abs(each["val"])
         search = Search(self.request, self.metric, self.looks, rows, reason, warning)
@@ -403,15 +356,15 @@ class _Auto:
         assert chosen.card is not None
         assert chosen.model is not None
         finished = [t for t in self.trials if t.finished or t is chosen]
-        finished.sort(key=lambda t: (t is not chosen, not self._alike(t, chosen)))
+        finished.sort(key=lambda t: (t is not chosen, not self.judge.level(t, chosen)))
         candidates = [
-            Candidate(t.logits, choose_temperature(t.logits, self.labels, FEW_NODES))
+            Candidate(t.logits, choose_temperature(t.logits, self.judge.labels, FEW_NODES))
             for t in finished
             if t.logits is not None
         ]
-        alike = sum(self._alike(t, chosen) for t in finished)
+        alike = sum(self.judge.level(t, chosen) for t in finished)
         add = self.request.quality == "best"
-        weights = select(candidates, self.labels, self.data.multi_label, alike, add)
+        weights = select(candidates, self.judge.labels, self.data.multi_label, alike, add)
         members = [
             Member(trial.card, trial.model, weight, candidate.temperature)
             for trial, candidate, weight in zip(finished, candidates, weights, strict=True)
@@ -422,13 +375,6 @@ class _Auto:
         for trial, weight in zip(finished, weights, strict=True):
             trial.share = weight
         return joined(chosen.card, members)
-
-    def _alike(self, trial: Trial, chosen: Trial) -> bool:
-        """Whether it counts as much as the chosen one in a mean of both."""
-        if trial.name == chosen.name:
-            return True
-        behind = chosen.val - trial.val
-        return not self.looks.few_labels and behind <= min(self._margin(chosen, trial), LEVEL)
 
     def _clean_up(self) -> None:
         if self.folder is not None and self.stopped != "interrupted":
