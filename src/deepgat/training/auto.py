@@ -5,7 +5,8 @@
 2. Every member is trained for a few epochs, the cheap ones first. Where labels are many these are
    trained to their end, except on a CPU: they start slowly.
 3. The favourite is trained to its end, then the best of the others. On a CPU and an easy graph it
-   is left if another is ahead of it by more than chance and a slow start explain.
+   is left if another is ahead of it by more than chance and a slow start explain, and with few
+   labels only what is ahead of it goes on.
 4. One of those takes the favourite's place if it is better. Where labels are few, it must be better
    by more than chance would have it, unless the favourite does no better than the largest class.
 5. Where labels are many, the mean of the best and of all that are level with it takes its place
