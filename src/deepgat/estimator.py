@@ -64,7 +64,8 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
         model, preset: the system, as ``--model`` and ``--preset`` of ``deepgat train``; None or
-            "auto": the best of several recipes on the validation nodes. Settings without a
+            "auto": the best of several recipes on the validation nodes, or the mean of those that
+            are level with it. Settings without a
             system's name are those of ``deep``.
         quality, time_limit: of auto: "fast", "good" or "best"; seconds. None: "good", no limit.
         num_layers, hidden_channels, heads, dropout, attention_dropout, norm, residual, alpha,
@@ -92,7 +93,8 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
         classes_: the classes, ascending; 0 … C−1 for an indicator matrix.
         n_features_in_: d.
         history_: {"loss", "val_loss", "val_f1"}: a number per epoch.
-        n_iter_, best_epoch_: number of epochs, and the one whose weights are kept.
+        n_iter_, best_epoch_: number of epochs, and the one whose weights are kept. Where auto
+            keeps the mean of several models, these and history_ are those of the best.
         transduction_: the prediction for every node of the graph fitted.
         run_: the training run; its ``model`` is the network.
     """

@@ -28,6 +28,7 @@ from deepgat.model_folder import load_run, read_calibration, read_graph, read_se
 from deepgat.model_inputs import dataset_for, kept_dataset, with_classes_of
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
+from deepgat.models.registry import ENSEMBLE
 from deepgat.predictions import Explanation, Predictions, PredictOptions
 from deepgat.training.device import choose_device
 from deepgat.training.evaluate import Evaluation, evaluate
@@ -402,6 +403,11 @@ class Model:
 
     def exit_policy(self, tolerance: float = 0.0) -> ExitPolicy:
         """When prediction may stop, chosen on the validation nodes of the training data."""
+        if self.card.system == ENSEMBLE:
+            raise UserError(
+                "early exit needs one network whose every layer predicts, and this model is the "
+                "mean of several: train one by its name, such as model=deep"
+            )
         if self.card.multi_label:
             raise UserError("early exit needs one class per node: this model predicts labels")
         if len(self.training_data.graphs) != 1:

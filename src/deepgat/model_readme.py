@@ -194,8 +194,9 @@ def _classes(data: NodeDataset) -> str:
 
 def _training(description: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     training, name = record["training"], str(description["system"])
-    lines = ["## Training", ""]
+    lines, of_what = ["## Training", ""], ""
     if name == ENSEMBLE:
+        of_what = " of the first network"
         members = description["settings"]["members"]
         lines.append(f"A weighted mean of {len(members)} networks:\n")
         rows = [
@@ -210,15 +211,15 @@ def _training(description: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     usual = TrainSettings().to_dict()
     other = {key: value for key, value in training.items() if value != usual.get(key)}
     if other:
-        lines.append("\nTraining settings other than the defaults:\n")
+        lines.append(f"\nTraining settings{of_what} other than the defaults:\n")
         lines.append(_table(["setting", "value"], other.items()))
     monitor = str(training["monitor"])
     picked = PICKED_BY.get(monitor, f"{text(monitor)} on validation nodes")
     versions = ", ".join(f"{key} {value}" for key, value in record["versions"].items())
     lines += [
         "",
-        f"- Seed {record['seed']}. Epoch {record['best_epoch']:,} of {record['epochs']:,} was "
-        f"kept, chosen by {picked}.",
+        f"- Seed {record['seed']}. Epoch {record['best_epoch']:,} of {record['epochs']:,}{of_what} "
+        f"was kept, chosen by {picked}.",
         f"- Training ended by: {text(record['stopped'])}, after {record['seconds']:,.0f} s on "
         f"{text(record['hardware'])}.",
         f"- Versions: {text(versions)}.",

@@ -151,7 +151,7 @@ def test_patience_is_shorter_on_a_cpu(quality, device, expected, monkeypatch):
     assert deep.plan.training.patience == expected
 
 
-def test_lighter_members_are_trained_for_less_time():
+def test_lighter_members_have_one_stage_and_fewer_layers():
     looks = look_at(tiny_dataset())
     for old, new in LIGHT.items():
         usual, light = (PORTFOLIO[name].recipe(looks, {}) for name in (old, new))
@@ -264,10 +264,12 @@ def test_one_recipe_is_enough_for_fast():
 
 
 def test_best_tries_all_and_more_seeds():
-    run = searched(quality="best")
+    data = made()
+    run = searched(data, quality="best", training={"epochs": 2})
     (first, *others) = names(run)
     assert first == "ensemble"
-    every = {*ranked(look_at(tiny_dataset())), *CHEAP}
+    every = {*ranked(look_at(data)), *CHEAP}
+    assert len(every) > tried(data)
     assert {name for name in others if ", seed" not in name} == every
     assert sum(", seed" in name for name in others) == AUTO.MORE_SEEDS
     assert [text.startswith("chosen") for text in outcomes(run).values()].count(True) == 1
@@ -381,7 +383,7 @@ def test_cheap_members_are_trained_to_their_end_at_once(train, device, ended, mo
     assert stopped[search.trials[0].name] == "paused"
 
 
-def test_what_is_level_is_averaged_where_labels_are_many(monkeypatch):
+def test_what_is_level_is_averaged_where_labels_are_many(tmp_path, monkeypatch):
     monkeypatch.setattr(Judge, "level", lambda *_: True)
     data = made()
     run = searched(data)
@@ -391,8 +393,43 @@ def test_what_is_level_is_averaged_where_labels_are_many(monkeypatch):
     assert {row["outcome"] for row in ended} == {f"{1 / len(ended):.0%} of the ensemble"}
     assert run.search.leaderboard[0]["outcome"] == "chosen"
     assert len({member["weight"] for member in run.card.settings.members}) == 1
+    best = max(ended, key=lambda row: row["val"])
+    assert run.card.settings.members[0]["system"] == PORTFOLIO[best["name"]].system
+    told = run.search.reason.split("; averaged with ")[1].split(", ")
+    assert set(told) == {row["name"] for row in ended} - {best["name"]}
     alone = searched(data, "fast")
     assert alone.card.system != "ensemble"
+    model = deepgat.fit(data, training=TRAINING)
+    with pytest.raises(UserError, match="this model is the mean of several"):
+        model.exit_policy()
+    again = Model.load(model.save(tmp_path / "mean"))
+    assert torch.equal(again.outputs(data).logits, model.outputs(data).logits)
+    assert torch.equal(again.outputs(data).logits, run.evaluation.logits[0])
+
+
+@pytest.mark.parametrize(("batches", "mean"), [("none", True), ("clusters", False)])
+def test_recipes_trained_in_batches_are_not_averaged(batches, mean, monkeypatch):
+    monkeypatch.setattr(Judge, "level", lambda *_: True)
+    asked = {"batches": batches, "clusters": 4, "batch_size": 2}
+    run = searched(made(), training=asked if batches != "none" else {})
+    assert (run.card.system == "ensemble") == mean
+
+
+@pytest.mark.parametrize("why", ["memory forced it into batches", "it was stopped"])
+def test_what_stays_out_of_the_mean(why, monkeypatch):
+    monkeypatch.setattr(Judge, "level", lambda *_: True)
+    search = AUTO._Auto(made(), Request("good", None, TRAINING), 0, None, None, False)
+    favourite = search._screen()
+    search._finish_the_best(favourite)
+    chosen, _ = search._choose(favourite)
+    other = next(t for t in search.trials if t.finished and t is not chosen)
+    kept = len(search._ensemble(chosen)[0].settings.members)
+    if why == "it was stopped":
+        other.fitted = replace(other.fitted, stopped="interrupted")
+    else:
+        other.card = replace(other.card, training=replace(other.card.training, batches="clusters"))
+    less = search._ensemble(chosen)[0]
+    assert len(getattr(less.settings, "members", [chosen])) == kept - 1
 
 
 def test_few_labels_leave_the_chosen_one_alone():

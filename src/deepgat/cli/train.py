@@ -91,7 +91,7 @@ def train(
         str | None,
         typer.Option(
             help="Without --model: fast (one recipe by the graph's looks), good (the best of "
-            "several, the default) or best (also a weighted mean of models)."
+            "several or a mean, the default) or best (a mean of seeds and recipes)."
         ),
     ] = None,
     time_limit: Annotated[

@@ -278,8 +278,9 @@ class _Auto:
             if other is not trial and other.fitted is None and not other.outcome:
                 epochs = TO_THE_END if self._at_once(other) else self._first_epochs(other)
                 ahead += other.cost * epochs
-        if trial.held.pause:
-            ahead += self.trials[0].cost * TO_THE_END
+        favourite = self.trials[0]
+        if trial.held.pause or not (trial is favourite or favourite.finished or favourite.outcome):
+            ahead += favourite.cost * TO_THE_END
         score_ = epoch.val_f1 if epoch.val_score is None else epoch.val_score
         best = max(score_, *(t.val for t in self.trials))
         share = done / (done + ahead)
@@ -356,16 +357,16 @@ class _Auto:
         """
         assert chosen.card is not None
         assert chosen.model is not None
-        finished = [t for t in self.trials if t.finished or t is chosen]
+        finished = [t for t in self.trials if self._may_join(t) or t is chosen]
         finished.sort(key=lambda t: (t is not chosen, not self.judge.level(t, chosen)))
         candidates = [
             Candidate(t.logits, choose_temperature(t.logits, self.judge.labels, FEW_NODES))
             for t in finished
             if t.logits is not None
         ]
-        alike = sum(self.judge.level(t, chosen) for t in finished)
+        equals = sum(self.judge.level(t, chosen) for t in finished)
         add = self.request.quality == "best"
-        weights = select(candidates, self.judge.labels, self.data.multi_label, alike, add)
+        weights = select(candidates, self.judge.labels, self.data.multi_label, equals, add)
         members = [
             Member(trial.card, trial.model, weight, candidate.temperature)
             for trial, candidate, weight in zip(finished, candidates, weights, strict=True)
@@ -376,6 +377,12 @@ class _Auto:
         for trial, weight in zip(finished, weights, strict=True):
             trial.share = weight
         return joined(chosen.card, members)
+
+    def _may_join(self, trial: Trial) -> bool:
+        """Whether it was trained to its end, and memory has room for the whole graph at once."""
+        if not trial.finished or trial.card is None or trial.fitted is None:
+            return False
+        return trial.fitted.stopped != "interrupted" and not trial.card.training.in_parts
 
     def _clean_up(self) -> None:
         if self.folder is not None and self.stopped != "interrupted":

@@ -1,10 +1,10 @@
 """Which trained models to average, and with what weights.
 
-The chosen model and those that count alike (other seeds of its recipe, models that are level with
-it) have equal weights. Then others may be added as in
-Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004: one at a time, with
-replacement, each time the one that lowers the validation loss most, as long as it does so by more
-than chance. Where validation nodes are few, that loss says too little: there nothing is added.
+The chosen model, other seeds of its recipe and models that are level with it have equal weights.
+Then others may be added as in Caruana et al., *Ensemble Selection from Libraries of Models*, ICML
+2004: one at a time, with replacement, each time the one that lowers the validation loss most, as
+long as it does so by more than chance. Where validation nodes are few, that loss says too little:
+there nothing is added.
 """
 
 from __future__ import annotations
@@ -74,19 +74,19 @@ def select(
     candidates: Sequence[Candidate],
     y: Tensor,
     multi_label: bool,
-    alike: int = 1,
+    equals: int = 1,
     add: bool = True,
 ) -> list[float]:
     """The weight of every candidate, summing to 1.
 
-    The first ``alike`` count alike; with ``add``, others join where they help.
+    The first ``equals`` have equal weights; with ``add``, others join where they help.
     """
-    counts = [int(place < alike) for place in range(len(candidates))]
+    counts = [int(place < equals) for place in range(len(candidates))]
     if add and len(y) >= FEW_NODES:
         shares = [_probabilities(candidate, multi_label) for candidate in candidates]
-        total = torch.stack(shares[:alike]).sum(0)
-        losses = _losses(total / alike, y, multi_label)
-        for size in range(alike + 1, alike + ROUNDS):
+        total = torch.stack(shares[:equals]).sum(0)
+        losses = _losses(total / equals, y, multi_label)
+        for size in range(equals + 1, equals + ROUNDS):
             found = [_losses((total + share) / size, y, multi_label) for share in shares]
             place = min(range(len(found)), key=lambda k: float(found[k].mean()))
             gains = losses - found[place]

@@ -60,8 +60,8 @@ class Judge:
     def level(self, trial: Trial, best: Trial) -> bool:
         """Whether it counts as much as the best in a mean of both.
 
-        Other seeds of the best always do. Where labels are few, validation nodes are, too, and no
-        other recipe does.
+        Other seeds of the best always do. With few labels no other recipe does: their scores, on
+        as few validation nodes, say too little.
         """
         if trial.name == best.name:
             return True

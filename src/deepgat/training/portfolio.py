@@ -75,7 +75,7 @@ MEMBERS = (
     Member(
         "wide-light",
         "prenorm",
-        "the same, in little time",
+        "few labels, many neighbours, in little time",
         DROPPED,
         {"weight_decay": 5e-4, "patience": 100},
         cost=1.1,

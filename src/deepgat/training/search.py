@@ -51,7 +51,7 @@ class Request:
 
     quality: str = "good"
     """ "fast": one recipe, by the graph's looks alone; "good": the best of several, or the mean of
-    those that are level with it; "best": all recipes, and several seeds of the best."""
+    those that are level with it; "best": more recipes, and several seeds of the best."""
     time_limit: float | None = None
     """In seconds; what is best by then is kept."""
     training: Mapping[str, Any] = field(default_factory=dict)
