@@ -65,8 +65,7 @@ class DeepGATClassifier(ClassifierMixin, BaseEstimator):
     Args:
         model, preset: the system, as ``--model`` and ``--preset`` of ``deepgat train``; None or
             "auto": the best of several recipes on the validation nodes, or the mean of those that
-            are level with it. Settings without a
-            system's name are those of ``deep``.
+            are level with it. Settings without a system's name are those of ``deep``.
         quality, time_limit: of auto: "fast", "good" or "best"; seconds. None: "good", no limit.
         num_layers, hidden_channels, heads, dropout, attention_dropout, norm, residual, alpha,
             theta, sharpness, label_hops: settings of the system, as ``deepgat models NAME`` lists

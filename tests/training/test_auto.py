@@ -415,6 +415,22 @@ def test_recipes_trained_in_batches_are_not_averaged(batches, mean, monkeypatch)
     assert (run.card.system == "ensemble") == mean
 
 
+@pytest.mark.parametrize("useless", [False, True])
+def test_few_labels_on_a_cpu_end_what_is_behind_unless_the_favourite_is_useless(
+    useless, monkeypatch
+):
+    monkeypatch.setattr(Judge, "useless", lambda *_: useless)
+    monkeypatch.setattr(Judge, "margin", lambda *_: 1.0)
+    search = AUTO._Auto(made(train=0.1), Request("good", None, TRAINING), 0, None, None, False)
+    favourite = search._screen()
+    search._train(favourite)
+    favourite.val = 0.99  # all others are behind, none by more than chance
+    monkeypatch.setattr(search, "_unbeatable", lambda _: False)
+    search._finish_the_best(favourite)
+    others = [t for t in search.trials if t.finished and t is not favourite]
+    assert len(others) == (AUTO.FINALISTS["good"] if useless else 0)
+
+
 @pytest.mark.parametrize("why", ["memory forced it into batches", "it was stopped"])
 def test_what_stays_out_of_the_mean(why, monkeypatch):
     monkeypatch.setattr(Judge, "level", lambda *_: True)

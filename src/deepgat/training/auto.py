@@ -6,7 +6,7 @@
    trained to their end, except on a CPU: they start slowly.
 3. The favourite is trained to its end, then the best of the others. On a CPU and an easy graph it
    is left if another is ahead of it by more than chance and a slow start explain, and with few
-   labels only what is ahead of it goes on.
+   labels only what is ahead of it goes on, unless it has learnt nothing.
 4. One of those takes the favourite's place if it is better. Where labels are few, it must be better
    by more than chance would have it, unless the favourite does no better than the largest class.
 5. Where labels are many, the mean of the best and of all that are level with it takes its place
@@ -177,8 +177,9 @@ class _Auto:
             finished = [t for t in self.trials if t.finished]
             leader = max(finished, key=lambda t: t.val, default=trial)
             ends = place >= FINALISTS[self.request.quality] or self._unbeatable(leader)
-            costly = TO_THE_END * trial.cost > left or (self._frugal and self.looks.few_labels)
-            ends |= costly and trial.val <= leader.val
+            spared = self._frugal and self.looks.few_labels and not self.judge.useless(leader)
+            spared |= TO_THE_END * trial.cost > left
+            ends |= spared and trial.val <= leader.val
             ends |= self.judge.behind(trial, leader)
             if not self._over() and not (ends and finished):
                 left -= TO_THE_END * trial.cost
