@@ -232,6 +232,38 @@ def dagnn(x: Tensor, nbrs: Neighbours, w: Weights, hops: int) -> tuple[Tensor, l
     return total, states
 
 
+def unit_rows(x: Tensor) -> Tensor:
+    """Every row divided by the sum of its absolute values; rows of zeros stay."""
+    sums = [sum(abs(value) for value in row.tolist()) for row in x]
+    return torch.stack([row / total if total else row for row, total in zip(x, sums, strict=True)])
+
+
+def grand(
+    x: Tensor, nbrs: Neighbours, w: Weights, hops: int, norm: Callable[[Tensor, str], Tensor]
+) -> tuple[Tensor, list[Tensor]]:
+    """An MLP on the mean of P^k x, k = 0 … K; the states are the sums of the first powers."""
+    power = total = unit_rows(x) / (hops + 1)
+    states = [total]
+    for _ in range(hops):
+        power = symmetric(nbrs) @ power
+        total = total + power
+        states.append(total)
+    h = relu(affine(norm(total, "input_norm"), w, "lin1"))
+    return affine(norm(h, "hidden_norm"), w, "lin2"), states
+
+
+def disagreement(views: list[Tensor], temperature: float) -> Tensor:
+    """The mean over views and nodes of ‖p − p̄'‖², p̄' the sharpened mean of the views' p."""
+    p = [softmax_rows(view) for view in views]
+    total = torch.zeros((), dtype=torch.float64)
+    for v in range(len(views[0])):
+        mean = (sum(each[v] for each in p) / len(p)).detach()
+        sharp = mean ** (1 / temperature) / (mean ** (1 / temperature)).sum()
+        for each in p:
+            total = total + ((each[v] - sharp) ** 2).sum()
+    return total / len(views[0]) / len(views)
+
+
 def length(row: Tensor) -> Tensor:
     """‖row‖; at 0, where it has no gradient, that is taken to be 0."""
     square = (row * row).sum()

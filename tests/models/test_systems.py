@@ -1,5 +1,6 @@
 """Every other system against its literal transcription: outputs, loss and all gradients."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +16,7 @@ from deepgat.models import G2, GCNII, SYSTEMS, ConvStack, Deep, Network, PreNorm
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.nn import NeighborAttention
 from deepgat.nn.conv_output import ConvOutput
+from deepgat.nn.losses import ViewsLoss
 from deepgat.ops.deterministic import lerp
 from deepgat.training.recipes import recipe
 from networks import ORACLES, network
@@ -134,9 +136,17 @@ def class_share(nbrs, w):
     return conv
 
 
-def unseen(x, w):
+def unseen(x, w, name="input_norm"):
     """Batch norm before any training: mean 0, deviation 1."""
-    return x / (1 + 1e-5) ** 0.5 * w["input_norm.weight"] + w["input_norm.bias"]
+    return x / (1 + 1e-5) ** 0.5 * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+
+def grand_literal(norm=None):
+    def run(x, nbrs, w, layers):
+        normed = (lambda h, name: h) if norm is None else (lambda h, name: norm(h, w, name))
+        return *systems.grand(x, nbrs, w, layers, normed), {}, "views"
+
+    return run
 
 
 def row_normalised(nbrs):
@@ -169,6 +179,8 @@ CASES: dict[str, tuple[dict, Literal]] = {
         lambda x, nbrs, w, layers: systems.appnp(x, nbrs, w, layers, 0.1),
     ),
     "dagnn": ({"system": "dagnn"}, systems.dagnn),
+    "grand": ({"system": "grand"}, grand_literal()),
+    "grand, normalised": ({"system": "grand", "norm": "batch"}, grand_literal(unseen)),
     "gcn": ({"system": "gcn"}, gcn_literal()),
     "gcn over rows": (
         {"system": "gcn", "normalization": "row"},
@@ -307,6 +319,8 @@ class Case:
     def literal_loss(self, logits: Tensor, before: dict[int, Tensor], kind: str) -> Tensor:
         nodes = self.mask.nonzero().view(-1).tolist()
         loss = transcription.cross_entropy(logits, self.y, nodes)
+        if kind == "views":  # of which there is one
+            return loss + systems.disagreement([logits], 0.5)
         if not before:
             return loss
         if kind == "every-layer":  # Algorithm 1's
@@ -373,6 +387,48 @@ def test_features_are_normalised_over_the_nodes_in_training(layers):
     case.literal = prenorm_literal(sage_share, lambda x, w: systems.batch_norm(x, w, "input_norm"))
     case.model.train()
     assert_same(case)
+
+
+@pytest.mark.parametrize("views", [1, 3])
+def test_grands_draws_agree_where_nothing_is_dropped(views):
+    """In training, with batch norm over the nodes; draws that are all alike are as one."""
+    case = Case("grand, normalised", 9, random_edges(9, 14))
+    off = {"input_dropout": 0.0, "node_dropout": 0.0, "dropout": 0.0, "views": views}
+    case.model = made({**SIZES, "num_layers": 3, "system": "grand", "norm": "batch", **off})
+    case.model = case.model.double().train()
+    case.literal = grand_literal(systems.batch_norm)
+    assert_same(case)
+
+
+@given(views=st.integers(1, 4), classes=st.integers(1, 4), seed=st.integers(0, 99))
+def test_the_loss_of_several_draws_is_the_papers(views, classes, seed):
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(views, 6, classes, dtype=torch.double, generator=generator)
+    logits = [view.requires_grad_() for view in drawn]
+    y, nodes = torch.randint(classes, (6,), generator=generator), [0, 2, 5]
+    mine = ViewsLoss(0.7, 0.3)(dict(enumerate(logits)), y, torch.tensor(nodes))
+    literal = 0.7 * systems.disagreement(logits, 0.3)
+    for view in logits:
+        literal = literal + transcription.cross_entropy(view, y, nodes) / views
+    torch.testing.assert_close(mine, literal, **TOLERANCE)
+    for a, b in zip(
+        torch.autograd.grad(mine, logits), torch.autograd.grad(literal, logits), strict=True
+    ):
+        torch.testing.assert_close(a, b, **TOLERANCE)
+
+
+def test_a_draw_of_grand_drops_whole_nodes_and_keeps_the_mean():
+    x, edge_index = torch.rand(2000, D_IN) + 0.1, random_edges(2000, 10)
+    model = network("grand", D_IN, CLASSES, num_layers=1, node_dropout=0.25).train()
+    h = model.run(x, edge_index).initial
+    gone = (h == 0).all(1)
+    assert 0.2 < gone.float().mean() < 0.3
+    mean = x / x.sum(1, keepdim=True) / 2
+    torch.testing.assert_close(h[~gone], mean[~gone] / 0.75)
+    outputs = model.run(x, edge_index)
+    draws = [outputs.layer_logits[number] for number in sorted(outputs.layer_logits)]
+    assert len(draws) == 4
+    assert not any(torch.equal(a, b) for a, b in itertools.pairwise(draws))
 
 
 # --------------------------------------------------------------------------- against PyG's classes
@@ -646,7 +702,7 @@ def names_of(model, chosen):
 OF_LAYERS = {
     "gcn": "convs.", "sage": "convs.", "mlp": "lins.", "residual": "convs.", "pairnorm": "convs.",
     "pairnorm-input": "convs.", "dropedge": "convs.", "jk": "convs.", "gcnii": "maps.",
-    "g2": "conv.", "appnp": None, "dagnn": None, "gat": "convs.",
+    "g2": "conv.", "appnp": None, "dagnn": None, "grand": None, "gat": "convs.",
     "prenorm": "convs.",
 }  # fmt: skip
 

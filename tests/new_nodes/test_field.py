@@ -107,7 +107,7 @@ def test_new_nodes_of_many_graphs(name, choices, **graph):
     compare(name, choices, **graph)
 
 
-@pytest.mark.parametrize("name", ["deep", "g2", "gcn", "deepgat", "dagnn"])
+@pytest.mark.parametrize("name", ["deep", "g2", "gcn", "deepgat", "dagnn", "grand"])
 def test_fields_that_shrink_layer_by_layer(name):
     """On a graph much larger than the field, every layer runs on fewer nodes than the one before.
 

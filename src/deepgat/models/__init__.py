@@ -11,6 +11,7 @@ from deepgat.models.gat import GAT, GATConfig
 from deepgat.models.gcn import GCN, GCNConfig
 from deepgat.models.gcnii import GCNII, GCNIIConfig
 from deepgat.models.gin import GIN
+from deepgat.models.grand import GRAND, GRANDConfig
 from deepgat.models.graph_classifier import ConvStack, GraphClassifier
 from deepgat.models.jk import JK, JKConfig
 from deepgat.models.label_propagation import LabelPropagation, LabelPropagationConfig
@@ -30,6 +31,7 @@ __all__ = [
     "GCN",
     "GCNII",
     "GIN",
+    "GRAND",
     "JK",
     "MLP",
     "SAGE",
@@ -49,6 +51,7 @@ __all__ = [
     "GATConfig",
     "GCNConfig",
     "GCNIIConfig",
+    "GRANDConfig",
     "GraphClassifier",
     "JKConfig",
     "LabelPropagation",

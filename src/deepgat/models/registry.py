@@ -25,6 +25,7 @@ from deepgat.models.g2 import G2
 from deepgat.models.gat import GAT
 from deepgat.models.gcn import GCN
 from deepgat.models.gcnii import GCNII
+from deepgat.models.grand import GRAND
 from deepgat.models.jk import JK
 from deepgat.models.label_propagation import LabelPropagation
 from deepgat.models.mlp import MLP
@@ -240,6 +241,14 @@ _SYSTEMS = (
         "h⁰ = MLP(X), h' = Ph, ŷ = Σ_k sigmoid(<s, h^k> + b) h^k",
         "Liu et al., Towards Deeper Graph Neural Networks, KDD 2020",
         training={**USUAL, "weight_decay": 5e-3},
+    ),
+    System(
+        "grand",
+        GRAND,
+        "ŷ = MLP(Σ_k P^k (z ⊙ X)/(K+1)), z ~ Bernoulli per node; S draws pulled to their mean",
+        "Feng et al., Graph Random Neural Networks, NeurIPS 2020",
+        "with views=1, consistency=0 and node_dropout=0 an MLP on S²GC's features",
+        training={**USUAL, "epochs": 5000, "patience": 200, "monitor": "loss-and-errors"},
     ),
     System(
         "oracle",

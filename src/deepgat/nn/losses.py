@@ -140,3 +140,37 @@ class OutputAndLayersLoss:
         terms = layer_losses(layer_logits, layers, y, nodes, node_weight)
         gammas = layer_weights(layers[:-1], self.delta, terms)
         return terms[-1] + self.weight * (gammas / gammas.sum() * terms[:-1]).sum()
+
+
+@dataclass(frozen=True)
+class ViewsLoss:
+    """The mean over views s of CE(ŷ^(s) on V') + λ/n Σ_v ‖p^(s)_v − p̄'_v‖², p = softmax(ŷ).
+
+    p̄ is the mean of the views' p; p̄'_c = p̄_c^(1/T) / Σ_d p̄_d^(1/T), without gradient. For
+    independent labels p is the sigmoid, and each label and its opposite are two classes. The logits
+    of the views are given as those of layers are.
+    """
+
+    weight: float
+    """λ"""
+    temperature: float
+    """T"""
+
+    def __call__(
+        self,
+        layer_logits: Mapping[int, Tensor],
+        y: Tensor,
+        nodes: Tensor,
+        node_weight: Tensor | None = None,
+    ) -> Tensor:
+        views = sorted(layer_logits)
+        loss = layer_losses(layer_logits, views, y, nodes, node_weight).mean()
+        if not self.weight:
+            return loss
+        logits = torch.stack([layer_logits[view] for view in views])
+        if y.dim() == 2:
+            logits = torch.stack([F.logsigmoid(logits), F.logsigmoid(-logits)], -1)
+        shares = logits.softmax(-1)
+        sharp = (shares.detach().mean(0).log() / self.temperature).softmax(-1)
+        apart = (shares - sharp).square().flatten(2).sum(2).mean(0)
+        return loss + self.weight * node_mean_share(apart, 0)

@@ -1,0 +1,170 @@
+"""GRAND: random propagation of the features, and predictions that agree over several draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from deepgat import ops
+from deepgat.models.config import Config, layers, setting, share
+from deepgat.models.convolutions import make_conv
+from deepgat.models.network import Network, linear
+from deepgat.models.outputs import Computed, Context, LayerOutputs, Until
+from deepgat.nn.attention import Reach
+from deepgat.nn.conv_output import ConvOutput
+from deepgat.nn.losses import ViewsLoss
+from deepgat.nn.norms import NORMS, make_norm, normalized
+from deepgat.nn.remembered import Remembered
+from deepgat.ops import Features, Neighbors, SparseMatrix
+
+
+@dataclass(frozen=True)
+class GRANDConfig(Config):
+    """Settings of :class:`GRAND`."""
+
+    num_layers: int = layers(8, "K, number of hops")
+    hidden_channels: int = setting(32, "width of the predictor's hidden layer", least=1)
+    dropout: float = share(0.5, "share of the hidden layer dropped")
+    input_dropout: float = share(0.5, "share of the propagated features dropped")
+    node_dropout: float = share(0.5, "δ, share of the nodes whose features are dropped")
+    views: int = setting(4, "S, random draws per step of training", least=1, most=1000)
+    consistency: float = setting(1.0, "λ, weight of the draws' disagreement in the loss", least=0)
+    temperature: float = setting(0.5, "T, to which the draws' mean is sharpened", above=0)
+    norm: str = setting("none", "normalisation of the propagated features and hidden layer", NORMS)
+    drop_edge: float = share(0.0, "share of edges dropped anew at each epoch of training")
+    unit_features: bool = setting(True, "divide every node's features by their sum")
+
+
+class GRAND(Network):
+    r"""GRAND: an MLP on the mean of the features 0 to K hops away, of randomly chosen nodes.
+
+    .. math::
+        h^0 = \frac{1}{K+1} \mathrm{diag}(z) X, \quad
+        z_v \sim \frac{\mathrm{Bernoulli}(1-\delta)}{1-\delta}, \qquad
+        h^k = P h^{k-1} + h^0, \qquad
+        \hat y = \sigma(h^K W + b) W' + b'
+
+    with P_vu = 1/√(\|N_v\| \|N_u\|), so that h^K is the mean of P^k diag(z) X over k = 0 … K; σ is
+    ReLU. A hop is a layer without weights. A step of training draws z and the dropout S times; with
+    p^(s) = softmax(ŷ^(s)) and p̄ their mean, sharpened to p̄'_c = p̄_c^(1/T) / Σ_d p̄_d^(1/T) without
+    gradient, its loss is
+
+    .. math::
+        \frac{1}{S} \sum_s \Big( \mathrm{CE}(\hat y^{(s)}) +
+        \lambda \, \frac{1}{n} \sum_v \big\| p^{(s)}_v - \bar p'_v \big\|^2 \Big)
+
+    Feng et al., *Graph Random Neural Networks for Semi-Supervised Learning on Graphs*, NeurIPS
+    2020. With one draw, δ = 0 and λ = 0 it is a multilayer perceptron on S²GC's features (Zhu and
+    Koniusz, ICLR 2021); these are then computed once.
+
+    Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`GRANDConfig`'s.
+
+    Shapes: x [n, in_channels], edge_index [2, ·] → logits [n, out_channels]; h^k
+    [n, in_channels], dense.
+    """
+
+    Config = GRANDConfig
+    config: GRANDConfig
+
+    def make_modules(self) -> None:
+        self.loss = ViewsLoss(self.config.consistency, self.config.temperature)
+        self.lin1 = nn.Linear(self.in_channels, self.hidden_channels)
+        self.lin2 = nn.Linear(self.hidden_channels, self.out_channels)
+        self.input_norm = make_norm(self.config.norm, self.in_channels)
+        self.hidden_norm = make_norm(self.config.norm, self.hidden_channels)
+        width = self.in_channels
+        self.hop = make_conv(self, "gcn", width, width, bias=False, project=False)
+        self._dense, self._hops = Remembered(), Remembered()
+        self._draw_weights()
+
+    def _draw_weights(self) -> None:
+        """As the authors do: uniform between ±1/√(outputs)."""
+        for module in (self.lin1, self.lin2):
+            bound = module.out_features**-0.5
+            nn.init.uniform_(module.weight, -bound, bound)
+            nn.init.uniform_(module.bias, -bound, bound)
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self._draw_weights()
+
+    @property
+    def width(self) -> int:
+        return self.in_channels
+
+    @property
+    def _drops_nodes(self) -> bool:
+        return self.training and self.config.node_dropout > 0
+
+    def run(
+        self,
+        x: Features,
+        edge_index: Tensor | Neighbors,
+        label_features: Tensor | None = None,
+        labels: Tensor | None = None,
+        with_attention: bool = False,
+        segment: int = 0,
+        until: Until | None = None,
+    ) -> LayerOutputs:
+        """As :meth:`Network.run`; in training ``layer_logits`` has a prediction of every draw.
+
+        The draws have the numbers K, K − 1, …; the others are of the first.
+        """
+        known = x, edge_index, label_features, labels, with_attention, segment, until
+        outputs = super().run(*known)
+        if self.training:
+            for number in range(1, self.config.views):
+                again = super().run(*known)
+                outputs.layer_logits[self.num_layers - number] = again.logits
+        return outputs
+
+    def features(self, x: Features) -> Features:
+        """The features over K + 1, dense: those of several hops away are anyway."""
+        given = ops.as_features(x)
+        assert not isinstance(given, ops.Columns)
+
+        def dense() -> Tensor:
+            found = super(GRAND, self).features(given)
+            found = found.to_dense() if isinstance(found, SparseMatrix) else found
+            assert isinstance(found, Tensor)
+            return found / (self.num_layers + 1)
+
+        return self._dense(dense, given)
+
+    def encode(self, x: Features) -> Tensor:
+        assert isinstance(x, Tensor)
+        if not self._drops_nodes:
+            return x
+        kept: Tensor = ops.dropout(x.new_ones(x.size(0), 1), self.config.node_dropout, True)
+        return x * kept
+
+    def reach(self, number: int) -> Reach:
+        return self.hop.reach
+
+    def run_layers(self, numbers: range, h: Features, context: Context) -> Computed:
+        run = super().run_layers
+        if self._drops_nodes or context.with_attention or h is not context.initial:
+            return run(numbers, h, context)
+        assert isinstance(h, Tensor)
+        every = range(1, self.num_layers + 1)
+        if numbers != every:
+            return run(numbers, h, context)
+        return self._hops(lambda: run(every, h, context), h, context.neighbors)
+
+    def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
+        assert context.initial is not None
+        result = self.hop.run(h, context.neighbors, with_attention=context.with_attention)
+        return result._replace(out=result.out + context.initial)
+
+    def layer_bytes(self, num_nodes: int) -> tuple[float, float]:
+        """As :meth:`Network.layer_bytes`: of a hop its output, and the predictor's share."""
+        kept = 4.0 * num_nodes * self.in_channels
+        return kept * (1 + 4 * self.config.views / self.num_layers), kept
+
+    def readout(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
+        x = self.dropped(normalized(self.input_norm, hidden[-1]), self.config.input_dropout)
+        h = F.relu(linear(self.lin1, x))
+        return linear(self.lin2, self.dropped(normalized(self.hidden_norm, h)))
