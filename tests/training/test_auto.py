@@ -27,7 +27,16 @@ from deepgat.training.ensembling import FEW_NODES, Candidate, select
 from deepgat.training.judge import Judge
 from deepgat.training.leaderboard import warning_of
 from deepgat.training.looks import look_at
-from deepgat.training.portfolio import CHEAP, LIGHT, MEMBERS, PORTFOLIO, Member, ranked
+from deepgat.training.portfolio import (
+    CHEAP,
+    COMPANION,
+    LIGHT,
+    MEMBERS,
+    PORTFOLIO,
+    Member,
+    accompanied,
+    ranked,
+)
 from deepgat.training.recipes import recipe
 from deepgat.training.resume import Held
 from deepgat.training.search import QUALITIES, Request
@@ -63,9 +72,11 @@ def searched(data=None, quality="good", limit=None, seed=0, training=(), **more)
     return train_auto(tiny_dataset() if data is None else data, request, seed, **more)
 
 
-def tried(data=None) -> int:
-    """How many members "good" tries."""
-    return len(ranked(look_at(tiny_dataset() if data is None else data))[:5]) + len(CHEAP)
+def tried(data=None, quality="good") -> set[str]:
+    """The members that are tried."""
+    looks = look_at(tiny_dataset() if data is None else data)
+    beside = [*CHEAP, COMPANION] if accompanied(looks) else CHEAP
+    return {*ranked(looks)[: AUTO.TRIED[quality]], *beside}
 
 
 def names(run: Run) -> list[str]:
@@ -221,12 +232,12 @@ def test_a_graph_of_one_node_among_others_whose_features_are_normalised():
         graph.x = graph.x * torch.tensor([1.0, 1, 1, 1, 1000])
     data = replace(tiny_labels(), graphs=(*others[::-1], alone))
     assert look_at(data).uneven_scales
-    assert len(names(searched(data, training={"epochs": 1}))) == tried(data)
+    assert len(names(searched(data, training={"epochs": 1}))) == len(tried(data))
 
 
 def test_sparse_features_are_trained_on():
     run = searched(tiny_dataset(sparse=True), training={"epochs": 1})
-    assert len(names(run)) == tried()
+    assert len(names(run)) == len(tried())
 
 
 # --------------------------------------------------------------------------- leaderboard
@@ -236,8 +247,7 @@ def test_the_leaderboard_has_all_that_was_tried(tmp_path):
     model = deepgat.fit(tiny_dataset(), training=TRAINING)
     rows = model.leaderboard()
     assert {row["name"] for row in rows} == {
-        *ranked(look_at(tiny_dataset()))[:5],
-        *CHEAP,
+        *tried(),
         "the largest class",
         "label propagation",
     }
@@ -249,7 +259,7 @@ def test_the_leaderboard_has_all_that_was_tried(tmp_path):
     ends = [row for row in rows if row["outcome"] == "trained to its end"]
     left = [row for row in rows if row["outcome"] == "left after 2 epochs"]
     assert len(ends) <= 3
-    assert len(ends) + len(left) == tried() - 1
+    assert len(ends) + len(left) == len(tried()) - 1
     assert all(0 <= row["val"] <= 1 for row in rows)
     assert Model.load(model.save(tmp_path / "m")).leaderboard() == rows
     named = deepgat.fit(tiny_dataset(), "gcn", training=TRAINING)
@@ -268,8 +278,8 @@ def test_best_tries_all_and_more_seeds():
     run = searched(data, quality="best", training={"epochs": 2})
     (first, *others) = names(run)
     assert first == "ensemble"
-    every = {*ranked(look_at(data)), *CHEAP}
-    assert len(every) > tried(data)
+    every = tried(data, "best")
+    assert len(every) > len(tried(data))
     assert {name for name in others if ", seed" not in name} == every
     assert sum(", seed" in name for name in others) == AUTO.MORE_SEEDS
     assert [text.startswith("chosen") for text in outcomes(run).values()].count(True) == 1
@@ -359,12 +369,14 @@ def test_a_favourite_no_better_than_the_largest_class_is_not_spared(above, chose
         (0.5, 0.011, 0.1, False),  # more than a point
         (0.5, 0.009, 0.005, False),  # more than a standard error
         (0.1, 0.0, 0.1, False),  # few labels
+        (0.1, -0.1, 0.1, False),
     ],
 )
 def test_members_are_level_within_chance_and_a_point(train, behind, margin, alike, monkeypatch):
     search = AUTO._Auto(made(train=train), Request(), 0, None, None, False)
     monkeypatch.setattr(Judge, "margin", lambda *_: margin)
     chosen, other = search.trials[:2]
+    assert COMPANION not in (chosen.name, other.name)
     chosen.val, other.val = 0.8, 0.8 - behind
     assert search.judge.level(other, chosen) is alike
     assert search.judge.level(chosen, chosen)
@@ -427,8 +439,9 @@ def test_few_labels_on_a_cpu_end_what_is_behind_unless_the_favourite_is_useless(
     favourite.val = 0.99  # all others are behind, none by more than chance
     monkeypatch.setattr(search, "_unbeatable", lambda _: False)
     search._finish_the_best(favourite)
-    others = [t for t in search.trials if t.finished and t is not favourite]
-    assert len(others) == (AUTO.FINALISTS["good"] if useless else 0)
+    ended = [t.name for t in search.trials if t.finished and t is not favourite]
+    assert ended.count(COMPANION) == 1
+    assert len(ended) - 1 == (AUTO.FINALISTS["good"] if useless else 0)
 
 
 @pytest.mark.parametrize("why", ["memory forced it into batches", "it was stopped"])
@@ -448,10 +461,80 @@ def test_what_stays_out_of_the_mean(why, monkeypatch):
     assert len(getattr(less.settings, "members", [chosen])) == kept - 1
 
 
-def test_few_labels_leave_the_chosen_one_alone():
+@pytest.mark.parametrize(
+    ("behind", "margin", "joins"),
+    [
+        (-0.3, 0.03, True),
+        (0.0, 0.03, True),
+        (0.019, 0.03, True),
+        (0.021, 0.03, False),  # more than two points
+        (0.019, 0.01, False),  # more than a standard error
+    ],
+)
+def test_with_few_labels_the_companion_is_level_within_chance(behind, margin, joins, monkeypatch):
+    search = AUTO._Auto(made(train=0.1), Request(), 0, None, None, False)
+    monkeypatch.setattr(Judge, "margin", lambda *_: margin)
+    (companion,) = [trial for trial in search.trials if trial.name == COMPANION]
+    search.trials[0].val, companion.val = 0.8, 0.8 - behind
+    assert search.judge.level(companion, search.trials[0]) is joins
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_with_few_labels_the_companion_alone_may_join_the_mean(joins, monkeypatch):
+    monkeypatch.setattr(Judge, "margin", lambda *_: 0.02 if joins else -1.0)
+    monkeypatch.setattr(Judge, "score", lambda *_: 0.8)
     run = searched(made(train=0.1))
-    assert run.card.system != "ensemble"
-    assert not any("ensemble" in text for text in outcomes(run).values())
+    shares = {row for row, told in outcomes(run).items() if "ensemble" in told}
+    if not joins:
+        assert (run.card.system, shares) == ("deep", set())
+        return
+    assert run.card.system == "ensemble"
+    assert [m["system"] for m in run.card.settings.members] == ["deep", "grand"]
+    assert {m["weight"] for m in run.card.settings.members} == {0.5}
+    assert shares == {"deep", COMPANION}
+    assert run.search.reason.endswith(f"; averaged with {COMPANION}")
+
+
+@pytest.mark.parametrize("frugal", [False, True])
+def test_the_companion_is_trained_to_its_end_unless_it_is_behind(frugal, monkeypatch):
+    monkeypatch.setattr(AUTO._Auto, "_frugal", frugal)
+    for behind in (False, True):
+        search = AUTO._Auto(made(train=0.1), Request("good", None, TRAINING), 0, None, None, False)
+        favourite = search._screen()
+        for place, trial in enumerate(search.trials):
+            trial.val = 0.9 - place / 1000
+        (companion,) = [trial for trial in search.trials if trial.name == COMPANION]
+        companion.val = 0.5 if behind else 0.88  # the worst of all, but perhaps by chance
+        monkeypatch.setattr(Judge, "margin", lambda *_: 0.02)
+        monkeypatch.setattr(search, "_unbeatable", lambda _: False)
+        monkeypatch.setattr(Judge, "score", lambda *_: 0.9)
+        search._finish_the_best(favourite)
+        assert companion.finished is not behind
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ({"train": 0.1}, True),
+        ({"train": 0.5}, False),  # many labels
+        ({"train": 0.1, "agree": 0.1, "degree": 30}, False),  # neighbours that disagree
+    ],
+)
+def test_which_graphs_have_a_companion(what, expected):
+    looks = look_at(made(**what))
+    assert accompanied(looks) is expected
+    assert not accompanied(replace(look_at(made(train=0.1)), nodes=10**6, features=1000))
+    search = AUTO._Auto(made(**what), Request(), 0, None, None, False)
+    assert (COMPANION in [trial.name for trial in search.trials]) is expected
+
+
+def test_best_trains_more_seeds_of_the_companion_too(monkeypatch):
+    monkeypatch.setattr(Judge, "margin", lambda *_: 1.0)
+    monkeypatch.setattr(Judge, "score", lambda *_: 0.8)
+    run = searched(made(train=0.1), "best", training={"epochs": 2})
+    for name in ("deep", COMPANION):
+        seeds = [row for row in names(run) if row.startswith(f"{name}, seed")]
+        assert len(seeds) == AUTO.MORE_SEEDS
 
 
 @pytest.mark.parametrize(
@@ -603,7 +686,7 @@ def test_ctrl_c_keeps_the_best_so_far(steps):
     assert len(seen) == steps  # and no epoch more
     assert run.fitted.stopped == "interrupted"
     rows = {row["name"]: row for row in run.search.leaderboard if row["system"] != "baseline"}
-    assert len(rows) == tried()
+    assert len(rows) == len(tried())
     assert sum(row["outcome"] == "chosen" for row in rows.values()) == 1
     best = max(row["val"] for name, row in rows.items() if name in seen)
     assert run.search.leaderboard[0]["val"] <= best

@@ -16,8 +16,8 @@ from deepgat.models.outputs import Computed, Context, LayerOutputs, Until
 from deepgat.nn.attention import Reach
 from deepgat.nn.conv_output import ConvOutput
 from deepgat.nn.losses import ViewsLoss
-from deepgat.nn.norms import NORMS, make_norm, normalized
-from deepgat.nn.remembered import Remembered
+from deepgat.nn.norms import NORMS, BatchNorm, make_norm, normalized
+from deepgat.nn.remembered import remembered
 from deepgat.ops import Features, Neighbors, SparseMatrix
 
 
@@ -34,6 +34,10 @@ class GRANDConfig(Config):
     consistency: float = setting(1.0, "λ, weight of the draws' disagreement in the loss", least=0)
     temperature: float = setting(0.5, "T, to which the draws' mean is sharpened", above=0)
     norm: str = setting("none", "normalisation of the propagated features and hidden layer", NORMS)
+    norm_eps: float = setting(
+        1e-5, "ε, added to the variance of the propagated features by norm=batch; a large one "
+        "leaves features as uneven as they are", above=0,
+    )  # fmt: skip
     drop_edge: float = share(0.0, "share of edges dropped anew at each epoch of training")
     unit_features: bool = setting(True, "divide every node's features by their sum")
 
@@ -58,7 +62,7 @@ class GRAND(Network):
 
     Feng et al., *Graph Random Neural Networks for Semi-Supervised Learning on Graphs*, NeurIPS
     2020. With one draw, δ = 0 and λ = 0 it is a multilayer perceptron on S²GC's features (Zhu and
-    Koniusz, ICLR 2021); these are then computed once.
+    Koniusz, ICLR 2021), which training on a CPU computes once.
 
     Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`GRANDConfig`'s.
 
@@ -73,12 +77,16 @@ class GRAND(Network):
         self.loss = ViewsLoss(self.config.consistency, self.config.temperature)
         self.lin1 = nn.Linear(self.in_channels, self.hidden_channels)
         self.lin2 = nn.Linear(self.hidden_channels, self.out_channels)
-        self.input_norm = make_norm(self.config.norm, self.in_channels)
+        self.input_norm = self._input_norm()
         self.hidden_norm = make_norm(self.config.norm, self.hidden_channels)
         width = self.in_channels
         self.hop = make_conv(self, "gcn", width, width, bias=False, project=False)
-        self._dense, self._hops = Remembered(), Remembered()
         self._draw_weights()
+
+    def _input_norm(self) -> nn.Module:
+        if self.config.norm == "batch":
+            return BatchNorm(self.in_channels, self.config.norm_eps, from_first=True)
+        return make_norm(self.config.norm, self.in_channels)
 
     def _draw_weights(self) -> None:
         """As the authors do: uniform between ±1/√(outputs)."""
@@ -132,7 +140,7 @@ class GRAND(Network):
             assert isinstance(found, Tensor)
             return found / (self.num_layers + 1)
 
-        return self._dense(dense, given)
+        return remembered(self, "features", dense, given)
 
     def encode(self, x: Features) -> Tensor:
         assert isinstance(x, Tensor)
@@ -146,13 +154,12 @@ class GRAND(Network):
 
     def run_layers(self, numbers: range, h: Features, context: Context) -> Computed:
         run = super().run_layers
-        if self._drops_nodes or context.with_attention or h is not context.initial:
+        every = range(1, self.num_layers + 1)
+        fixed = not self._drops_nodes and self.hop.edge_map is None
+        if not fixed or context.with_attention or numbers != every:
             return run(numbers, h, context)
         assert isinstance(h, Tensor)
-        every = range(1, self.num_layers + 1)
-        if numbers != every:
-            return run(numbers, h, context)
-        return self._hops(lambda: run(every, h, context), h, context.neighbors)
+        return remembered(self, "hops", lambda: run(every, h, context), h, context.neighbors)
 
     def layer(self, number: int, h: Features, context: Context) -> ConvOutput:
         assert context.initial is not None

@@ -42,13 +42,26 @@ def normalized(norm: nn.Module, x: Tensor) -> Tensor:
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """torch's batch norm with mean and variance over all nodes of the graph."""
+    """torch's batch norm with mean and variance over all nodes of the graph.
+
+    With ``from_first`` the running statistics begin with those of the first step instead of 0 and
+    1, which features a thousandth as large would take a hundred steps to forget.
+    """
+
+    def __init__(self, channels: int, eps: float = 1e-5, *, from_first: bool = False) -> None:
+        super().__init__(channels, eps)
+        self.from_first = from_first
 
     def forward(self, x: Tensor) -> Tensor:
         part = current_part()
         if self.training and (x.size(0) if part is None else part.num_nodes) == 1:
             mean, variance = self.running_mean, self.running_var  # one node alone does not differ
             return F.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps)
+        if self.from_first and part is None and self.training:
+            with torch.no_grad():
+                variance, mean = torch.var_mean(x, 0, correction=0)
+            self._remember(mean, variance, x.size(0))
+            return F.batch_norm(x, None, None, self.weight, self.bias, True, eps=self.eps)
         if part is None or not self.training:
             return super().forward(x)
         mean = node_mean(x)
@@ -63,9 +76,12 @@ class BatchNorm(nn.BatchNorm1d):
         assert self.num_batches_tracked is not None
         assert self.running_mean is not None
         assert self.running_var is not None
+        weight = mean.new_tensor(self.momentum)
+        if self.from_first:
+            weight = torch.where(self.num_batches_tracked == 0, 1.0, weight)
         self.num_batches_tracked += 1
-        self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(variance * (nodes / max(nodes - 1, 1)), self.momentum)
+        self.running_mean.lerp_(mean, weight)
+        self.running_var.lerp_(variance * (nodes / max(nodes - 1, 1)), weight)
 
 
 class PairNorm(WholePairNorm):

@@ -1,9 +1,15 @@
-"""Remembers the last result of a slow function of inputs that do not change."""
+"""Remembers, while a network is trained, what its steps would compute again and again.
+
+Outside of :func:`remembering` nothing is remembered: between two predictions a caller may change
+the features in ways that cannot be seen.
+"""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -12,40 +18,45 @@ from torch import Tensor
 from deepgat.ops import Neighbors, PartNeighbors, SparseMatrix
 from deepgat.ops.unchanged import Watched, can_watch
 
+_results: ContextVar[dict[tuple[int, str], tuple[_Inputs, Any]] | None] = ContextVar(
+    "results", default=None
+)
 
-class Remembered:
-    """The last result of ``compute`` for the same features and the same lists.
 
-    The inputs are held weakly, and the result goes with them; a change in place is seen. Nothing is
-    remembered of inputs that need a gradient, of a part of a graph, whose processes must all
-    compute alike, nor inside ``torch.compile``, ``torch.export`` and CUDA graphs, which would read
-    the result long after it is gone. Copies of a module begin with nothing.
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Inside, :func:`remembered` remembers; at the end all of that is forgotten."""
+    token = _results.set({})
+    try:
+        yield
+    finally:
+        _results.reset(token)
+
+
+def remembered(
+    owner: object,
+    name: str,
+    compute: Callable[[], Any],
+    x: Tensor | SparseMatrix,
+    lists: Neighbors | None = None,
+) -> Any:
+    """``compute()``, or its last result for the same owner, name, features and lists.
+
+    The inputs are held weakly; a change in place is seen. Nothing is remembered of inputs that need
+    a gradient, of a part of a graph, whose processes must all compute alike, nor inside
+    ``torch.compile`` and CUDA graphs, which would read the result long after it is gone.
     """
-
-    def __init__(self) -> None:
-        self._kept: tuple[_Inputs, Any] | None = None
-
-    def __call__(
-        self, compute: Callable[[], Any], x: Tensor | SparseMatrix, lists: Neighbors | None = None
-    ) -> Any:
-        if not _can_remember(x, lists):
-            return compute()
-        kept = self._kept
-        if kept is not None and kept[0].are_still(x, lists):
-            return kept[1]
-        with torch.no_grad():
-            result = compute()
-        self._kept = _Inputs(x, lists, self._forget), result
-        return result
-
-    def _forget(self, _: object) -> None:
-        self._kept = None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Remembered:
-        return Remembered()
-
-    def __reduce__(self) -> tuple[type[Remembered], tuple[()]]:
-        return Remembered, ()
+    results = _results.get()
+    if results is None or not _can_remember(x, lists):
+        return compute()
+    key = id(owner), name
+    kept = results.get(key)
+    if kept is not None and kept[0].are_still(owner, x, lists):
+        return kept[1]
+    with torch.no_grad():
+        result = compute()
+    results[key] = _Inputs(owner, x, lists, lambda _: results.pop(key, None)), result
+    return result
 
 
 class _Inputs:
@@ -53,16 +64,17 @@ class _Inputs:
 
     def __init__(
         self,
+        owner: object,
         x: Tensor | SparseMatrix,
         lists: Neighbors | None,
-        when_freed: Callable[[object], None],
+        when_freed: Callable[[object], object],
     ) -> None:
-        self.objects = [weakref.ref(item, when_freed) for item in _objects(x, lists)]
+        self.objects = [weakref.ref(item, when_freed) for item in _objects(owner, x, lists)]
         self.numbers = [Watched(item, when_freed) for item in _numbers(x, lists)]
         self.precision = _precision(x)
 
-    def are_still(self, x: Tensor | SparseMatrix, lists: Neighbors | None) -> bool:
-        objects, numbers = _objects(x, lists), _numbers(x, lists)
+    def are_still(self, owner: object, x: Tensor | SparseMatrix, lists: Neighbors | None) -> bool:
+        objects, numbers = _objects(owner, x, lists), _numbers(x, lists)
         return (
             (len(objects), len(numbers)) == (len(self.objects), len(self.numbers))
             and all(a() is b for a, b in zip(self.objects, objects, strict=True))
@@ -71,8 +83,8 @@ class _Inputs:
         )
 
 
-def _objects(x: Tensor | SparseMatrix, lists: Neighbors | None) -> list[Any]:
-    return [item for item in (x, lists) if item is not None and not isinstance(item, Tensor)]
+def _objects(owner: object, x: Tensor | SparseMatrix, lists: Neighbors | None) -> list[Any]:
+    return [item for item in (owner, x, lists) if item is not None and not isinstance(item, Tensor)]
 
 
 def _numbers(x: Tensor | SparseMatrix, lists: Neighbors | None) -> list[Tensor]:
@@ -91,6 +103,8 @@ def _precision(x: Tensor | SparseMatrix) -> torch.dtype | None:
 
 def _can_remember(x: Tensor | SparseMatrix, lists: Neighbors | None) -> bool:
     if torch.compiler.is_compiling() or isinstance(lists, PartNeighbors):
+        return False
+    if torch.is_inference_mode_enabled():
         return False
     if x.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return False

@@ -9,9 +9,9 @@
    labels only what is ahead of it goes on, unless it has learnt nothing.
 4. One of those takes the favourite's place if it is better. Where labels are few, it must be better
    by more than chance would have it, unless the favourite does no better than the largest class.
-5. Where labels are many, the mean of the best and of all that are level with it takes its place
-   (:mod:`deepgat.training.ensembling`). With ``quality="best"`` that mean has four more seeds of
-   the best recipe and whatever else helps.
+5. The mean of the best and of all that are level with it takes its place, where labels are few of
+   the best and its companion alone (:mod:`deepgat.training.ensembling`). With ``quality="best"``
+   that mean has four more seeds of both and whatever else helps.
 
 Only validation nodes decide; test nodes are scored once, at the end.
 """
@@ -42,7 +42,14 @@ from deepgat.training.looks import look_at
 from deepgat.training.loop import train
 from deepgat.training.memory import NoRoom, choose
 from deepgat.training.minibatch import in_chunks
-from deepgat.training.portfolio import CHEAP, LIGHT, PORTFOLIO, ranked
+from deepgat.training.portfolio import (
+    CHEAP,
+    COMPANION,
+    LIGHT,
+    PORTFOLIO,
+    accompanied,
+    ranked,
+)
 from deepgat.training.recipes import drop_unsuited_self_training
 from deepgat.training.resume import Epoch, Held
 from deepgat.training.run import ModelCard, Run
@@ -50,7 +57,7 @@ from deepgat.training.search import Request, Search, Step
 
 SCREENED, LONGER = 30, 60
 """Epochs after which the members that go on are chosen: on a CPU fewer for members that are
-neither cheap nor the favourite."""
+neither cheap nor the favourite nor its companion."""
 TRIED = {"fast": 1, "good": 5, "best": 100}
 """How many of the ranked members are tried; the cheap ones come on top, but with "fast"."""
 FINALISTS = {"fast": 0, "good": 3, "best": 5}
@@ -116,7 +123,7 @@ class _Auto:
         names = ranked(self.looks)
         tried = names[: TRIED[request.quality]]
         if request.quality != "fast":
-            tried += CHEAP
+            tried += [*([COMPANION] if accompanied(self.looks) else []), *CHEAP]
         elif self.device.type != "cuda":
             tried = [LIGHT.get(name, name) for name in tried]
         self.trials = [self._trial(name, seed) for name in tried]
@@ -133,10 +140,11 @@ class _Auto:
             self._try_more_if_useless(favourite)
         chosen, reason = self._choose(favourite)
         if self.request.quality == "best":
-            for more in range(1, MORE_SEEDS + 1):
-                if not self._over():
-                    self.trials.append(self._trial(chosen.name, self.seed + more))
-                    self._train(self.trials[-1])
+            for name in self._worth_more_seeds(chosen):
+                for more in range(1, MORE_SEEDS + 1):
+                    if not self._over():
+                        self.trials.append(self._trial(name, self.seed + more))
+                        self._train(self.trials[-1])
         return self._finish(chosen, reason)
 
     def _screen(self) -> Trial:
@@ -173,14 +181,16 @@ class _Auto:
         left = IN_ALL - sum(t.epochs * t.cost for t in self.trials)
         left = left if self._frugal else float("inf")
         others = [t for t in self.trials if t.in_play and not t.finished and t is not favourite]
-        for place, trial in enumerate(sorted(others, key=lambda t: -t.val)):
+        others.sort(key=lambda t: (t.name == COMPANION, -t.val))
+        for place, trial in enumerate(others):
             finished = [t for t in self.trials if t.finished]
             leader = max(finished, key=lambda t: t.val, default=trial)
-            ends = place >= FINALISTS[self.request.quality] or self._unbeatable(leader)
+            ends = place >= FINALISTS[self.request.quality]
             spared = self._frugal and self.looks.few_labels and not self.judge.useless(leader)
             spared |= TO_THE_END * trial.cost > left
             ends |= spared and trial.val <= leader.val
-            ends |= self.judge.behind(trial, leader)
+            ends &= trial.name != COMPANION  # which is of use if it is level
+            ends |= self._unbeatable(leader) or self.judge.behind(trial, leader)
             if not self._over() and not (ends and finished):
                 left -= TO_THE_END * trial.cost
                 self._train(trial)
@@ -196,13 +206,19 @@ class _Auto:
             if not self._over():
                 self._train(trial)
 
+    def _worth_more_seeds(self, chosen: Trial) -> list[str]:
+        """The chosen member, and the companion if it is to be averaged with it."""
+        others = [t for t in self.trials if t.name == COMPANION != chosen.name]
+        joining = [t for t in others if self._may_join(t) and self.judge.level(t, chosen)]
+        return [chosen.name, *(t.name for t in joining)]
+
     @property
     def _frugal(self) -> bool:
         """Whether time is scarce: costly members are left out, and patience is shorter."""
         return self.request.quality != "best" and self.device.type != "cuda"
 
     def _first_epochs(self, trial: Trial) -> int:
-        longer = not self._frugal or trial.name in CHEAP or trial is self.trials[0]
+        longer = not self._frugal or trial.name in (*CHEAP, COMPANION) or trial is self.trials[0]
         return LONGER if longer else SCREENED
 
     def _at_once(self, trial: Trial) -> bool:
@@ -359,13 +375,14 @@ class _Auto:
         assert chosen.card is not None
         assert chosen.model is not None
         finished = [t for t in self.trials if self._may_join(t) or t is chosen]
-        finished.sort(key=lambda t: (t is not chosen, not self.judge.level(t, chosen)))
+        level = {t.name for t in finished if self.judge.level(t, chosen)}
+        finished.sort(key=lambda t: (t is not chosen, t.name not in level))
         candidates = [
             Candidate(t.logits, choose_temperature(t.logits, self.judge.labels, FEW_NODES))
             for t in finished
             if t.logits is not None
         ]
-        equals = sum(self.judge.level(t, chosen) for t in finished)
+        equals = sum(t.name in level for t in finished)
         add = self.request.quality == "best"
         weights = select(candidates, self.judge.labels, self.data.multi_label, equals, add)
         members = [

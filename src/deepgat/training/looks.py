@@ -15,6 +15,8 @@ FEW_LABELS = 50
 MANY_NEIGHBOURS = 20
 FEW_COLUMNS = 32
 """Up to so many features tell little of a node by itself."""
+MOST_DENSE = 2**24
+"""Numbers of a dense feature matrix that cost neither much memory nor much time."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class Looks:
     def many_neighbours(self) -> bool:
         """Whether a layer or two already see much of the graph."""
         return self.edges > MANY_NEIGHBOURS * self.nodes
+
+    @property
+    def small_when_dense(self) -> bool:
+        """Whether features may be averaged over several hops, which leaves no zeros."""
+        return self.nodes * self.features <= MOST_DENSE
 
     @property
     def unlike_neighbours(self) -> bool:

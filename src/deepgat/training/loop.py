@@ -13,6 +13,7 @@ from deepgat.distributed import PartDataset, Team, stop_asked
 from deepgat.errors import UserError
 from deepgat.models import Network
 from deepgat.nn.norms import PairNorm
+from deepgat.nn.remembered import remembering
 from deepgat.training.class_weights import class_weights, counts_of
 from deepgat.training.device import choose_device, few_threads, own_random_numbers
 from deepgat.training.inputs import WEIGHT, GraphBatches, GraphInputs, Inputs, prepare, shared
@@ -86,7 +87,7 @@ def train(
         weight = class_weights(settings.class_weight, counts, dataset.class_names)
     trainer = Trainer(model, inputs, settings, dataset.num_nodes, cuda_graphs, team, weight)
     size = dataset.num_nodes + sum(graph.num_edges for graph in dataset.graphs)
-    with few_threads(size, device):
+    with few_threads(size, device), remembering():
         return run_epochs(trainer, on_epoch, progress)
 
 

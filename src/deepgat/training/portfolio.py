@@ -140,6 +140,23 @@ MEMBERS = (
         {"lr": 0.003, **BY_ERRORS},
         cost=1.2,
     ),
+    Member(
+        "s2gc",
+        "grand",
+        "few labels; averaged with the favourite",
+        {
+            "num_layers": 5,
+            "views": 1,
+            "consistency": 0.0,
+            "node_dropout": 0.0,
+            "norm": "batch",
+            "norm_eps": 1e-3,
+            "input_dropout": 0.6,
+            "dropout": 0.5,
+        },
+        {"lr": 0.05, "epochs": 500, "patience": 100},
+        cost=0.5,
+    ),
     Member("g2", "g2", "neighbours that disagree", training={"patience": 60}, cost=0.25),
     Member("plain", "gcn", "as published, in little time", cost=0.1),
     Member("jk", "jk", "as published, in little time", cost=0.1),
@@ -153,8 +170,18 @@ CHEAP = ("plain", "jk", "appnp", "mlp")
 """Members that cost little and are tried on every graph."""
 
 
+COMPANION = "s2gc"
+"""With few labels its mean with the chosen member is taken if both are level: an MLP on averaged
+features errs on other nodes than a deep network does."""
+
+
 LIGHT: Mapping[str, str] = {"deep": "deep-4", "deep-dense": "wide-light"}
 """What takes the favourite's place on a CPU if quality is "fast"."""
+
+
+def accompanied(looks: Looks) -> bool:
+    """Whether the companion is tried on a graph with these looks."""
+    return looks.few_labels and looks.small_when_dense and not looks.unlike_neighbours
 
 
 def ranked(looks: Looks) -> list[str]:
