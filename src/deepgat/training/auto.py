@@ -164,7 +164,7 @@ class _Auto:
                 self._train(trial, epochs if len(self.trials) > 1 else 0)
             elif self._at_once(trial):
                 self._train(trial)
-            elif epochs * trial.cost > left:
+            elif epochs * trial.cost > left and trial.name != COMPANION:
                 trial.outcome = "not tried: too costly on a CPU but for quality=best"
             else:
                 left -= epochs * trial.cost
