@@ -143,7 +143,7 @@ MEMBERS = (
     Member(
         "s2gc",
         "grand",
-        "few labels; averaged with the favourite",
+        "few labels; averaged with the chosen recipe",
         {
             "num_layers": 5,
             "views": 1,
