@@ -524,7 +524,10 @@ def test_the_companion_is_trained_to_its_end_unless_it_is_behind(frugal, monkeyp
 def test_which_graphs_have_a_companion(what, expected):
     looks = look_at(made(**what))
     assert accompanied(looks) is expected
-    assert not accompanied(replace(look_at(made(train=0.1)), nodes=10**6, features=1000))
+    few = look_at(made(train=0.1))
+    assert accompanied(replace(few, nodes=10**4, features=1000))
+    assert not accompanied(replace(few, nodes=10**6, features=1000))
+    assert not accompanied(replace(few, nodes=10**4, features=1001))
     search = AUTO._Auto(made(**what), Request(), 0, None, None, False)
     assert (COMPANION in [trial.name for trial in search.trials]) is expected
 

@@ -15,6 +15,9 @@ FEW_LABELS = 50
 MANY_NEIGHBOURS = 20
 FEW_COLUMNS = 32
 """Up to so many features tell little of a node by itself."""
+FEW_WORDS = 1000
+"""Of up to so many features the average over neighbours tells classes apart; of bags of more words
+it tells less than the words."""
 MOST_DENSE = 2**24
 """Numbers of a dense feature matrix that cost neither much memory nor much time."""
 
@@ -56,9 +59,9 @@ class Looks:
         return self.edges > MANY_NEIGHBOURS * self.nodes
 
     @property
-    def small_when_dense(self) -> bool:
-        """Whether features may be averaged over several hops, which leaves no zeros."""
-        return self.nodes * self.features <= MOST_DENSE
+    def worth_averaging(self) -> bool:
+        """Whether to average features over several hops, which leaves no zeros."""
+        return self.features <= FEW_WORDS and self.nodes * self.features <= MOST_DENSE
 
     @property
     def unlike_neighbours(self) -> bool:

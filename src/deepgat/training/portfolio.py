@@ -181,7 +181,7 @@ LIGHT: Mapping[str, str] = {"deep": "deep-4", "deep-dense": "wide-light"}
 
 def accompanied(looks: Looks) -> bool:
     """Whether the companion is tried on a graph with these looks."""
-    return looks.few_labels and looks.small_when_dense and not looks.unlike_neighbours
+    return looks.few_labels and looks.worth_averaging and not looks.unlike_neighbours
 
 
 def ranked(looks: Looks) -> list[str]:
