@@ -46,6 +46,8 @@ def remembered(
     a gradient, of a part of a graph, whose processes must all compute alike, nor inside
     ``torch.compile`` and CUDA graphs, which would read the result long after it is gone.
     """
+    if torch.compiler.is_compiling():
+        return compute()
     results = _results.get()
     if results is None or not _can_remember(x, lists):
         return compute()
@@ -102,9 +104,7 @@ def _precision(x: Tensor | SparseMatrix) -> torch.dtype | None:
 
 
 def _can_remember(x: Tensor | SparseMatrix, lists: Neighbors | None) -> bool:
-    if torch.compiler.is_compiling() or isinstance(lists, PartNeighbors):
-        return False
-    if torch.is_inference_mode_enabled():
+    if isinstance(lists, PartNeighbors) or torch.is_inference_mode_enabled():
         return False
     if x.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return False
