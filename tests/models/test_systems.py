@@ -136,9 +136,14 @@ def class_share(nbrs, w):
     return conv
 
 
-def unseen(x, w, name="input_norm"):
+def unseen(x, w, name="input_norm", eps=1e-5):
     """Batch norm before any training: mean 0, deviation 1."""
-    return x / (1 + 1e-5) ** 0.5 * w[f"{name}.weight"] + w[f"{name}.bias"]
+    return x / (1 + eps) ** 0.5 * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+
+def uneven(x, w, name):
+    """The same with a large ε for the features, the usual one for the hidden layer."""
+    return unseen(x, w, name, 0.5 if name == "input_norm" else 1e-5)
 
 
 def grand_literal(norm=None):
@@ -181,6 +186,10 @@ CASES: dict[str, tuple[dict, Literal]] = {
     "dagnn": ({"system": "dagnn"}, systems.dagnn),
     "grand": ({"system": "grand"}, grand_literal()),
     "grand, normalised": ({"system": "grand", "norm": "batch"}, grand_literal(unseen)),
+    "grand, normalised with another ε": (
+        {"system": "grand", "norm": "batch", "norm_eps": 0.5},
+        grand_literal(uneven),
+    ),
     "gcn": ({"system": "gcn"}, gcn_literal()),
     "gcn over rows": (
         {"system": "gcn", "normalization": "row"},

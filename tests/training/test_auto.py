@@ -499,6 +499,8 @@ def test_with_few_labels_the_companion_alone_may_join_the_mean(joins, monkeypatc
 @pytest.mark.parametrize("frugal", [False, True])
 def test_the_companion_is_trained_to_its_end_unless_it_is_behind(frugal, monkeypatch):
     monkeypatch.setattr(AUTO._Auto, "_frugal", frugal)
+    for budget in ("FOR_SCREENING", "IN_ALL"):  # as if the favourite had taken all the time
+        monkeypatch.setattr(AUTO, budget, 0.0)
     for behind in (False, True):
         search = AUTO._Auto(made(train=0.1), Request("good", None, TRAINING), 0, None, None, False)
         favourite = search._screen()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,13 +13,13 @@ from deepgat import ops
 from deepgat.models.config import Config, layers, setting, share
 from deepgat.models.convolutions import make_conv
 from deepgat.models.network import Network, linear
-from deepgat.models.outputs import Computed, Context, LayerOutputs, Until
+from deepgat.models.outputs import Computed, Context, LayerOutputs
 from deepgat.nn.attention import Reach
 from deepgat.nn.conv_output import ConvOutput
 from deepgat.nn.losses import ViewsLoss
 from deepgat.nn.norms import NORMS, BatchNorm, make_norm, normalized
 from deepgat.nn.remembered import remembered
-from deepgat.ops import Features, Neighbors, SparseMatrix
+from deepgat.ops import Features, SparseMatrix
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,13 @@ class GRAND(Network):
         self.loss = ViewsLoss(self.config.consistency, self.config.temperature)
         self.lin1 = nn.Linear(self.in_channels, self.hidden_channels)
         self.lin2 = nn.Linear(self.hidden_channels, self.out_channels)
-        self.input_norm = self._input_norm()
+        self.input_norm = make_norm(self.config.norm, self.in_channels)
+        if self.config.norm == "batch":
+            self.input_norm = BatchNorm(self.in_channels, self.config.norm_eps, from_first=True)
         self.hidden_norm = make_norm(self.config.norm, self.hidden_channels)
         width = self.in_channels
         self.hop = make_conv(self, "gcn", width, width, bias=False, project=False)
         self._draw_weights()
-
-    def _input_norm(self) -> nn.Module:
-        if self.config.norm == "batch":
-            return BatchNorm(self.in_channels, self.config.norm_eps, from_first=True)
-        return make_norm(self.config.norm, self.in_channels)
 
     def _draw_weights(self) -> None:
         """As the authors do: uniform between ±1/√(outputs)."""
@@ -107,25 +105,15 @@ class GRAND(Network):
     def _drops_nodes(self) -> bool:
         return self.training and self.config.node_dropout > 0
 
-    def run(
-        self,
-        x: Features,
-        edge_index: Tensor | Neighbors,
-        label_features: Tensor | None = None,
-        labels: Tensor | None = None,
-        with_attention: bool = False,
-        segment: int = 0,
-        until: Until | None = None,
-    ) -> LayerOutputs:
+    def run(self, *args: Any, **known: Any) -> LayerOutputs:
         """As :meth:`Network.run`; in training ``layer_logits`` has a prediction of every draw.
 
-        The draws have the numbers K, K − 1, …; the others are of the first.
+        Draw s has the number K − s + 1; everything else is the first draw's.
         """
-        known = x, edge_index, label_features, labels, with_attention, segment, until
-        outputs = super().run(*known)
+        outputs = super().run(*args, **known)
         if self.training:
             for number in range(1, self.config.views):
-                again = super().run(*known)
+                again = super().run(*args, **known)
                 outputs.layer_logits[self.num_layers - number] = again.logits
         return outputs
 

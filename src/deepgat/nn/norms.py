@@ -76,12 +76,16 @@ class BatchNorm(nn.BatchNorm1d):
         assert self.num_batches_tracked is not None
         assert self.running_mean is not None
         assert self.running_var is not None
-        weight = mean.new_tensor(self.momentum)
-        if self.from_first:
-            weight = torch.where(self.num_batches_tracked == 0, 1.0, weight)
+        weight: float | Tensor = self.momentum
+        if self.from_first:  # a tensor made on its device, so that a CUDA graph can record it
+            first = self.num_batches_tracked == 0
+            weight = mean.new_full((), self.momentum).masked_fill(first, 1.0)
         self.num_batches_tracked += 1
-        self.running_mean.lerp_(mean, weight)
-        self.running_var.lerp_(variance * (nodes / max(nodes - 1, 1)), weight)
+        for running, seen in (
+            (self.running_mean, mean),
+            (self.running_var, variance * (nodes / max(nodes - 1, 1))),
+        ):
+            running.lerp_(seen, weight)
 
 
 class PairNorm(WholePairNorm):

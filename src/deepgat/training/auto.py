@@ -123,7 +123,8 @@ class _Auto:
         names = ranked(self.looks)
         tried = names[: TRIED[request.quality]]
         if request.quality != "fast":
-            tried += [*([COMPANION] if accompanied(self.looks) else []), *CHEAP]
+            tried += [COMPANION] if accompanied(self.looks) else []
+            tried += CHEAP
         elif self.device.type != "cuda":
             tried = [LIGHT.get(name, name) for name in tried]
         self.trials = [self._trial(name, seed) for name in tried]
