@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from deepgat.nn import norms
 from deepgat.nn.norms import BatchNorm
+from deepgat.nn.remembered import remembering
 
 
 def both(channels: int = 3) -> tuple[BatchNorm, nn.BatchNorm1d]:
@@ -15,15 +17,17 @@ def both(channels: int = 3) -> tuple[BatchNorm, nn.BatchNorm1d]:
     return mine.double(), theirs.double()
 
 
-def test_a_step_of_training_is_torchs():
+@pytest.mark.parametrize("constant", [False, True])
+def test_a_step_of_training_is_torchs(constant):
     mine, theirs = both()
-    x = torch.randn(7, 3, dtype=torch.double, requires_grad=True)
+    x = torch.randn(7, 3, dtype=torch.double, requires_grad=not constant)
     one, other = mine(x), theirs(x)
     torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
     weight = torch.randn_like(one)
+    varied = [] if constant else [x]
     for a, b in zip(
-        torch.autograd.grad((one * weight).sum(), [x, *mine.parameters()]),
-        torch.autograd.grad((other * weight).sum(), [x, *theirs.parameters()]),
+        torch.autograd.grad((one * weight).sum(), [*varied, *mine.parameters()]),
+        torch.autograd.grad((other * weight).sum(), [*varied, *theirs.parameters()]),
         strict=True,
     ):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
@@ -44,6 +48,22 @@ def test_the_running_statistics_begin_with_the_first_step_and_then_follow():
     expected = (x - mean) / (variance + 1e-3).sqrt() * mine.weight + mine.bias
     torch.testing.assert_close(mine.eval()(x), expected)
     assert mine.num_batches_tracked == 3
+
+
+def test_statistics_of_constant_inputs_are_computed_once_while_training(monkeypatch):
+    mine, theirs = both()
+    seen = []
+    statistics = norms._statistics
+    monkeypatch.setattr(norms, "_statistics", lambda x: seen.append(x) or statistics(x))
+    x = torch.randn(7, 3, dtype=torch.double)
+    with remembering():
+        for _ in range(2):
+            for _ in range(3):
+                torch.testing.assert_close(mine(x), theirs(x), rtol=0, atol=1e-12)
+            x *= 3
+    assert len(seen) == 2
+    mine(x), mine(x)
+    assert len(seen) == 4
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from torch_geometric.nn import PairNorm as WholePairNorm
 
 from deepgat import ops
+from deepgat.nn.remembered import remembered
 from deepgat.ops import current_part, node_mean
 
 NORMS = ("none", "layer", "batch", "pairnorm", "pairnorm-si")
@@ -41,6 +42,13 @@ def normalized(norm: nn.Module, x: Tensor) -> Tensor:
     return norm(x)
 
 
+@torch.no_grad()
+def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Variance and mean of every column."""
+    variance, mean = torch.var_mean(x, 0, correction=0)
+    return variance, mean
+
+
 class BatchNorm(nn.BatchNorm1d):
     """torch's batch norm with mean and variance over all nodes of the graph.
 
@@ -58,10 +66,11 @@ class BatchNorm(nn.BatchNorm1d):
             mean, variance = self.running_mean, self.running_var  # one node alone does not differ
             return F.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps)
         if self.from_first and part is None and self.training:
-            with torch.no_grad():
-                variance, mean = torch.var_mean(x, 0, correction=0)
+            variance, mean = remembered(self, "statistics", lambda: _statistics(x), x)
             self._remember(mean, variance, x.size(0))
-            return F.batch_norm(x, None, None, self.weight, self.bias, True, eps=self.eps)
+            if x.requires_grad:
+                return F.batch_norm(x, None, None, self.weight, self.bias, True, eps=self.eps)
+            return F.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps)
         if part is None or not self.training:
             return super().forward(x)
         mean = node_mean(x)

@@ -45,6 +45,7 @@ from deepgat.training.minibatch import in_chunks
 from deepgat.training.portfolio import (
     CHEAP,
     COMPANION,
+    JOINING,
     LIGHT,
     PORTFOLIO,
     accompanied,
@@ -123,7 +124,7 @@ class _Auto:
         names = ranked(self.looks)
         tried = names[: TRIED[request.quality]]
         if request.quality != "fast":
-            tried += [COMPANION] if accompanied(self.looks) else []
+            tried += [COMPANION] if accompanied(self.looks, frugal=self._frugal) else []
             tried += CHEAP
         elif self.device.type != "cuda":
             tried = [LIGHT.get(name, name) for name in tried]
@@ -208,8 +209,8 @@ class _Auto:
                 self._train(trial)
 
     def _worth_more_seeds(self, chosen: Trial) -> list[str]:
-        """The chosen member, and the companion if it is to be averaged with it."""
-        others = [t for t in self.trials if t.name == COMPANION != chosen.name]
+        """The chosen member, and with few labels all that are to be averaged with it."""
+        others = [t for t in self.trials if t.name in JOINING and t.name != chosen.name]
         joining = [t for t in others if self._may_join(t) and self.judge.level(t, chosen)]
         return [chosen.name, *(t.name for t in joining)]
 

@@ -13,7 +13,7 @@ from deepgat.data import NodeDataset
 from deepgat.training.baselines import LARGEST_CLASS, baseline_scores
 from deepgat.training.leaderboard import Trial, room
 from deepgat.training.looks import Looks
-from deepgat.training.portfolio import CHEAP, COMPANION
+from deepgat.training.portfolio import CHEAP, COMPANION, JOINING
 
 BEYOND_CHANCE = 2.5
 """Standard errors by which one of several members must beat the favourite where labels are few."""
@@ -21,7 +21,7 @@ LEVEL = 0.01
 """Members are level with the best if they are behind by no more than this, nor by more than a
 standard error."""
 LEVEL_WITH_FEW = 0.02
-"""The same where labels are few, for the companion."""
+"""The same where labels are few."""
 SLOW_START = 0.01
 """So much below the leader a member may be after its first epochs, beside chance."""
 SLOWER_START = 0.03
@@ -65,14 +65,14 @@ class Judge:
     def level(self, trial: Trial, best: Trial) -> bool:
         """Whether it counts as much as the best in a mean of both.
 
-        Other seeds of the best always do. With few labels only the companion does: the scores of
-        all the others, on as few validation nodes, say too little.
+        Other seeds of the best always do. With few labels only members in JOINING do: the scores
+        of all the others, on as few validation nodes, say too little.
         """
         if trial.name == best.name:
             return True
         gap, margin = best.val - trial.val, self.margin(best, trial)
         if self.looks.few_labels:
-            return trial.name == COMPANION and gap <= min(margin, LEVEL_WITH_FEW)
+            return trial.name in JOINING and gap <= min(margin, LEVEL_WITH_FEW)
         return gap <= min(margin, LEVEL)
 
     def useless(self, trial: Trial) -> bool:

@@ -141,21 +141,18 @@ MEMBERS = (
         cost=1.2,
     ),
     Member(
-        "s2gc",
+        "grand",
         "grand",
         "few labels; averaged with the chosen recipe",
         {
             "num_layers": 5,
-            "views": 1,
-            "consistency": 0.0,
             "node_dropout": 0.0,
             "norm": "batch",
             "norm_eps": 1e-3,
             "input_dropout": 0.6,
-            "dropout": 0.5,
         },
         {"lr": 0.05, "epochs": 500, "patience": 100},
-        cost=0.5,
+        cost=0.8,
     ),
     Member("g2", "g2", "neighbours that disagree", training={"patience": 60}, cost=0.25),
     Member("plain", "gcn", "as published, in little time", cost=0.1),
@@ -170,18 +167,21 @@ CHEAP = ("plain", "jk", "appnp", "mlp")
 """Members that cost little and are tried on every graph."""
 
 
-COMPANION = "s2gc"
+COMPANION = "grand"
 """With few labels its mean with the chosen member is taken if both are level: an MLP on averaged
 features errs on other nodes than a deep network does."""
+JOINING = (COMPANION, "wide-light")
+"""All members of which that holds where they are tried."""
 
 
 LIGHT: Mapping[str, str] = {"deep": "deep-4", "deep-dense": "wide-light"}
 """What takes the favourite's place on a CPU if quality is "fast"."""
 
 
-def accompanied(looks: Looks) -> bool:
+def accompanied(looks: Looks, *, frugal: bool = False) -> bool:
     """Whether the companion is tried on a graph with these looks."""
-    return looks.few_labels and looks.worth_averaging and not looks.unlike_neighbours
+    dense = looks.few_enough_to_average if frugal else looks.small_if_dense
+    return looks.few_labels and dense and not looks.unlike_neighbours
 
 
 def ranked(looks: Looks) -> list[str]:
