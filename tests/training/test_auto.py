@@ -19,8 +19,8 @@ from deepgat.analysis import choose_temperature
 from deepgat.errors import UserError
 from deepgat.model import Model
 from deepgat.model_folder import load_run, save_run
-from deepgat.models import Deep, Ensemble
-from deepgat.training import loop
+from deepgat.models import GRAND, Deep, Ensemble
+from deepgat.training import loop, memory
 from deepgat.training.auto import train_auto
 from deepgat.training.baselines import LARGEST_CLASS, PROPAGATION
 from deepgat.training.ensembling import FEW_NODES, Candidate, select
@@ -37,7 +37,7 @@ from deepgat.training.portfolio import (
     accompanied,
     ranked,
 )
-from deepgat.training.recipes import recipe
+from deepgat.training.recipes import recipe, recipe_or_search
 from deepgat.training.resume import Held
 from deepgat.training.search import QUALITIES, Request
 from deepgat.training.trainer import Trainer
@@ -548,13 +548,54 @@ def test_which_graphs_have_a_companion(what, expected):
     assert (COMPANION in [trial.name for trial in search.trials]) is expected
 
 
-def test_best_trains_more_seeds_of_the_companion_too(monkeypatch):
+@pytest.mark.parametrize("steps", [None, 1, 3])
+def test_best_trains_as_many_seeds_of_the_companion(steps, monkeypatch):
     monkeypatch.setattr(Judge, "margin", lambda *_: 1.0)
     monkeypatch.setattr(Judge, "score", lambda *_: 0.8)
-    run = searched(made(train=0.1), "best", training={"epochs": 2})
-    for name in ("deep", COMPANION):
-        seeds = [row for row in names(run) if row.startswith(f"{name}, seed")]
-        assert len(seeds) == AUTO.MORE_SEEDS
+    more: list[tuple[str, int]] = []
+
+    def on_step(step):
+        if step.seed and (step.member, step.seed) not in more:
+            more.append((step.member, step.seed))
+            if len(more) == steps:
+                raise KeyboardInterrupt
+
+    run = searched(made(train=0.1), "best", training={"epochs": 2}, on_step=on_step)
+    wanted = [(name, seed) for seed in range(1, AUTO.MORE_SEEDS + 1) for name in ("deep", "grand")]
+    assert more == wanted[:steps]
+    assert run.search.reason.count(COMPANION) == 1
+
+
+@pytest.mark.parametrize("quality", ["good", "best"])
+@pytest.mark.parametrize("batches", ["clusters", "neighbours"])
+def test_nothing_is_trained_for_a_mean_that_is_not_made(quality, batches, monkeypatch):
+    monkeypatch.setattr(Judge, "score", lambda *_: 0.8)
+    asked = {"batches": batches, "clusters": 4, "batch_size": 1, "epochs": 1}
+    run = searched(made(n=60, train=0.1), quality, training=asked)
+    assert COMPANION not in names(run)
+    assert not any("seed" in name for name in names(run))
+
+
+def test_a_companion_that_memory_forces_into_batches_is_left_out(monkeypatch):
+    def choose(model, data, training, begun):
+        if isinstance(model, GRAND):
+            training = replace(training, batches="clusters", clusters=4)
+        return memory.Choice(training, "none")
+
+    monkeypatch.setattr(AUTO, "choose", choose)
+    run = searched(made(train=0.1))
+    assert outcomes(run)[COMPANION] == "not tried: too little memory"
+
+
+def test_members_of_features_on_uneven_scales_do_not_divide_rows_by_their_sums():
+    looks = look_at(made(train=0.1))
+    usual, uneven = (
+        PORTFOLIO[COMPANION].recipe(replace(looks, uneven_scales=uneven), {})
+        for uneven in (False, True)
+    )
+    assert usual.settings.unit_features
+    assert not uneven.settings.unit_features
+    assert uneven.settings.norm == "batch"
 
 
 @pytest.mark.parametrize(
@@ -679,6 +720,21 @@ def test_an_ensemble_that_was_stopped_has_what_was_trained(steps):
     assert sum(text.startswith("chosen") for text in outcomes(run).values()) == 1
 
 
+@pytest.mark.parametrize("quality", ["good", "best"])
+def test_progress_counts_what_is_sure_to_come(quality, monkeypatch):
+    monkeypatch.setattr(Judge, "margin", lambda *_: 1.0)
+    monkeypatch.setattr(Judge, "score", lambda *_: 0.8)
+    shares: dict[str, float] = {}
+
+    def on_step(step):
+        if not step.seed:
+            shares[step.member] = step.share
+
+    searched(made(train=0.1), quality, on_step=on_step)
+    assert shares["deep"] < 1  # its companion is still to be trained to its end
+    assert (shares[COMPANION] < 1) == (quality == "best")  # more seeds are
+
+
 @pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf"), "10"])
 def test_time_limits_that_are_none(limit):
     with pytest.raises(UserError, match=r"time_limit is .*: expected a number of seconds above 0"):
@@ -687,10 +743,12 @@ def test_time_limits_that_are_none(limit):
 
 def after(steps, error):
     """A callback that raises at its n-th call, and the members that it saw."""
-    seen = []
+    seen, shown = [], [0.0]
 
     def on_step(step):
         assert 0 <= step.share <= 1
+        assert step.share >= shown[-1]
+        shown.append(step.share)
         assert 1 <= step.number <= step.of
         seen.append(step.member)
         if len(seen) == steps:
@@ -961,8 +1019,10 @@ def test_the_temperature_mends_what_is_too_sure():
 
 def test_requests_that_contradict_themselves():
     data = tiny_dataset()
-    with pytest.raises(UserError, match="num_layers is a setting of one recipe"):
-        deepgat.fit(data, "auto", num_layers=2)
+    with pytest.raises(UserError, match="alpha is a setting of one recipe"):
+        deepgat.fit(data, "auto", alpha=0.2)
+    with pytest.raises(UserError, match="num_layers is 0"):
+        deepgat.fit(data, "auto", num_layers=0)
     with pytest.raises(UserError, match="lr is a setting of one recipe"):
         deepgat.fit(data, "auto", training={"lr": 0.1})
     with pytest.raises(UserError, match="preset is of one system"):
@@ -984,11 +1044,24 @@ def test_commands_that_contradict_themselves(command):  # noqa: F811
     told = "--quality and --time-limit are of auto"
     assert_sentence(command("train", "csbm", "--model", "gcn", "--quality", "fast"), told)
     assert_sentence(command("train", "csbm", "--layers", "3", "--time-limit", "9"), told)
-    told = "num_layers is a setting of one recipe, and auto tries several: name a model too"
-    assert_sentence(command("train", "csbm", "--model", "auto", "--layers", "3"), told)
+    told = "hidden_channels is a setting of one recipe, and auto tries several: name a model too"
+    assert_sentence(command("train", "csbm", "--model", "auto", "--hidden", "3"), told)
     told = "unknown quality 'besst': did you mean 'best'"
     assert_sentence(command("train", "csbm", "--quality", "besst"), told)
     assert_sentence(command("train", "csbm", "--time-limit", "-1"), "time_limit is -1.0")
+
+
+@pytest.mark.parametrize("quality", ["fast", "good"])
+def test_auto_takes_a_depth_for_its_recipes_of_deep(quality, monkeypatch):
+    monkeypatch.setattr(AUTO, "PORTFOLIO", PORTFOLIO)
+    request = recipe_or_search("auto", {"num_layers": 24}, {}, quality=quality)
+    search = AUTO._Auto(made(train=0.1), request, 0, None, None, False)
+    depths = {trial.name: trial.plan.settings.num_layers for trial in search.trials}
+    assert depths["deep"] == 24
+    assert "deep-4" not in depths
+    usual = {name: member.recipe(search.looks, {}) for name, member in PORTFOLIO.items()}
+    for name, depth in depths.items():
+        assert depth == (24 if name == "deep" else usual[name].settings.num_layers)
 
 
 def test_settings_without_a_model_are_deeps():

@@ -182,6 +182,9 @@ def train(
         dataset, split = _partitioned(folder, split, read)
     choices |= parse_settings(choice, None if model == AUTO else model)
     choices |= opt.given(num_layers=layers, hidden_channels=hidden, score=score)
+    if model == AUTO and "quality" in choices:  # of a file
+        named = choices.pop("quality")
+        quality = named if quality is None else quality
     changes |= parse_training(training_choice)
     if metric is not None:
         if monitor is not None:

@@ -9,9 +9,9 @@
    labels only what is ahead of it goes on, unless it has learnt nothing.
 4. One of those takes the favourite's place if it is better. Where labels are few, it must be better
    by more than chance would have it, unless the favourite does no better than the largest class.
-5. The mean of the best and of all that are level with it takes its place, where labels are few of
-   the best and its companion alone (:mod:`deepgat.training.ensembling`). With ``quality="best"``
-   that mean has four more seeds of both and whatever else helps.
+5. The mean of the best and of all that are level with it takes its place, where labels are few only
+   with those in ``JOINING`` (:mod:`deepgat.training.ensembling`). With ``quality="best"`` that mean
+   has four more seeds of the best, where labels are few of each, and whatever else helps.
 
 Only validation nodes decide; test nodes are scored once, at the end.
 """
@@ -55,6 +55,7 @@ from deepgat.training.recipes import drop_unsuited_self_training
 from deepgat.training.resume import Epoch, Held
 from deepgat.training.run import ModelCard, Run
 from deepgat.training.search import Request, Search, Step
+from deepgat.training.settings import TrainSettings
 
 SCREENED, LONGER = 30, 60
 """Epochs after which the members that go on are chosen: on a CPU fewer for members that are
@@ -64,8 +65,9 @@ TRIED = {"fast": 1, "good": 5, "best": 100}
 FINALISTS = {"fast": 0, "good": 3, "best": 5}
 """How many members beside the favourite are trained to their end."""
 FOR_SCREENING, IN_ALL = 80.0, 260.0
-"""What the others' first epochs, and the whole search, may cost on a CPU unless quality is "best":
-in epochs of ``deep``, never in seconds, so that a search gives the same result every time."""
+"""What the others' first epochs, and the whole search but for the companion, may cost on a CPU
+unless quality is "best": in epochs of ``deep``, never in seconds, so that a search gives the same
+result every time."""
 TO_THE_END = 80
 """About the epochs that a member still needs after its first ones."""
 EASY = 0.95
@@ -124,13 +126,15 @@ class _Auto:
         names = ranked(self.looks)
         tried = names[: TRIED[request.quality]]
         if request.quality != "fast":
-            tried += [COMPANION] if accompanied(self.looks, frugal=self._frugal) else []
+            tried += [COMPANION] if self._accompanied() else []
             tried += CHEAP
-        elif self.device.type != "cuda":
+        elif self.device.type != "cuda" and request.num_layers is None:
             tried = [LIGHT.get(name, name) for name in tried]
         self.trials = [self._trial(name, seed) for name in tried]
         self.judge = Judge.of(data, self.metric, self.looks)
         self.start = time.perf_counter()
+        self.share = 0.0
+        """Of the whole search that is done; it never falls, as far off as the rest may turn out."""
         self.stopped = ""
         """ "time" or "interrupted", once the search has to end."""
         self.refused: NoRoom | None = None
@@ -142,8 +146,9 @@ class _Auto:
             self._try_more_if_useless(favourite)
         chosen, reason = self._choose(favourite)
         if self.request.quality == "best":
-            for name in self._worth_more_seeds(chosen):
-                for more in range(1, MORE_SEEDS + 1):
+            names = self._worth_more_seeds(chosen)
+            for more in range(1, MORE_SEEDS + 1):  # as many of each, should the time be up
+                for name in names:
                     if not self._over():
                         self.trials.append(self._trial(name, self.seed + more))
                         self._train(self.trials[-1])
@@ -187,15 +192,19 @@ class _Auto:
         for place, trial in enumerate(others):
             finished = [t for t in self.trials if t.finished]
             leader = max(finished, key=lambda t: t.val, default=trial)
-            ends = place >= FINALISTS[self.request.quality]
-            spared = self._frugal and self.looks.few_labels and not self.judge.useless(leader)
-            spared |= TO_THE_END * trial.cost > left
-            ends |= spared and trial.val <= leader.val
-            ends &= trial.name != COMPANION  # which is of use if it is level
-            ends |= self._unbeatable(leader) or self.judge.behind(trial, leader)
-            if not self._over() and not (ends and finished):
+            hopeless = self._unbeatable(leader) or self.judge.behind(trial, leader)
+            hopeless |= self._not_worth_it(trial, leader, place, left)
+            if not self._over() and not (hopeless and finished):
                 left -= TO_THE_END * trial.cost
                 self._train(trial)
+
+    def _not_worth_it(self, trial: Trial, leader: Trial, place: int, left: float) -> bool:
+        """Whether the time for its other epochs is better saved, though it may be the best."""
+        if trial.name == COMPANION or (trial.name in JOINING and not self._frugal):
+            return False  # of use if it is level
+        settled = self._frugal and self.looks.few_labels and not self.judge.useless(leader)
+        dear = settled or TO_THE_END * trial.cost > left
+        return place >= FINALISTS[self.request.quality] or (dear and trial.val <= leader.val)
 
     def _try_more_if_useless(self, favourite: Trial) -> None:
         """Train the cheap members, too, if the favourite has learnt nothing in all its time."""
@@ -210,9 +219,16 @@ class _Auto:
 
     def _worth_more_seeds(self, chosen: Trial) -> list[str]:
         """The chosen member, and with few labels all that are to be averaged with it."""
+        if chosen.card is None or chosen.card.training.in_parts:  # no mean is made of it
+            return []
         others = [t for t in self.trials if t.name in JOINING and t.name != chosen.name]
         joining = [t for t in others if self._may_join(t) and self.judge.level(t, chosen)]
         return [chosen.name, *(t.name for t in joining)]
+
+    def _accompanied(self) -> bool:
+        """Whether the companion is tried: not in batches, where no mean is made."""
+        in_parts = TrainSettings().with_changes(self.training).in_parts
+        return not in_parts and accompanied(self.looks, frugal=self._frugal)
 
     @property
     def _frugal(self) -> bool:
@@ -236,7 +252,9 @@ class _Auto:
         return self.judge.unbeatable(leader)
 
     def _trial(self, name: str, seed: int) -> Trial:
-        plan = PORTFOLIO[name].recipe(self.looks, self.training, frugal=self._frugal)
+        plan = PORTFOLIO[name].recipe(
+            self.looks, self.training, frugal=self._frugal, num_layers=self.request.num_layers
+        )
         plan = drop_unsuited_self_training(plan, self.data, self.training)
         plan = plan._replace(training=replace(plan.training, seed=seed))
         held = Held(
@@ -261,6 +279,9 @@ class _Auto:
         try:
             if trial.choice is None:
                 trial.choice = choose(model, self.data, training, trial.held.begun_with())
+                if trial.name == COMPANION and trial.choice.training.in_parts:
+                    trial.outcome = "not tried: too little memory"
+                    return trial
             trial.held = replace(trial.held, chosen=trial.choice.changes)
             card = replace(card, training=trial.choice.training)
             settings = trial.choice.settings
@@ -288,22 +309,36 @@ class _Auto:
 
     def _step(self, trial: Trial, epoch: Epoch) -> Step:
         number = 1 + sum(t.fitted is not None for t in self.trials if t is not trial)
-        training = trial.plan.training
-        end = trial.held.pause or min(training.epochs, epoch.best_number + training.patience)
         done = sum(t.cost * t.epochs for t in self.trials if t is not trial)
         done += trial.cost * epoch.number
-        ahead = trial.cost * max(end - epoch.number, 0)
-        for other in self.trials:  # as far as is known
-            if other is not trial and other.fitted is None and not other.outcome:
-                epochs = TO_THE_END if self._at_once(other) else self._first_epochs(other)
-                ahead += other.cost * epochs
-        favourite = self.trials[0]
-        if trial.held.pause or not (trial is favourite or favourite.finished or favourite.outcome):
-            ahead += favourite.cost * TO_THE_END
+        ahead = sum(t.cost * self._epochs_ahead(t) for t in self.trials if t is not trial)
+        training = trial.plan.training
+        if trial.held.pause:
+            rest = trial.held.pause - epoch.number + self._epochs_after_the_first(trial)
+        else:
+            rest = min(training.epochs, epoch.best_number + training.patience) - epoch.number
+        ahead += trial.cost * max(rest, 0)
+        if self.request.quality == "best":
+            begun = sum(t.seed != self.seed for t in self.trials)
+            ahead += self.trials[0].cost * TO_THE_END * max(MORE_SEEDS - begun, 0)
+        self.share = max(self.share, done / (done + ahead))
         score_ = epoch.val_f1 if epoch.val_score is None else epoch.val_score
         best = max(score_, *(t.val for t in self.trials))
-        share = done / (done + ahead)
-        return Step(trial.name, number, len(self.trials), epoch, best, share, trial.seed)
+        return Step(trial.name, number, len(self.trials), epoch, best, self.share, trial.seed)
+
+    def _epochs_ahead(self, trial: Trial) -> int:
+        """Of a member that is not being trained, as far as is known."""
+        if trial.outcome or trial.finished:
+            return 0
+        if trial.fitted is not None:
+            return self._epochs_after_the_first(trial)
+        if self._at_once(trial):
+            return TO_THE_END
+        return self._first_epochs(trial) + self._epochs_after_the_first(trial)
+
+    def _epochs_after_the_first(self, trial: Trial) -> int:
+        """Of the favourite and its companion: which others go on is not known."""
+        return TO_THE_END if trial is self.trials[0] or trial.name == COMPANION else 0
 
     def _seconds(self) -> float:
         return time.perf_counter() - self.start
@@ -353,7 +388,8 @@ class _Auto:
             logits, _ = self._look_at_outputs(model, card.training.chunk)
             val = self.judge.score(logits)
             rows.insert(0, row(ENSEMBLE, ENSEMBLE, val, "chosen", card.settings))
-            if others := [t.name for t in self.trials if t.share and t.name != chosen.name]:
+            shares = [t.name for t in self.trials if t.share and t.name != chosen.name]
+            if others := list(dict.fromkeys(shares)):
                 reason += f"; averaged with {', '.join(others)}"
         scores = evaluate(model, self.data, card.training.device, chunk=card.training.chunk)
         baselines = self.judge.baselines

@@ -1,8 +1,9 @@
 """A run's settings in a TOML file, and the files that are shipped.
 
-A file names a ``system`` of ``deepgat models``, and a ``preset`` of it where it has several. The
-sections replace what their recipe says: ``[data]`` (``dataset``, ``split``, and for your own graph
-``[data.read]``, as ``--read``), ``[settings]`` (fields of the system's configuration) and
+A file names a ``system`` of ``deepgat models`` or ``auto``, and a ``preset`` of the system where it
+has several. The sections replace what their recipe says: ``[data]`` (``dataset``, ``split``, and
+for your own graph ``[data.read]``, as ``--read``), ``[settings]`` (fields of the system's
+configuration; of auto ``quality``, and ``num_layers`` for its recipes of ``deep``) and
 ``[training]`` (fields of :class:`~deepgat.training.settings.TrainSettings`)::
 
     system = "gcnii"
@@ -34,6 +35,7 @@ from deepgat.data.tables.opening import parse_toml, read_whole
 from deepgat.errors import UserError, unknown_name
 from deepgat.models.registry import DEFAULT, SYSTEMS, find_system
 from deepgat.training.recipes import Recipe, recipe
+from deepgat.training.search import AUTO, SearchSettings
 from deepgat.training.settings import TrainSettings
 from deepgat.training.values import checked_values, from_table
 
@@ -73,12 +75,22 @@ class ConfigFile:
 
     def recipe(self) -> Recipe:
         """The system, its settings and its training."""
+        if self.system == AUTO:
+            return self._search()
         config = find_system(self.system).network.Config
         settings = checked_values(config, self.settings, "settings")
         training = checked_values(TrainSettings, self.training, "training")
         return recipe(
             self.system, preset=self.preset, dataset=self.dataset, training=training, **settings
         )
+
+    def _search(self) -> Recipe:
+        """``auto`` in the form of a recipe; its training says only what all members share."""
+        if self.preset is not None:
+            raise UserError("preset is of one system, and auto tries several: leave it out")
+        training = checked_values(TrainSettings, self.training, "training")
+        settings = from_table(SearchSettings, self.settings, "settings")
+        return Recipe(AUTO, settings, TrainSettings(**training))
 
     def changed(
         self, settings: Mapping[str, Any] | None = None, training: Mapping[str, Any] | None = None
@@ -130,8 +142,8 @@ def parse_config(text: str) -> ConfigFile:
         if name in SECTIONS and not isinstance(value, dict):
             raise UserError(f"{name} is {value!r}: expected a section, [{name}]")
     system = tables.get("system", DEFAULT)
-    if system not in SYSTEMS:
-        raise unknown_name("system", system, SYSTEMS)
+    if system not in (*SYSTEMS, AUTO):
+        raise unknown_name("system", system, (*SYSTEMS, AUTO))
     data = tables.get("data", {})
     for name in data:
         if name not in DATA:

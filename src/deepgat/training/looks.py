@@ -15,11 +15,6 @@ FEW_LABELS = 50
 MANY_NEIGHBOURS = 20
 FEW_COLUMNS = 32
 """Up to so many features tell little of a node by itself."""
-FEW_WORDS = 1000
-"""Of up to so many features the average over neighbours tells classes apart; of bags of more words
-it tells less than the words, at a higher price."""
-MOST_DENSE = 2**24
-"""Numbers of a dense feature matrix that cost neither much memory nor, on a GPU, much time."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +52,6 @@ class Looks:
     def many_neighbours(self) -> bool:
         """Whether a layer or two already see much of the graph."""
         return self.edges > MANY_NEIGHBOURS * self.nodes
-
-    @property
-    def small_if_dense(self) -> bool:
-        """Whether features may be averaged over several hops, which leaves no zeros."""
-        return self.nodes * self.features <= MOST_DENSE
-
-    @property
-    def few_enough_to_average(self) -> bool:
-        """Whether that pays where time is scarce."""
-        return self.small_if_dense and self.features <= FEW_WORDS
 
     @property
     def unlike_neighbours(self) -> bool:

@@ -29,17 +29,30 @@ class Member:
     in_little_time: Mapping[str, Any] = field(default_factory=dict)
     """Training settings that save time on a CPU and cost next to nothing."""
 
-    def recipe(self, looks: Looks, training: Mapping[str, Any], *, frugal: bool = False) -> Recipe:
+    def recipe(
+        self,
+        looks: Looks,
+        training: Mapping[str, Any],
+        *,
+        frugal: bool = False,
+        num_layers: int | None = None,
+    ) -> Recipe:
         """Its recipe for this graph.
 
         Args:
             looks: what the graph is like.
             training: what the user has asked for.
             frugal: take ``in_little_time``, too.
+            num_layers: of ``deep``, where the user has asked for it.
         """
         settings = dict(self.settings)
-        if self.system == "prenorm" and looks.uneven_scales:
-            settings["input_norm"] = "batch"
+        if looks.uneven_scales:
+            if self.system == "prenorm":
+                settings["input_norm"] = "batch"
+            if self.system == "grand":  # the sum of a row would be that of its largest columns
+                settings["unit_features"] = False
+        if self.system == "deep" and num_layers is not None:
+            settings["num_layers"] = num_layers
         own = {**self.training, **(self.in_little_time if frugal else {})}
         return recipe(self.system, training={**own, **training}, **settings)
 
@@ -171,7 +184,10 @@ COMPANION = "grand"
 """With few labels its mean with the chosen member is taken if both are level: an MLP on averaged
 features errs on other nodes than a deep network does."""
 JOINING = (COMPANION, "wide-light")
-"""All members of which that holds where they are tried."""
+"""All members of which that holds where they are trained to their end."""
+MOST_DENSE, MOST_ON_CPU = 2**24, 1000
+"""Averages over several hops have no zeros: the most numbers that the companion is tried with, and
+the most features where time is scarce."""
 
 
 LIGHT: Mapping[str, str] = {"deep": "deep-4", "deep-dense": "wide-light"}
@@ -180,8 +196,9 @@ LIGHT: Mapping[str, str] = {"deep": "deep-4", "deep-dense": "wide-light"}
 
 def accompanied(looks: Looks, *, frugal: bool = False) -> bool:
     """Whether the companion is tried on a graph with these looks."""
-    dense = looks.few_enough_to_average if frugal else looks.small_if_dense
-    return looks.few_labels and dense and not looks.unlike_neighbours
+    small = looks.nodes * looks.features <= MOST_DENSE
+    small &= not frugal or looks.features <= MOST_ON_CPU
+    return looks.few_labels and small and not looks.unlike_neighbours
 
 
 def ranked(looks: Looks) -> list[str]:

@@ -126,11 +126,13 @@ def recipe_or_search(
 
     Args:
         model, settings, training, preset, dataset: as in :func:`recipe`; None and "auto" ask for
-            a search, unless settings of one system are named.
+            a search, unless settings of one system are named. With "auto" that may be
+            ``num_layers``, the depth of its recipes of ``deep``.
         quality, time_limit: of the search; left out: "good" and none.
     """
     if is_auto(model, preset, settings, training):
-        return Request("good" if quality is None else quality, time_limit, training)
+        layers = settings.get("num_layers")
+        return Request("good" if quality is None else quality, time_limit, training, layers)
     if quality is not None or time_limit is not None:
         raise UserError(
             "quality and time_limit are of auto: leave them out, or the model and its settings"

@@ -9,6 +9,8 @@ from typing import Any
 from deepgat.analysis.metrics import METRICS
 from deepgat.data import NodeDataset
 from deepgat.errors import UserError, unknown_name
+from deepgat.models.config import MOST_LAYERS, Config, setting
+from deepgat.models.registry import find_system
 from deepgat.training.looks import Looks
 from deepgat.training.resume import Epoch
 
@@ -35,7 +37,8 @@ def is_auto(
     That is so where none is named. Settings of one system, named without it, are those of ``deep``.
     """
     if model == AUTO:
-        if odd := [*settings, *(name for name in training if name not in OWN)]:
+        own = [name for name in settings if name != "num_layers"]
+        if odd := [*own, *(name for name in training if name not in OWN)]:
             raise UserError(
                 f"{odd[0]} is a setting of one recipe, and auto tries several: name a model too"
             )
@@ -43,6 +46,16 @@ def is_auto(
             raise UserError("preset is of one system, and auto tries several: name a model too")
         return True
     return model is None and preset is None and not settings and OWN.issuperset(training)
+
+
+@dataclass(frozen=True)
+class SearchSettings(Config):
+    """The part of a request that is the same on every machine, as settings of a run."""
+
+    quality: str = setting("good", "how much is tried", QUALITIES)
+    num_layers: int = setting(
+        0, "L of the recipes of deep; 0: as they are", least=0, most=MOST_LAYERS
+    )
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,8 @@ class Request:
     """In seconds; what is best by then is kept."""
     training: Mapping[str, Any] = field(default_factory=dict)
     """Training settings for all that is tried."""
+    num_layers: int | None = None
+    """Of the recipes of ``deep``; left out, as they are."""
 
     def __post_init__(self) -> None:
         if self.quality not in QUALITIES:
@@ -63,6 +78,8 @@ class Request:
         limit = self.time_limit
         if limit is not None and not (type(limit) in (int, float) and 0 < limit < float("inf")):
             raise UserError(f"time_limit is {limit!r}: expected a number of seconds above 0")
+        if self.num_layers is not None:
+            find_system("deep").config.with_changes({"num_layers": self.num_layers})
         is_auto(AUTO, None, {}, self.training)
 
     def metric(self, data: NodeDataset) -> str:
@@ -90,6 +107,7 @@ class Request:
             "quality": self.quality,
             "time_limit": self.time_limit,
             "training": dict(self.training),
+            "num_layers": self.num_layers,
         }
 
 

@@ -26,6 +26,7 @@ from deepgat.models.network import Network
 from deepgat.models.registry import find_system
 from deepgat.training.config_file import ConfigFile, read_config, read_texts
 from deepgat.training.recipes import PLAIN, Recipe
+from deepgat.training.search import AUTO, Request, SearchSettings
 from deepgat.training.settings import TrainSettings
 from deepgat.training.values import from_table, to_toml
 
@@ -125,7 +126,7 @@ class AnalysisSpec:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run."""
+    """One run, or one search of ``auto``."""
 
     data: DataSpec
     system: str
@@ -134,7 +135,9 @@ class RunSpec:
     analysis: AnalysisSpec = field(default_factory=AnalysisSpec)
 
     def __post_init__(self) -> None:
-        if not issubclass(find_system(self.system).network, Network):
+        if self.system == AUTO:
+            self._check_search()
+        elif not issubclass(find_system(self.system).network, Network):
             raise UserError(
                 f"{self.system} is not trained, so it has no runs: use deepgat train --model "
                 f"{self.system}"
@@ -143,6 +146,11 @@ class RunSpec:
             raise UserError(f"training.seed is {self.training.seed}: expected 0 or more")
         anywhere = replace(self.training, device=TrainSettings().device)
         object.__setattr__(self, "training", anywhere)
+
+    def _check_search(self) -> None:
+        if self.analysis != AnalysisSpec():
+            raise UserError("analysis is of one network, and auto tries several: leave it out")
+        self.request("auto")
 
     @staticmethod
     def of(data: DataSpec, recipe: Recipe, analysis: AnalysisSpec | None = None) -> RunSpec:
@@ -160,6 +168,18 @@ class RunSpec:
     def recipe(self) -> Recipe:
         return Recipe(self.system, self.settings, self.training)
 
+    def request(self, device: str) -> Request:
+        """What is asked of ``auto``, where that is the system."""
+        asked = self.settings.to_dict()
+        training = {**self._shared_training(), "device": device}
+        return Request(asked["quality"], None, training, asked["num_layers"] or None)
+
+    def _shared_training(self) -> dict[str, Any]:
+        """What all members of a search share: whatever is not the default."""
+        usual = TrainSettings().to_dict()
+        given = self.training.to_dict()
+        return {k: v for k, v in given.items() if v != usual[k] and k != "seed"}
+
     @property
     def signature(self) -> str:
         return signature_of(self.to_dict())
@@ -167,6 +187,8 @@ class RunSpec:
     def to_dict(self) -> dict[str, Any]:
         """The whole spec as plain values, by section."""
         own = {"settings": self.settings.to_dict(), "training": self.training.to_dict()}
+        if self.system == AUTO:
+            own["training"] = {**self._shared_training(), "seed": self.seed, "device": "auto"}
         plain = asdict(self) | own
         del plain["training"]["device"]
         for name in OF_OWN_GRAPHS:
@@ -177,7 +199,8 @@ class RunSpec:
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> RunSpec:
         """The spec of plain values; settings left out have their defaults."""
-        config = find_system(plain["system"]).network.Config
+        searched = plain["system"] == AUTO
+        config = SearchSettings if searched else find_system(plain["system"]).network.Config
         return RunSpec(
             _data(plain["data"]),
             plain["system"],
@@ -189,8 +212,12 @@ class RunSpec:
     def to_toml(self) -> str:
         """The whole run as a file for ``deepgat run``, which leaves nothing to a recipe."""
         tables = self.to_dict()
-        head = f'system = "{tables.pop("system")}"\npreset = "{PLAIN}"\n\n'
-        return head + to_toml(tables)
+        head = f'system = "{tables.pop("system")}"\n'
+        if self.system == AUTO:
+            del tables["analysis"]
+        else:
+            head += f'preset = "{PLAIN}"\n'
+        return f"{head}\n{to_toml(tables)}"
 
 
 def signature_of(plain: Mapping[str, Any]) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -18,10 +18,13 @@ from deepgat.lab.bench.measure import begin_peak, peak_memory
 from deepgat.lab.experiments.measures import MEASURES, GraphOutputs
 from deepgat.lab.experiments.spec import SCHEMA, AnalysisSpec, DataSpec, RunSpec
 from deepgat.lab.experiments.store import Store
-from deepgat.models import LayerOutputs
+from deepgat.models import Ensemble, LayerOutputs, Network
+from deepgat.training.auto import train_auto
 from deepgat.training.device import choose_device, lacks_memory, out_of_memory
+from deepgat.training.evaluate import evaluate
 from deepgat.training.inputs import prepare
 from deepgat.training.run import Run, hardware, train_once, versions
+from deepgat.training.search import AUTO
 
 
 class Made(NamedTuple):
@@ -80,9 +83,12 @@ def perform(spec: RunSpec, device: str) -> Made:
     dataset = _dataset(spec.data)
     begin_peak(choose_device(device))
     start = time.perf_counter()
-    recipe = spec.recipe
-    recipe = recipe._replace(training=recipe.training.with_changes({"device": device}))
-    run = train_once(dataset, recipe, spec.seed, as_asked=True)
+    if spec.system == AUTO:
+        run = train_auto(dataset, spec.request(device), spec.seed)
+    else:
+        recipe = spec.recipe
+        recipe = recipe._replace(training=recipe.training.with_changes({"device": device}))
+        run = train_once(dataset, recipe, spec.seed, as_asked=True)
     if run.fitted.stopped == "interrupted":
         raise KeyboardInterrupt
     arrays = {
@@ -99,6 +105,7 @@ def perform(spec: RunSpec, device: str) -> Made:
         "signature": spec.signature,
         "schema": SCHEMA,
         **run.record(),
+        **({} if run.search is None else _searched(run, plain, dataset)),
         "data": plain["data"],
         "analysis": plain["analysis"],
         "measures": measures,
@@ -106,6 +113,19 @@ def perform(spec: RunSpec, device: str) -> Made:
         "peak_memory": _peak_memory(choose_device(device)),
     }
     return Made(record, arrays)
+
+
+def _searched(run: Run, plain: Mapping[str, Any], dataset: NodeDataset) -> dict[str, Any]:
+    """What was asked of ``auto``, and what the chosen recipe scores without those averaged with it.
+
+    The card of the run says what came of the search; so does its leaderboard.
+    """
+    alone = run.evaluation
+    if isinstance(run.model, Ensemble):
+        chosen = cast(Network, run.model.members[0])
+        alone = evaluate(chosen, dataset, run.card.training.device)
+    asked = {name: plain[name] for name in ("system", "settings", "training")}
+    return {**asked, "alone": {"micro_f1": alone.micro_f1, "metrics": alone.metrics}}
 
 
 @lru_cache(maxsize=2)
