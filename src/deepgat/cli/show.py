@@ -134,12 +134,16 @@ def _cut_words(text: str, width: int) -> str:
 def print_records(title: str, records: Sequence[Mapping[str, Any]]) -> None:
     """A row per run of a store."""
 
+    def told(record: Mapping[str, Any]) -> list[Any]:
+        settings = record["settings"]
+        return [settings[name] for name in ("score", "quality") if name in settings]
+
     def order(record: Mapping[str, Any]) -> tuple[Any, ...]:
         settings = record["settings"]
         return (
             record["dataset"],
             record["system"],
-            settings.get("score", ""),
+            told(record),
             settings["num_layers"],
             record["split"],
             record["seed"],
@@ -151,8 +155,8 @@ def print_records(title: str, records: Sequence[Mapping[str, Any]]) -> None:
             record["signature"][:8],
             record["dataset"],
             record["split"],
-            f"{record['system']} {record['settings'].get('score', '')}".strip(),
-            str(record["settings"]["num_layers"]),
+            " ".join([record["system"], *map(str, told(record))]),
+            str(record["settings"]["num_layers"] or "–"),
             str(record["seed"]),
             *(percent(record["micro_f1"].get(part)) for part in ("test", "val")),
             f"{record['wall_seconds']:.0f} s",

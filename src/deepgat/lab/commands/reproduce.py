@@ -28,7 +28,7 @@ from deepgat.lab.commands.run import (
 from deepgat.lab.experiments import Outcome, Record, RunSpec, Store, read_records, write_records
 from deepgat.lab.experiments.spec import check_count
 from deepgat.lab.experiments.transfer import diverged_beside, read_diverged, write_diverged
-from deepgat.lab.paper import ladder, peers, study
+from deepgat.lab.paper import ladder, peers, searches, study
 from deepgat.lab.paper.experiments import (
     ALL,
     TRAINED,
@@ -43,6 +43,7 @@ from deepgat.lab.report import sections, systems_by_depth
 from deepgat.lab.report.attention_drift import drifts_beside, find_drifts, write_drifts
 from deepgat.lab.report.ladder import ladder_figures, ladder_tables
 from deepgat.lab.report.report_folder import check_report_folder, write_target
+from deepgat.lab.report.searches import search_tables
 from deepgat.lab.report.table import Table, filed
 
 RECORDS, REPORT = "records.jsonl", "report"
@@ -52,6 +53,7 @@ DEPTH_TARGETS = {
     peers.CONTEST: peers.contender_specs,
     study.STUDY: study.study_specs,
     ladder.LADDER: ladder.ladder_specs,
+    searches.AUTO: searches.search_specs,
 }
 """Target → the function that lists its runs."""
 QUICK_NOTE = (
@@ -68,7 +70,7 @@ def reproduce(
             "systems beside their published numbers), peers (all systems, 2 to 128 layers), "
             "contenders (the best of them, with many repetitions), study (the deep recipe with "
             "one change at a time), ladder (the deep recipe with given classes in its attention, a "
-            "share of them right).",
+            "share of them right), auto (the default on many graphs, beside single systems).",
         ),
     ],
     protocol: Annotated[
@@ -97,7 +99,7 @@ def reproduce(
     systems: Annotated[
         str | None,
         typer.Option(
-            help="Systems of peers or contenders, or rows of study or ladder, separated by "
+            help="Systems of peers, contenders or auto, or rows of study or ladder, separated by "
             "semicolons: 'gcnii;gat'."
         ),
     ] = None,
@@ -150,8 +152,8 @@ def reproduce(
         raise UserError(f"{out} is a file: --out expects a folder")
     if systems is not None and target not in DEPTH_TARGETS:
         raise UserError(
-            "--systems is for the targets peers, contenders, study and ladder: leave it out for "
-            f"{target}"
+            "--systems is for the targets peers, contenders, study, ladder and auto: leave it out "
+            f"for {target}"
         )
     if target == ALL:
         check_report_folder(out / REPORT)  # before training, not after it
@@ -203,6 +205,9 @@ def reproduce(
         _show_publications(grid["datasets"], outcome, out)
     elif target == ladder.LADDER:
         _show_ladder(labelled, outcome, out, quick)
+    elif target == searches.AUTO:
+        tables = search_tables({label: _finished(own, outcome) for label, own in labelled.items()})
+        _show(target, tables, {}, out, quick)
     else:
         _show_systems(target, labelled, outcome, out, grid, given)
     if specs:

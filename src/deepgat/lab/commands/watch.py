@@ -103,9 +103,10 @@ def describe(run: RunSpec | Record) -> str:
     """A run, or the record of one, in a few words."""
     plain = run.to_dict() if isinstance(run, RunSpec) else run
     data, settings, seed = plain["data"], plain["settings"], plain["training"].get("seed")
-    system = f"{plain['system']} {settings.get('score', '')}".strip()
-    text = f"{data['dataset']} {data['split']}  {system} L={settings['num_layers']}  seed {seed}"
-    return printable(text)
+    kind = settings.get("score", settings.get("quality", ""))
+    depth = f"L={settings['num_layers']}" if settings["num_layers"] else ""
+    what = " ".join(filter(None, [plain["system"], kind, depth]))
+    return printable(f"{data['dataset']} {data['split']}  {what}  seed {seed}")
 
 
 def duration(seconds: float) -> str:

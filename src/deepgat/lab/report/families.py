@@ -18,6 +18,7 @@ from deepgat.errors import UserError
 from deepgat.lab.report.scores import Record
 from deepgat.models.registry import find_system
 from deepgat.training.recipes import recipe
+from deepgat.training.search import AUTO
 
 FREE = ("score", "num_layers", "seed", "device")
 """Settings that may differ within a family."""
@@ -58,6 +59,8 @@ def families(records: Iterable[Record]) -> dict[Family, list[Record]]:
 
 def family_of(record: Record, free: Sequence[str] = (*FREE, "lr")) -> Family:
     """The preset with the fewest changes to it; the first of equals."""
+    if record["system"] == AUTO:
+        raise UserError("searches have a table of their own, by deepgat reproduce auto")
     system = find_system(record["system"])
     ways = [
         Family(preset or system.name, tuple(_changes(record, preset, free)))
@@ -88,18 +91,19 @@ def _usual(
 
 def _by_splits(family: Family, runs: Sequence[Record]) -> dict[Family, list[Record]]:
     """Divide runs on different kinds of splits, which are not repetitions of each other."""
-    if len({(r["dataset"], _kind(r["split"])) for r in runs}) == len({r["dataset"] for r in runs}):
+    kinds = {(record["dataset"], kind_of_split(record["split"])) for record in runs}
+    if len(kinds) == len({record["dataset"] for record in runs}):
         return {family: list(runs)}
     parts: dict[Family, list[Record]] = {}
     for record in runs:
-        kind, entry = _kind(record["split"]), ENTRIES.get(record["dataset"])
-        own = entry is not None and kind == _kind(str(parse_split(entry.default_split)))
+        kind, entry = kind_of_split(record["split"]), ENTRIES.get(record["dataset"])
+        own = entry is not None and kind == kind_of_split(str(parse_split(entry.default_split)))
         changes = family.changes if own else (*family.changes, f"splits {kind}")
         parts.setdefault(family._replace(changes=changes), []).append(record)
     return parts
 
 
-def _kind(split: str) -> str:
-    """A split without its index: "random:3:20/30" → "random:20/30"."""
-    name, *rest = str(split).split(":")
-    return ":".join([name, *rest[1:]])
+def kind_of_split(split: str) -> str:
+    """A split without its number: "random:3:20/30" → "random:20/30"."""
+    kind, *rest = str(split).split(":")
+    return ":".join([kind, *(part for part in rest if "/" in part)])
