@@ -108,6 +108,10 @@ _HOMES = (
 """Where the names above are looked for, in this order."""
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is asked for: torch and scikit-learn take seconds."""
     if name in __all__:

@@ -24,7 +24,15 @@ from deepgat.data.transforms import MASKS
 from deepgat.errors import UserError
 from deepgat.files import check_can_write, write_whole
 from deepgat.inductive import DECIDED, fitting, given_new, node_numbers, read_new
-from deepgat.model_folder import load_run, read_calibration, read_graph, read_search, save_run
+from deepgat.model_folder import (
+    load_run,
+    read_calibration,
+    read_graph,
+    read_search,
+    read_split_digest,
+    save_run,
+    split_digest,
+)
 from deepgat.model_inputs import dataset_for, kept_dataset, with_classes_of
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
@@ -59,6 +67,8 @@ class Model:
     """Where new nodes are added, if not to the training graph: :meth:`with_graph`."""
     calibration: Calibration = field(default_factory=Calibration)
     """What validation nodes tell of the probabilities: the temperature, and conformal scores."""
+    split_sha256: str = ""
+    """A fingerprint of the split in training, of a model read from a folder."""
 
     @staticmethod
     def of(run: Run, data: NodeDataset) -> Model:
@@ -82,6 +92,7 @@ class Model:
             search=read_search(folder),
             kept=read_graph(folder, card),
             calibration=read_calibration(folder, card.num_classes),
+            split_sha256=read_split_digest(folder),
         )
 
     def __repr__(self) -> str:
@@ -171,6 +182,11 @@ class Model:
         data = load_graph(name, split, **(card.reading_by_plan() | reading))
         return with_classes_of(card, data) if card.feature_names else data
 
+    def drawn_anew(self, data: NodeDataset) -> bool:
+        """Whether data is the training graph, changed so much that its split is another one."""
+        same = data.name == self.card.dataset and data.split == self.card.split
+        return bool(self.split_sha256) and same and split_digest(data) != self.split_sha256
+
     @property
     def scores(self) -> dict[str, float]:
         """Micro-F1 on the training, validation and test nodes."""
@@ -195,6 +211,13 @@ class Model:
             device: left out, that of the training.
         """
         data = self.training_data if graph is None else self._fitting(graph)
+        if graph is None and self.drawn_anew(data):
+            raise UserError(
+                f"{data.title} has changed since the model was trained, so its split "
+                f"{self.card.split} now has other nodes for training and for tests: scores would "
+                "count nodes that the model knows. Give nodes a column split, or keep the graph "
+                "with the model (keep_graph=True, --keep-graph), and train again"
+            )
         if not any(bool(each[mask].any()) for each in data.graphs for mask in MASKS):
             raise UserError(
                 f"{data.title} has no labels to score: give a graph with labels, and with nodes in "

@@ -31,6 +31,7 @@ from deepgat.data import FeaturePlan, NodeDataset
 from deepgat.data.kept_folder import Expected, read_kept, write_kept
 from deepgat.data.kept_graph import KeptGraph
 from deepgat.data.tables.opening import opened, parse_json, read_whole
+from deepgat.data.transforms import MASKS
 from deepgat.distributed import PartDataset
 from deepgat.errors import UserError
 from deepgat.files import FolderKind, new_folder, to_json, write_whole, writing
@@ -74,6 +75,7 @@ def save_run(
         "format": FORMAT,
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         **run.card.to_dict(),
+        "split_sha256": split_digest(dataset),
         "versions": versions(),
     }
     if run.search is not None:
@@ -90,6 +92,22 @@ def save_run(
         (target / README).write_text(card, encoding="utf-8")
         write_predictions(target / PREDICTIONS, dataset, run.evaluation)
     return Path(folder)
+
+
+def split_digest(dataset: NodeDataset) -> str:
+    """A fingerprint of which nodes are for training, for validation and for tests."""
+    found = hashlib.sha256()
+    for graph in dataset.graphs:
+        found.update(f"{graph.num_nodes};".encode())
+        for name in MASKS:
+            found.update(graph[name].cpu().numpy().tobytes())
+    return found.hexdigest()
+
+
+def read_split_digest(folder: str | os.PathLike[str]) -> str:
+    """The fingerprint of the split in training of the model in the folder; "" if it has none."""
+    whole = parse_json(read_whole(Path(folder) / DESCRIPTION), DESCRIPTION)
+    return str(whole.get("split_sha256", "")) if isinstance(whole, dict) else ""
 
 
 def load_run(folder: str | os.PathLike[str]) -> tuple[Network, ModelCard]:

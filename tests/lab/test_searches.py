@@ -18,7 +18,6 @@ from deepgat.lab.experiments.work import Made, perform
 from deepgat.lab.paper.searches import (
     AUTO,
     BEST,
-    CHOSEN_ON,
     FEW,
     MANY,
     SEARCHES,
@@ -76,8 +75,11 @@ def test_what_a_search_is_determined_by():
 
 def test_a_search_is_asked_for_as_by_a_user():
     asked = search("best", 24).request("cpu")
-    assert asked == Request("best", None, {"epochs": 2, "device": "cpu"}, 24)
+    assert asked == Request("best", None, {"epochs": 2, "device": "cpu"}, 24, False)
     assert search().request("cpu").num_layers is None
+    saving = replace(search(), settings=SearchSettings(frugal=True))
+    assert saving.request("cuda").frugal_on("cuda")
+    assert saving.signature != search("good").signature
 
 
 @pytest.mark.parametrize(
@@ -156,13 +158,22 @@ def test_graphs_of_your_own_have_few_and_many_labels(tmp_path):
     assert [spec.data.split for spec in labelled[AUTO]] == [FEW.format(0), MANY.format(0)]
 
 
-def test_the_graphs_by_which_auto_was_chosen_are_those_of_its_docs():
-    names = {graph.dataset for graph in CHOSEN_ON}
-    assert names == {
-        *("cora", "citeseer", "pubmed", "cs", "physics", "photo", "minesweeper"),
-        *("chameleon-filtered", "texas", "wisconsin", "cornell"),
-    }
+def test_the_rows_are_the_qualities():
     assert set(SEARCHES.values()) == set(QUALITIES)
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ('monitor = "val-loss"', "training.monitor is 'val-loss', which stands for"),
+        ("lr = 0.01", "lr is a setting of one recipe"),
+    ],
+)
+def test_what_a_file_of_a_search_cannot_say(lines, told):
+    """A setting that equals the default would be lost."""
+    text = f'system = "auto"\n[data]\ndataset = "csbm"\n[training]\n{lines}\n'
+    with pytest.raises(UserError, match=told):
+        specs_of(parse_config(text))
 
 
 # --------------------------------------------------------------------------- records
@@ -172,6 +183,7 @@ def test_the_graphs_by_which_auto_was_chosen_are_those_of_its_docs():
 def test_the_record_of_a_search(mean, monkeypatch):
     monkeypatch.setattr(auto_module, "LONGER", 2)
     monkeypatch.setattr(Judge, "level", lambda _, trial, best: mean or trial is best)
+    monkeypatch.setattr(Judge, "worse", lambda *_: False)
     asked = search("good", 2, replace(SHORT, epochs=3), "csbm", "fractions:0.6/0.2:0")
     made = perform(asked, "cpu")
     whole = {**made.record, "format": FORMAT, "arrays": {"sha256": "", "bytes": 0}}
@@ -180,7 +192,7 @@ def test_the_record_of_a_search(mean, monkeypatch):
     run = train_auto(data, asked.request("cpu"), asked.seed)
     assert record["micro_f1"] == run.evaluation.micro_f1
     assert record["system"] == AUTO
-    assert record["settings"] == {"quality": "good", "num_layers": 2}
+    assert record["settings"] == {"quality": "good", "num_layers": 2, "frugal": False}
     assert record["training"] == {"seed": 3, "epochs": 3}
     told = [{k: v for k, v in row.items() if k != "seconds"} for row in run.search.leaderboard]
     kept = record["auto"]["leaderboard"]
@@ -307,7 +319,15 @@ def test_the_command_runs_what_is_missing_and_writes_tables(monkeypatch, capsys,
     assert "80.0" in told
     csv = (tmp_path / "reproduction" / "auto.csv").read_text().splitlines()
     assert csv[0] == "graph,split,runs,auto,chosen,best single system,difference"
-    assert len(Store(tmp_path / "deepgat-runs").signatures()) > 0
+    done = Store(tmp_path / "deepgat-runs").signatures()
+    assert len(done) > 0
+    files = (tmp_path / "deepgat-runs").rglob("*.json")
+    changed = {path: path.stat().st_mtime_ns for path in files}
+    assert call()[0] == 0
+    assert {path: path.stat().st_mtime_ns for path in changed} == changed  # nothing runs again
+    code, told = call("--records", "deepgat-runs", "--device", "cpu")
+    assert code == 0
+    assert "are not in" not in told
     code, again = call("--records", "reproduction/records.jsonl")
     assert code == 0
     assert "80.0" in again

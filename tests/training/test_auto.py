@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 from torch_geometric.data import Data
 
 import deepgat
@@ -24,8 +25,9 @@ from deepgat.training import loop, memory
 from deepgat.training.auto import train_auto
 from deepgat.training.baselines import LARGEST_CLASS, PROPAGATION
 from deepgat.training.ensembling import FEW_NODES, Candidate, select
+from deepgat.training.evaluate import evaluate
 from deepgat.training.judge import Judge
-from deepgat.training.leaderboard import warning_of
+from deepgat.training.leaderboard import Trial, warning_of
 from deepgat.training.looks import look_at
 from deepgat.training.portfolio import (
     CHEAP,
@@ -398,6 +400,7 @@ def test_cheap_members_are_trained_to_their_end_at_once(train, device, ended, mo
 
 def test_what_is_level_is_averaged_where_labels_are_many(tmp_path, monkeypatch):
     monkeypatch.setattr(Judge, "level", lambda *_: True)
+    monkeypatch.setattr(Judge, "worse", lambda *_: False)
     data = made()
     run = searched(data)
     ended = [row for row in run.search.leaderboard if row["outcome"].endswith("of the ensemble")]
@@ -423,6 +426,7 @@ def test_what_is_level_is_averaged_where_labels_are_many(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("batches", "mean"), [("none", True), ("clusters", False)])
 def test_recipes_trained_in_batches_are_not_averaged(batches, mean, monkeypatch):
     monkeypatch.setattr(Judge, "level", lambda *_: True)
+    monkeypatch.setattr(Judge, "worse", lambda *_: False)
     asked = {"batches": batches, "clusters": 4, "batch_size": 2}
     run = searched(made(), training=asked if batches != "none" else {})
     assert (run.card.system == "ensemble") == mean
@@ -735,6 +739,110 @@ def test_progress_counts_what_is_sure_to_come(quality, monkeypatch):
     assert (shares[COMPANION] < 1) == (quality == "best")  # more seeds are
 
 
+def test_progress_of_more_seeds_counts_each_of_their_members(monkeypatch):
+    monkeypatch.setattr(Judge, "margin", lambda *_: 1.0)
+    monkeypatch.setattr(Judge, "score", lambda *_: 0.8)
+    shares = []
+    searched(made(train=0.1), "best", on_step=lambda step: shares.append((step.seed, step.share)))
+    assert {seed for seed, _ in shares} == set(range(5))
+    assert all(share < 1 for seed, share in shares if seed < 4)
+
+
+@pytest.mark.parametrize("worse", [True, False])
+def test_a_mean_behind_its_chosen_member_by_more_than_chance_is_not_kept(worse, monkeypatch):
+    monkeypatch.setattr(Judge, "level", lambda *_: True)
+    monkeypatch.setattr(Judge, "worse", lambda *_: worse)
+    run = searched(made())
+    assert (run.card.system == "ensemble") != worse
+    assert any("of the ensemble" in row["outcome"] for row in run.search.leaderboard) != worse
+    assert ("averaged with" in run.search.reason) != worse
+
+
+def test_what_is_worse_by_more_than_chance():
+    data = made(train=0.1)
+    y = data.graph.y[data.graph.val_mask]
+    right, wrong = F.one_hot(y, 2).float(), F.one_hot(1 - y, 2).float()
+    judge = Judge("micro_f1", False, y, {}, look_at(data))
+    trial = Trial("deep", None, 0, None, logits=right, val=1.0)
+    assert judge.worse(wrong, trial)
+    assert not judge.worse(right, trial)
+
+
+@pytest.mark.parametrize("outcome", ["collapsed: all alike", "diverged"])
+def test_fast_goes_on_where_its_favourite_fails(outcome, monkeypatch):
+    train = AUTO._Auto._train
+
+    def failing(self, trial, pause=0):
+        if trial is self.trials[0]:
+            trial.outcome = outcome
+            return trial
+        return train(self, trial, pause)
+
+    monkeypatch.setattr(AUTO._Auto, "_train", failing)
+    run = searched(quality="fast")
+    assert run.search.leaderboard[0]["name"] in CHEAP
+
+
+def test_ctrl_c_while_outputs_are_looked_at_loses_nothing(monkeypatch):
+    look, calls = AUTO._Auto._look_at_outputs, []
+
+    def interrupted(self, *arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return look(self, *arguments)
+
+    monkeypatch.setattr(AUTO._Auto, "_look_at_outputs", interrupted)
+    run = searched()
+    assert run.fitted.stopped == "interrupted"
+    assert sum(row["epochs"] > 0 for row in run.search.leaderboard) == 2
+
+
+def test_ctrl_c_at_the_very_end_loses_nothing(monkeypatch):
+    calls = []
+
+    def interrupted(*arguments, **more):
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return evaluate(*arguments, **more)
+
+    monkeypatch.setattr(AUTO, "evaluate", interrupted)
+    run = searched()
+    assert run.fitted.stopped == "interrupted"
+    assert run.evaluation.micro_f1["test"] is not None
+
+
+def test_what_has_collapsed_leads_nothing(monkeypatch):
+    """Once one member is sound, a search whose time is up ends."""
+    look, calls = AUTO._Auto._look_at_outputs, []
+
+    def collapsing(self, *arguments):
+        calls.append(1)
+        logits, told = look(self, *arguments)
+        return logits, "all alike" if len(calls) == 1 else told
+
+    monkeypatch.setattr(AUTO._Auto, "_look_at_outputs", collapsing)
+    monkeypatch.setattr(Judge, "score", lambda *_: 0.5)
+    run = searched(limit=1e-9)
+    assert sum(row["epochs"] > 0 for row in run.search.leaderboard) == 2
+    assert run.fitted.stopped == "time"
+
+
+def test_a_depth_that_was_asked_for_is_tried_or_refused():
+    run = AUTO.train_auto(made(), Request("good", None, TRAINING, 3), 0)
+    (deep,) = [row for row in run.search.leaderboard if row["system"] == "deep"]
+    assert deep["num_layers"] == 3
+    assert deep["epochs"] > 0
+    with pytest.raises(UserError, match="num_layers is of the recipes of deep, but on this graph"):
+        AUTO.train_auto(made(), Request("fast", None, TRAINING, 3), 0)
+
+
+def test_one_fan_out_for_networks_of_all_depths():
+    with pytest.raises(UserError, match="fan_out is '10,5', but the networks that auto tries"):
+        Request(training={"fan_out": "10,5"})
+
+
 @pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf"), "10"])
 def test_time_limits_that_are_none(limit):
     with pytest.raises(UserError, match=r"time_limit is .*: expected a number of seconds above 0"):
@@ -806,7 +914,9 @@ def test_a_search_that_was_killed_goes_on(tmp_path, quality):
         found = searched(quality=quality, on_step=on_step, folder=folder, resume=True)
         assert_same(found, expected)
         assert again == seen[killed - 1 :]  # the epoch that was not saved, and those after it
-        assert not list(folder.iterdir())
+        assert list(folder.iterdir())  # until the model is saved
+        AUTO.forget(folder)
+        assert not folder.exists()
 
 
 def test_a_search_without_resume_begins_anew(tmp_path):
@@ -897,7 +1007,8 @@ def test_an_ensemble_is_the_weighted_mean_of_its_members(ensemble):
     torch.testing.assert_close(found, total, rtol=1e-5, atol=1e-6)
 
 
-def test_an_ensemble_of_independent_labels(tmp_path):
+def test_an_ensemble_of_independent_labels(tmp_path, monkeypatch):
+    monkeypatch.setattr(Judge, "worse", lambda *_: False)
     data = tiny_labels()
     run = searched(data, "best")
     assert run.card.system == "ensemble"
@@ -1147,6 +1258,7 @@ def test_a_time_limit_of_the_command_is_no_interruption(my_graph, command):  # n
 
 def test_a_folder_of_an_ensemble_serves_every_command(my_graph, command, monkeypatch):  # noqa: F811
     monkeypatch.setattr(AUTO, "select", lambda found, *_: [1 / len(found)] * len(found))
+    monkeypatch.setattr(Judge, "worse", lambda *_: False)
     result = command("train", my_graph, "--quality", "best", "--out", "model", "--json", *QUICK)
     (record,) = result.records
     assert record["system"] == "ensemble"

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from deepgat.model_folder import (
     saved_record,
 )
 from deepgat.tracking import Tracker, tracked_run, tracked_search
-from deepgat.training.auto import train_auto
+from deepgat.training.auto import forget, train_auto
 from deepgat.training.recipes import Recipe
 from deepgat.training.resume import Epoch, Progress
 from deepgat.training.run import ModelCard, Run, train_once
@@ -178,7 +178,7 @@ def _train(
                 whole = whole_labels(data, team)
             if whole is not None and _leads(team):
                 saved = save_anywhere(folder, run, whole, output.keep_graph)
-                if progress is not None:
+                if progress is not None and run.fitted.stopped != "interrupted":
                     progress.path.unlink(missing_ok=True)
             if team is not None:
                 team.barrier()  # until every process can see the folder
@@ -211,13 +211,13 @@ def _search(
             watch = tracking.enter_context(
                 tracked_search(output.tracker, data, request, seed, on_step, output.resume)
             )
-            run = train_auto(data, request, seed, watch, states, output.resume)
+            every = output.save_every
+            run = train_auto(data, request, seed, watch, states, output.resume, every)
         saved = None
         if folder is not None:
             saved = save_anywhere(folder, run, data, output.keep_graph)
         if states is not None and run.fitted.stopped != "interrupted":
-            with suppress(OSError):
-                states.rmdir()
+            forget(states)
         watch.finish(run, saved)
     return run.record()
 

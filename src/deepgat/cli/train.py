@@ -166,6 +166,7 @@ def train(
     context.with_resource(memory_bound(read_memory(max_memory)))
     choices: dict[str, Any] = {}
     changes: dict[str, Any] = {}
+    frugal: bool | None = None
     if config is not None:
         file = read_config(config)
         if dataset is None or dataset.lower() == file.dataset.lower():
@@ -174,6 +175,11 @@ def train(
         if model is None or model == file.system:  # settings are of one system
             model, preset = file.system, file.preset if preset is None else preset
             choices |= file.settings
+            if model == AUTO:
+                asked = file.search_settings()
+                choices = {"num_layers": asked.num_layers} if asked.num_layers else {}
+                quality = asked.quality if quality is None else quality
+                frugal = asked.frugal if "frugal" in file.settings else None
         changes |= file.training
     if dataset is None:
         raise UserError("say what to train on: deepgat train DATASET, or --config FILE")
@@ -182,9 +188,6 @@ def train(
         dataset, split = _partitioned(folder, split, read)
     choices |= parse_settings(choice, None if model == AUTO else model)
     choices |= opt.given(num_layers=layers, hidden_channels=hidden, score=score)
-    if model == AUTO and "quality" in choices:  # of a file
-        named = choices.pop("quality")
-        quality = named if quality is None else quality
     changes |= parse_training(training_choice)
     if metric is not None:
         if monitor is not None:
@@ -240,6 +243,7 @@ def train(
         dataset=dataset.lower(),
         quality=quality,
         time_limit=time_limit,
+        frugal=frugal,
     )
     chosen = changes if isinstance(what, Request) else what.training.to_dict()
     device = str(chosen.get("device", "auto"))

@@ -111,10 +111,9 @@ class NeighborAttention(nn.Module):
             ("in_channels", in_channels), ("out_channels", out_channels), ("heads", heads),
         ):  # fmt: skip
             if not isinstance(size, Integral) or size < 1:
-                raise UserError(
-                    f"{name} is {size!r}: expected a positive integer; unlike GATConv, this layer "
-                    "takes neither a pair nor -1"
-                )
+                pair = name == "in_channels" and (isinstance(size, tuple) or size == -1)
+                more = "; unlike GATConv, this layer takes neither a pair nor -1" if pair else ""
+                raise UserError(f"{name} is {size!r}: expected a positive integer{more}")
         if not project and (in_channels != heads * out_channels or not concat):
             raise UserError(
                 f"a layer without a projection keeps its width: {in_channels} channels do not "
@@ -259,7 +258,10 @@ class NeighborAttention(nn.Module):
         """
         x = ops.as_features(x)
         ops.checks.features(x)
-        neighbors = ops.as_neighbors(neighbors, x.size(0))
+        if self.add_self_loops or isinstance(neighbors, Neighbors):
+            neighbors = ops.as_neighbors(neighbors, x.size(0))
+        else:
+            neighbors, isolated = ops.neighbors_without_loops(neighbors, x.size(0))
         plain = label_features is None and isolated is None and not with_attention
         plain = plain and (undropped is None or undropped is x)
         if plain and not torch.compiler.is_compiling():
@@ -430,6 +432,11 @@ class NeighborAttention(nn.Module):
             raise UserError("the layer has edge_dim: pass edge_attr")
         if features is None or self.edge_map is None:
             return log_weight
+        if features.size(1) != self.edge_map.in_features:
+            raise UserError(
+                f"edge_attr has {features.size(1)} columns, but the layer was made with "
+                f"edge_dim={self.edge_map.in_features}"
+            )
         mapped = ops.linear(features.to(self.edge_map.weight.dtype), self.edge_map.weight)
         return mapped if log_weight is None else log_weight + mapped
 

@@ -19,7 +19,9 @@ Only validation nodes decide; test nodes are scored once, at the end.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +42,7 @@ from deepgat.training.judge import Judge
 from deepgat.training.leaderboard import Trial, leaderboard, row, warning_of
 from deepgat.training.looks import look_at
 from deepgat.training.loop import train
-from deepgat.training.memory import NoRoom, choose
+from deepgat.training.memory import Choice, NoRoom, choose
 from deepgat.training.minibatch import in_chunks
 from deepgat.training.portfolio import (
     CHEAP,
@@ -73,6 +75,8 @@ TO_THE_END = 80
 EASY = 0.95
 """Where the best score is at least this, a favourite that starts late is not worth its time."""
 MORE_SEEDS = 4
+STATES = ("screened", "progress")
+"""Endings of files: a resumed member, too, is judged as it was after its first epochs."""
 EVERY = 25
 """Epochs between two saves, where there is a folder to save to."""
 
@@ -88,6 +92,8 @@ def train_auto(
     on_step: Callable[[Step], None] | None = None,
     folder: Path | None = None,
     resume: bool = False,
+    every: int | None = None,
+    as_asked: bool = False,
 ) -> Run:
     """Search for the best recipe for this graph; the run has the model and the leaderboard.
 
@@ -98,10 +104,23 @@ def train_auto(
         on_step: called after every epoch, to show progress. If it has a method ``restored``, that
             gets the steps which a resumed member goes on from.
         folder: where to save states of the members, so that a search that was killed can be
-            resumed.
+            resumed; :func:`forget` deletes them once the model is safe.
         resume: take up the states that are there.
+        every: epochs between two saves; left out, ``EVERY``.
+        as_asked: train every member as it is, however much memory there is; a search is then the
+            same everywhere.
     """
-    return _Auto(data, request or Request(), seed, on_step, folder, resume).run()
+    found = _Auto(data, request or Request(), seed, on_step, folder, resume, every, as_asked)
+    return found.run()
+
+
+def forget(folder: Path) -> None:
+    """Delete the states of members that a search has left in its folder, and the folder."""
+    for ending in STATES:
+        for path in folder.glob(f"*.{ending}"):
+            path.unlink(missing_ok=True)
+    with suppress(OSError):  # it is not there, or holds something else
+        folder.rmdir()
 
 
 class _Auto:
@@ -113,13 +132,16 @@ class _Auto:
         on_step: Callable[[Step], None] | None,
         folder: Path | None,
         resume: bool,
+        every: int | None = None,
+        as_asked: bool = False,
     ) -> None:
         data.check()
         data.check_labels()
         for graph in data.graphs:
             check_edge_index(graph.edge_index, graph.num_nodes)
         self.data, self.request, self.seed, self.on_step = data, request, seed, on_step
-        self.folder, self.resume = folder, resume
+        self.folder, self.resume, self.as_asked = folder, resume, as_asked
+        self.every = EVERY if every is None else every
         self.metric, self.training = request.metric(data), request.training_for(data)
         self.device = choose_device(str(request.training.get("device", "auto")))
         self.looks = look_at(data)
@@ -128,8 +150,15 @@ class _Auto:
         if request.quality != "fast":
             tried += [COMPANION] if self._accompanied() else []
             tried += CHEAP
-        elif self.device.type != "cuda" and request.num_layers is None:
+        elif self._little_time and request.num_layers is None:
             tried = [LIGHT.get(name, name) for name in tried]
+        if request.num_layers is not None and not any(map(_is_deep, tried)):
+            if request.quality == "fast":
+                raise UserError(
+                    f"num_layers is of the recipes of deep, but on this graph {tried[0]} is the "
+                    "one that quality=fast trains: leave it out, or name a model"
+                )
+            tried.insert(len(names), "deep")
         self.trials = [self._trial(name, seed) for name in tried]
         self.judge = Judge.of(data, self.metric, self.looks)
         self.start = time.perf_counter()
@@ -137,6 +166,8 @@ class _Auto:
         """Of the whole search that is done; it never falls, as far off as the rest may turn out."""
         self.stopped = ""
         """ "time" or "interrupted", once the search has to end."""
+        self.repeated: list[str] = []
+        """Members that are trained with more seeds, once they are known."""
         self.refused: NoRoom | None = None
 
     def run(self) -> Run:
@@ -146,13 +177,17 @@ class _Auto:
             self._try_more_if_useless(favourite)
         chosen, reason = self._choose(favourite)
         if self.request.quality == "best":
-            names = self._worth_more_seeds(chosen)
+            self.repeated = self._worth_more_seeds(chosen)
             for more in range(1, MORE_SEEDS + 1):  # as many of each, should the time be up
-                for name in names:
+                for name in self.repeated:
                     if not self._over():
                         self.trials.append(self._trial(name, self.seed + more))
                         self._train(self.trials[-1])
-        return self._finish(chosen, reason)
+        try:
+            return self._finish(chosen, reason)
+        except KeyboardInterrupt:  # all is trained: it would be a pity to lose it now
+            self.stopped = self.stopped or "interrupted"
+            return self._finish(chosen, reason)
 
     def _screen(self) -> Trial:
         """Train every member for a few epochs, the cheap ones first.
@@ -171,7 +206,7 @@ class _Auto:
                 self._train(trial, epochs if len(self.trials) > 1 else 0)
             elif self._at_once(trial):
                 self._train(trial)
-            elif epochs * trial.cost > left and trial.name != COMPANION:
+            elif epochs * trial.cost > left and not self._wanted(trial):
                 trial.outcome = "not tried: too costly on a CPU but for quality=best"
             else:
                 left -= epochs * trial.cost
@@ -207,10 +242,12 @@ class _Auto:
         return place >= FINALISTS[self.request.quality] or (dear and trial.val <= leader.val)
 
     def _try_more_if_useless(self, favourite: Trial) -> None:
-        """Train the cheap members, too, if the favourite has learnt nothing in all its time."""
-        ended = favourite.fitted is not None and favourite.fitted.stopped == "patience"
-        if not (ended and self.judge.useless(favourite)):
-            return
+        """Train the cheap members, too, if the favourite failed, or learnt nothing to its end."""
+        if favourite.in_play:
+            assert favourite.fitted is not None
+            ended = favourite.fitted.stopped == "patience"
+            if not (ended and self.judge.useless(favourite)):
+                return
         cheap = [self._trial(name, self.seed) for name in CHEAP]
         self.trials += cheap
         for trial in cheap:
@@ -227,13 +264,27 @@ class _Auto:
 
     def _accompanied(self) -> bool:
         """Whether the companion is tried: not in batches, where no mean is made."""
-        in_parts = TrainSettings().with_changes(self.training).in_parts
-        return not in_parts and accompanied(self.looks, frugal=self._frugal)
+        return not self._in_parts and accompanied(self.looks, frugal=self._frugal)
+
+    @property
+    def _in_parts(self) -> bool:
+        """Whether batches are asked for."""
+        return TrainSettings().with_changes(self.training).in_parts
+
+    def _wanted(self, trial: Trial) -> bool:
+        """Whether it is tried whatever it costs."""
+        return trial.name == COMPANION or (
+            self.request.num_layers is not None and _is_deep(trial.name)
+        )
+
+    @property
+    def _little_time(self) -> bool:
+        return self.request.frugal_on(self.device.type)
 
     @property
     def _frugal(self) -> bool:
-        """Whether time is scarce: costly members are left out, and patience is shorter."""
-        return self.request.quality != "best" and self.device.type != "cuda"
+        """Whether time is saved: costly members are left out, and patience is shorter."""
+        return self.request.quality != "best" and self._little_time
 
     def _first_epochs(self, trial: Trial) -> int:
         longer = not self._frugal or trial.name in (*CHEAP, COMPANION) or trial is self.trials[0]
@@ -244,7 +295,10 @@ class _Auto:
         return trial.name in CHEAP and not self.looks.few_labels and not self._frugal
 
     def _leader(self) -> Trial:
-        return max(self.trials, key=lambda t: t.val)
+        """The best so far; the first one, as long as there is none."""
+        return max(
+            (t for t in self.trials if t.in_play), key=lambda t: t.val, default=self.trials[0]
+        )
 
     def _unbeatable(self, leader: Trial) -> bool:
         if self.request.quality == "best" or not leader.in_play:
@@ -259,7 +313,7 @@ class _Auto:
         plan = plan._replace(training=replace(plan.training, seed=seed))
         held = Held(
             Path(),
-            EVERY if self.folder is not None else 10**9,
+            self.every if self.folder is not None else 10**9,
             resume=self.resume,
             to_the_end=True,
             on_disk=self.folder is not None,
@@ -268,16 +322,18 @@ class _Auto:
 
     def _train(self, trial: Trial, pause: int = 0) -> Trial:
         """Train a member to its end, or for so many epochs; errors of its own end it alone."""
-        card = ModelCard.of(self.data, trial.plan)
-        model = card.build()
         training = trial.plan.training
-        trial.held = replace(trial.held, pause=pause, key=card.digest())
-        if self.folder is not None:  # what was screened is judged as it was then, also if resumed
-            path = self.folder / f"{trial.name}-{trial.seed}.{'screened' if pause else 'progress'}"
-            further = self.resume and path.exists()
-            trial.held = replace(trial.held, path=path, held=[] if further else trial.held.held)
         try:
-            if trial.choice is None:
+            card = ModelCard.of(self.data, trial.plan)
+            model = card.build()
+            trial.held = replace(trial.held, pause=pause, key=card.digest())
+            if self.folder is not None:
+                path = self.folder / f"{trial.name}-{trial.seed}.{STATES[0 if pause else 1]}"
+                further = self.resume and path.exists()
+                trial.held = replace(trial.held, path=path, held=[] if further else trial.held.held)
+            if trial.choice is None and self.as_asked:
+                trial.choice = Choice(training, training.checkpoint)
+            elif trial.choice is None:
                 trial.choice = choose(model, self.data, training, trial.held.begun_with())
                 if trial.name == COMPANION and trial.choice.training.in_parts:
                     trial.outcome = "not tried: too little memory"
@@ -295,12 +351,18 @@ class _Auto:
         except KeyboardInterrupt as stop:
             if not isinstance(stop, _Stop) and not any(t.in_play for t in self.trials):
                 raise
-            self.stopped, trial.outcome = self.stopped or "interrupted", "not tried: stopped"
+            self.stopped = self.stopped or "interrupted"
+            if trial.fitted is None:
+                trial.outcome = "not tried: stopped"
             return trial
         if fitted.stopped == "interrupted":
             self.stopped = self.stopped or "interrupted"
         trial.card, trial.model, trial.fitted = card, model, fitted
-        trial.logits, collapsed = self._look_at_outputs(model, card.training.chunk)
+        try:
+            trial.logits, collapsed = self._look_at_outputs(model, card.training.chunk)
+        except KeyboardInterrupt:  # keep what was trained
+            self.stopped = self.stopped or "interrupted"
+            trial.logits, collapsed = self._look_at_outputs(model, card.training.chunk)
         trial.val = self.judge.score(trial.logits)
         if collapsed and fitted.stopped != "paused":
             trial.outcome = f"collapsed: {collapsed}"
@@ -318,12 +380,10 @@ class _Auto:
         else:
             rest = min(training.epochs, epoch.best_number + training.patience) - epoch.number
         ahead += trial.cost * max(rest, 0)
-        if self.request.quality == "best":
-            begun = sum(t.seed != self.seed for t in self.trials)
-            ahead += self.trials[0].cost * TO_THE_END * max(MORE_SEEDS - begun, 0)
+        ahead += self._epochs_of_more_seeds()
         self.share = max(self.share, done / (done + ahead))
         score_ = epoch.val_f1 if epoch.val_score is None else epoch.val_score
-        best = max(score_, *(t.val for t in self.trials))
+        best = max(score_, *(t.val for t in self.trials if t.in_play), -float("inf"))
         return Step(trial.name, number, len(self.trials), epoch, best, self.share, trial.seed)
 
     def _epochs_ahead(self, trial: Trial) -> int:
@@ -339,6 +399,16 @@ class _Auto:
     def _epochs_after_the_first(self, trial: Trial) -> int:
         """Of the favourite and its companion: which others go on is not known."""
         return TO_THE_END if trial is self.trials[0] or trial.name == COMPANION else 0
+
+    def _epochs_of_more_seeds(self) -> float:
+        """Of those that are not begun, in epochs of ``deep``."""
+        if self.request.quality != "best" or self._in_parts:
+            return 0.0
+        begun = Counter(t.name for t in self.trials if t.seed != self.seed)
+        names = self.repeated or [self.trials[0].name]
+        return TO_THE_END * sum(
+            PORTFOLIO[name].cost * max(MORE_SEEDS - begun[name], 0) for name in names
+        )
 
     def _seconds(self) -> float:
         return time.perf_counter() - self.start
@@ -383,14 +453,22 @@ class _Auto:
         card, model = chosen.card, chosen.model
         if self.request.quality != "fast" and not card.training.in_parts:
             card, model = self._ensemble(chosen)
-        rows = leaderboard(self.trials, chosen)
         if card.system == ENSEMBLE:
             logits, _ = self._look_at_outputs(model, card.training.chunk)
             val = self.judge.score(logits)
+            if self.judge.worse(logits, chosen):
+                card, model = chosen.card, chosen.model
+                for trial in self.trials:
+                    trial.share = 0.0
+        rows = leaderboard(self.trials, chosen)
+        if card.system == ENSEMBLE:
             rows.insert(0, row(ENSEMBLE, ENSEMBLE, val, "chosen", card.settings))
             shares = [t.name for t in self.trials if t.share and t.name != chosen.name]
             if others := list(dict.fromkeys(shares)):
                 reason += f"; averaged with {', '.join(others)}"
+        if self.stopped:
+            ended = "its time was up" if self.stopped == "time" else "it was interrupted"
+            reason += f"; the search ended early, because {ended}"
         scores = evaluate(model, self.data, card.training.device, chunk=card.training.chunk)
         baselines = self.judge.baselines
         rows += [row(name, "baseline", val, "baseline") for name, val in baselines.items()]
@@ -402,7 +480,6 @@ class _Auto:
         if self.stopped == "interrupted" or stopped in ("interrupted", "paused"):
             stopped = self.stopped
         fitted = replace(chosen.fitted, seconds=self._seconds(), stopped=stopped)
-        self._clean_up()
         return Run(card, model, fitted, scores, search, chosen.choice.record)
 
     def _ensemble(self, chosen: Trial) -> tuple[ModelCard, Network]:
@@ -440,11 +517,9 @@ class _Auto:
             return False
         return trial.fitted.stopped != "interrupted" and not trial.card.training.in_parts
 
-    def _clean_up(self) -> None:
-        if self.folder is not None and self.stopped != "interrupted":
-            for trial in self.trials:
-                for ending in ("screened", "progress"):
-                    (self.folder / f"{trial.name}-{trial.seed}.{ending}").unlink(missing_ok=True)
+
+def _is_deep(name: str) -> bool:
+    return PORTFOLIO[name].system == "deep"
 
 
 class _Watch:
@@ -457,9 +532,7 @@ class _Watch:
         auto = self.auto
         if auto.on_step is not None:
             auto.on_step(auto._step(self.trial, epoch))
-        limit = auto.request.time_limit
-        if limit is not None and auto._seconds() > limit:
-            auto.stopped = "time"
+        if auto._over():
             raise _Stop
 
     def restored(self, history: Sequence[Epoch]) -> None:

@@ -3,7 +3,8 @@
 A file names a ``system`` of ``deepgat models`` or ``auto``, and a ``preset`` of the system where it
 has several. The sections replace what their recipe says: ``[data]`` (``dataset``, ``split``, and
 for your own graph ``[data.read]``, as ``--read``), ``[settings]`` (fields of the system's
-configuration; of auto ``quality``, and ``num_layers`` for its recipes of ``deep``) and
+configuration; of auto ``quality``, ``num_layers`` of its recipes of ``deep``, and ``frugal``: to
+save time as on a CPU) and
 ``[training]`` (fields of :class:`~deepgat.training.settings.TrainSettings`)::
 
     system = "gcnii"
@@ -35,7 +36,7 @@ from deepgat.data.tables.opening import parse_toml, read_whole
 from deepgat.errors import UserError, unknown_name
 from deepgat.models.registry import DEFAULT, SYSTEMS, find_system
 from deepgat.training.recipes import Recipe, recipe
-from deepgat.training.search import AUTO, SearchSettings
+from deepgat.training.search import AUTO, SearchSettings, is_auto
 from deepgat.training.settings import TrainSettings
 from deepgat.training.values import checked_values, from_table
 
@@ -89,8 +90,19 @@ class ConfigFile:
         if self.preset is not None:
             raise UserError("preset is of one system, and auto tries several: leave it out")
         training = checked_values(TrainSettings, self.training, "training")
-        settings = from_table(SearchSettings, self.settings, "settings")
-        return Recipe(AUTO, settings, TrainSettings(**training))
+        is_auto(AUTO, None, {}, training)
+        usual = TrainSettings().to_dict()
+        for name in training.keys() - {"seed", "device"}:
+            if training[name] == usual[name]:
+                raise UserError(
+                    f"training.{name} is {usual[name]!r}, which stands for what each recipe of "
+                    "auto has: leave it out, or name a system"
+                )
+        return Recipe(AUTO, self.search_settings(), TrainSettings(**training))
+
+    def search_settings(self) -> SearchSettings:
+        """The section [settings], where the system is ``auto``."""
+        return from_table(SearchSettings, self.settings, "settings")
 
     def changed(
         self, settings: Mapping[str, Any] | None = None, training: Mapping[str, Any] | None = None

@@ -75,6 +75,13 @@ class Judge:
             return trial.name in JOINING and gap <= min(margin, LEVEL_WITH_FEW)
         return gap <= min(margin, LEVEL)
 
+    def worse(self, logits: Tensor, trial: Trial) -> bool:
+        """Whether a mean with these logits is behind one of its members by more than chance."""
+        assert trial.logits is not None
+        both = logits, trial.logits
+        margin = error_of_difference(self.metric, *both, self.labels, self.multi_label)
+        return self.score(logits) < trial.val - margin
+
     def useless(self, trial: Trial) -> bool:
         """Whether it does no better than always predicting the largest class."""
         return trial.val <= self.baselines.get(LARGEST_CLASS, -float("inf"))

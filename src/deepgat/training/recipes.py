@@ -121,6 +121,7 @@ def recipe_or_search(
     dataset: str | None = None,
     quality: str | None = None,
     time_limit: float | None = None,
+    frugal: bool | None = None,
 ) -> Recipe | Request:
     """The recipe that a user names; where none is named, a search for one by ``auto``.
 
@@ -128,11 +129,12 @@ def recipe_or_search(
         model, settings, training, preset, dataset: as in :func:`recipe`; None and "auto" ask for
             a search, unless settings of one system are named. With "auto" that may be
             ``num_layers``, the depth of its recipes of ``deep``.
-        quality, time_limit: of the search; left out: "good" and none.
+        quality, time_limit, frugal: of the search, as in :class:`~.search.Request`.
     """
     if is_auto(model, preset, settings, training):
         layers = settings.get("num_layers")
-        return Request("good" if quality is None else quality, time_limit, training, layers)
+        asked = "good" if quality is None else quality
+        return Request(asked, time_limit, training, layers, frugal)
     if quality is not None or time_limit is not None:
         raise UserError(
             "quality and time_limit are of auto: leave them out, or the model and its settings"

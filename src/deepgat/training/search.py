@@ -56,6 +56,7 @@ class SearchSettings(Config):
     num_layers: int = setting(
         0, "L of the recipes of deep; 0: as they are", least=0, most=MOST_LAYERS
     )
+    frugal: bool = setting(False, "save time, as on a CPU")
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Request:
     """Training settings for all that is tried."""
     num_layers: int | None = None
     """Of the recipes of ``deep``; left out, as they are."""
+    frugal: bool | None = None
+    """Leave out what costs much time; left out, on a CPU."""
 
     def __post_init__(self) -> None:
         if self.quality not in QUALITIES:
@@ -81,6 +84,15 @@ class Request:
         if self.num_layers is not None:
             find_system("deep").config.with_changes({"num_layers": self.num_layers})
         is_auto(AUTO, None, {}, self.training)
+        if "," in str(self.training.get("fan_out", "")):
+            raise UserError(
+                f"fan_out is {self.training['fan_out']!r}, but the networks that auto tries differ "
+                "in depth: give one number for all layers, or name a model"
+            )
+
+    def frugal_on(self, device: str) -> bool:
+        """Whether time is saved on this type of device."""
+        return device != "cuda" if self.frugal is None else self.frugal
 
     def metric(self, data: NodeDataset) -> str:
         """What the choice maximises: the metric that picks epochs, or the one of the data."""
@@ -108,6 +120,7 @@ class Request:
             "time_limit": self.time_limit,
             "training": dict(self.training),
             "num_layers": self.num_layers,
+            "frugal": self.frugal,
         }
 
 

@@ -45,6 +45,7 @@ from deepgat.lab.report.ladder import ladder_figures, ladder_tables
 from deepgat.lab.report.report_folder import check_report_folder, write_target
 from deepgat.lab.report.searches import search_tables
 from deepgat.lab.report.table import Table, filed
+from deepgat.training.device import choose_device
 
 RECORDS, REPORT = "records.jsonl", "report"
 """In the output folder: the records of the runs, and the folder of the report."""
@@ -57,7 +58,7 @@ DEPTH_TARGETS = {
 }
 """Target → the function that lists its runs."""
 QUICK_NOTE = (
-    "--quick: small graphs, narrow models, short training; not to be compared with the paper."
+    "--quick: small graphs and models, short training; not to be compared with published numbers."
 )
 
 
@@ -85,16 +86,18 @@ def reproduce(
     ] = False,
     datasets: Annotated[
         str | None,
-        typer.Option(help="Names, separated by commas. Default: the paper's, if installed."),
+        typer.Option(
+            help="Names, separated by commas. Default: those of the target that are at hand."
+        ),
     ] = None,
     layers: Annotated[
-        str | None, typer.Option(help="Depths, e.g. 2,4,8 or 1-15. Default: the paper's.")
+        str | None, typer.Option(help="Depths, e.g. 2,4,8 or 1-15. Default: the target's.")
     ] = None,
     seeds: Annotated[
         str | None, typer.Option(help="Seeds of the weights, e.g. 0-4. Default: 0-4 or 0-1.")
     ] = None,
     splits: Annotated[
-        int | None, typer.Option(help="Number of random splits (honest protocol).")
+        int | None, typer.Option(help="Number of random splits, where they are random.")
     ] = None,
     systems: Annotated[
         str | None,
@@ -166,7 +169,14 @@ def reproduce(
         labelled = {item.name: item.specs for item in peers.publications(grid["datasets"])}
     elif target in DEPTH_TARGETS:
         grid["systems"] = None if systems is None else systems.split(";")
+        if target == searches.AUTO:
+            grid["frugal"] = choose_device(device).type != "cuda"
         labelled = DEPTH_TARGETS[target](**grid)
+        if target == searches.AUTO and records is not None:  # of whatever device they are
+            other = searches.search_specs(**grid | {"frugal": not grid["frugal"]})
+            labelled = {
+                label: list(dict.fromkeys((*own, *other[label]))) for label, own in labelled.items()
+            }
     else:
         plan = make_plan(protocol, **grid)
         labelled = {name: target_specs(name, plan) for name in target_names(target)}
@@ -178,6 +188,8 @@ def reproduce(
     specs = list(dict.fromkeys(spec for own in labelled.values() for spec in own))
     given = records or known
     outcome = Outcome() if given is None else _among(specs, given)
+    if target == searches.AUTO and records is not None:
+        specs = _as_recorded(specs, outcome)
     there = {*outcome.records, *outcome.diverged}
     missing = [spec for spec in specs if spec.signature not in there]
     if records is not None:
@@ -291,6 +303,17 @@ def _among(specs: list[RunSpec], source: Path) -> Outcome:
     diverged = read_diverged(source)
     lost = {name: diverged[name] for name in (wanted - records.keys()) & diverged.keys()}
     return Outcome(records, diverged=lost)
+
+
+def _as_recorded(specs: list[RunSpec], outcome: Outcome) -> list[RunSpec]:
+    """Without searches that save time, or those that do not, where none of the kind is there."""
+    searched = [r for r in outcome.records.values() if r["system"] == searches.AUTO]
+    kinds = {record["settings"]["frugal"] for record in searched}
+    return [
+        spec
+        for spec in specs
+        if spec.system != searches.AUTO or spec.settings.to_dict()["frugal"] in kinds
+    ]
 
 
 def _show_target(name: str, plan: Plan, outcome: Outcome, out: Path, sources: list[Path]) -> None:

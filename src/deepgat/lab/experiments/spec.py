@@ -172,7 +172,8 @@ class RunSpec:
         """What is asked of ``auto``, where that is the system."""
         asked = self.settings.to_dict()
         training = {**self._shared_training(), "device": device}
-        return Request(asked["quality"], None, training, asked["num_layers"] or None)
+        layers = asked["num_layers"] or None
+        return Request(asked["quality"], None, training, layers, asked["frugal"])
 
     def _shared_training(self) -> dict[str, Any]:
         """What all members of a search share: whatever is not the default."""

@@ -84,7 +84,7 @@ def perform(spec: RunSpec, device: str) -> Made:
     begin_peak(choose_device(device))
     start = time.perf_counter()
     if spec.system == AUTO:
-        run = train_auto(dataset, spec.request(device), spec.seed)
+        run = train_auto(dataset, spec.request(device), spec.seed, as_asked=True)
     else:
         recipe = spec.recipe
         recipe = recipe._replace(training=recipe.training.with_changes({"device": device}))

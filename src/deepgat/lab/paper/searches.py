@@ -69,6 +69,7 @@ def search_specs(
     splits: int | None = None,
     systems: Sequence[str] | None = None,
     epochs: int | None = None,
+    frugal: bool = False,
 ) -> dict[str, list[RunSpec]]:
     """Row → its runs: a search of ``auto``, or a single system with its defaults.
 
@@ -82,6 +83,7 @@ def search_specs(
         systems: rows; if None, ``auto`` everywhere, and single systems on all but
             :data:`CHOSEN_ON`.
         epochs: the most epochs of a member or system.
+        frugal: let searches save time, as they do on a CPU.
     """
     check_at_least_one(splits=splits, epochs=epochs)
     known = {name.lower(): name for name in (*SEARCHES, *SINGLE)}
@@ -97,7 +99,7 @@ def search_specs(
         count = 1 if quick else splits or graph.repeats
         for label in everywhere if graph in CHOSEN_ON else elsewhere:
             for split, seed in _repeats(graph, seeds, count):
-                for plan in _plans(label, graph.dataset, layers, shared):
+                for plan in _plans(label, graph.dataset, layers, shared, frugal):
                     seeded = plan._replace(training=replace(plan.training, seed=seed))
                     spec = RunSpec.of(DataSpec(graph.dataset, split), seeded)
                     labelled.setdefault(label, []).append(spec)
@@ -138,12 +140,16 @@ def _repeats(graph: Graph, seeds: Sequence[int] | None, count: int) -> list[tupl
 
 
 def _plans(
-    label: str, dataset: str, layers: Sequence[int] | None, shared: Mapping[str, Any]
+    label: str,
+    dataset: str,
+    layers: Sequence[int] | None,
+    shared: Mapping[str, Any],
+    frugal: bool,
 ) -> list[Recipe]:
     """What a row trains on a dataset; a search for every depth."""
     if label in SEARCHES:
         training = TrainSettings().with_changes(shared)
-        settings = [SearchSettings(SEARCHES[label], depth) for depth in layers or [0]]
+        settings = [SearchSettings(SEARCHES[label], depth, frugal) for depth in layers or [0]]
         return [Recipe(AUTO, asked, training) for asked in settings]
     entry = ENTRIES.get(dataset)
     own = dict(shared)

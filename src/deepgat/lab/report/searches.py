@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 
 from deepgat.data.catalogue.entries import ENTRIES
 from deepgat.lab.paper.searches import AUTO, BEST, SEARCHES
 from deepgat.lab.report.families import kind_of_split
+from deepgat.lab.report.records import with_short_names
 from deepgat.lab.report.scores import (
     Record,
     depth_of,
@@ -23,8 +23,9 @@ from deepgat.models.registry import ENSEMBLE
 
 Labelled = Mapping[str, Sequence[Record]]
 """Row → its runs."""
-Place = tuple[str, str, int]
-"""Dataset, kind of its splits, and L of the recipes of ``deep`` (0: as they are)."""
+Place = tuple[str, str, int, bool]
+"""Dataset, kind of its splits, L of the recipes of ``deep`` (0: as they are), and whether searches
+saved time."""
 
 
 def search_tables(labelled: Labelled) -> list[Table]:
@@ -36,27 +37,32 @@ def search_tables(labelled: Labelled) -> list[Table]:
             data = record["data"]
             graph = (data["dataset"], kind_of_split(data["split"]))
             if label in SEARCHES:
-                rows = found.setdefault((*graph, depth_of(record)), {})
+                asked = record["settings"]
+                rows = found.setdefault((*graph, depth_of(record), bool(asked["frugal"])), {})
             else:
                 rows = single.setdefault(graph, {})
             rows.setdefault(label, []).append(record)
-    tables = [_searches(found, single)] if found else []
-    return [*tables, _single(single)] if single else tables
+    named = with_short_names(dict(record) for own in labelled.values() for record in own)
+    names = {record["data"]["dataset"]: record["dataset"] for record in named}
+    tables = [_searches(found, single, names)] if found else []
+    return [*tables, _single(single, names)] if single else tables
 
 
 def _searches(
     found: Mapping[Place, Mapping[str, list[Record]]],
     single: Mapping[tuple[str, str], Mapping[str, list[Record]]],
+    names: Mapping[str, str],
 ) -> Table:
     kinds = [label for label in SEARCHES if any(label in rows for rows in found.values())]
-    deep = len({layers for *_, layers in found}) > 1
+    deep = any(layers for _, _, layers, _ in found)
     columns = ["graph", "split", *(["L of deep"] if deep else []), "runs"]
     for label in kinds:
         columns += [label, *(["chosen alone"] if label == BEST else [])]
     columns += ["chosen", *(["best single system", "difference"] if single else [])]
     rows = []
-    for (dataset, split, layers), runs in found.items():
-        row = [_short(dataset), split, *([str(layers) if layers else NONE] if deep else [])]
+    for (dataset, split, layers, frugal), runs in found.items():
+        kind = f"{split}, as on a CPU" if frugal else split
+        row = [names[dataset], kind, *([str(layers) if layers else NONE] if deep else [])]
         row.append(str(max(map(len, runs.values()))))
         for label in kinds:
             own = runs.get(label, [])
@@ -81,13 +87,15 @@ def _searches(
     return Table("auto", "The default, auto, by graph", columns, rows, notes)
 
 
-def _single(single: Mapping[tuple[str, str], Mapping[str, list[Record]]]) -> Table:
+def _single(
+    single: Mapping[tuple[str, str], Mapping[str, list[Record]]], names: Mapping[str, str]
+) -> Table:
     systems = list(dict.fromkeys(label for runs in single.values() for label in runs))
     rows = [
         [label, *(_cell(runs.get(label, []), dataset) for (dataset, _), runs in single.items())]
         for label in systems
     ]
-    columns = ["system", *(f"{_short(dataset)}, {split}" for dataset, split in single)]
+    columns = ["system", *(f"{names[dataset]}, {split}" for dataset, split in single)]
     note = "Mean ± standard deviation of the test score in %; every system has its defaults."
     return Table("auto-single", "Single systems with their defaults", columns, rows, [note])
 
@@ -144,7 +152,3 @@ def _best_single(
     best = max(means, key=means.__getitem__)
     ours = fmean(_score(record, dataset) for record in runs)
     return [f"{best} {means[best]:.1f}", signed(ours - means[best])]
-
-
-def _short(dataset: str) -> str:
-    return dataset if dataset in ENTRIES else Path(dataset).stem
