@@ -562,6 +562,18 @@ def test_an_interrupt_keeps_the_best_so_far_and_resume_trains_it_again(run, tmp_
     assert again.records[0] == result.records[0]
 
 
+def test_an_interrupt_keeps_the_state_that_was_saved(run, tmp_path, monkeypatch):
+    command = ("train", "csbm", "--out", tmp_path / "m", "--save-every", "1", "--json", *SMALL)
+    plain = run("train", "csbm", "--json", *SMALL)
+    monkeypatch.setattr(RUNS, "train_once", interrupted_at(0, 2))
+    assert run(*command).code == 130
+    assert (tmp_path / "m.progress").exists()
+    monkeypatch.undo()
+    again = run(*command, "--resume")
+    assert again.records[0]["micro_f1"] == plain.records[0]["micro_f1"]
+    assert not (tmp_path / "m.progress").exists()
+
+
 def test_an_interrupt_with_nothing_to_keep_still_shows_the_finished_runs(run, monkeypatch):
     monkeypatch.setattr(RUNS, "train_once", interrupted_at(1, 0))
     result = run("train", "csbm", "--seeds", "0-2", *SMALL)

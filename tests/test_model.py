@@ -192,3 +192,16 @@ def test_nothing_named_is_deep_without_self_training_where_the_data_does_not_sui
     assert several.card.training.self_training == 0
     with pytest.raises(UserError, match="self_training takes one graph"):
         deepgat.fit(tiny_labels(), hidden_channels=4, training={**quick, "self_training": 1.0})
+
+
+def test_a_node_is_explained_by_its_id_too(my_graph):
+    data = deepgat.load_graph(str(my_graph))
+    model = deepgat.fit(data, "gcn", training=QUICK)
+    number = data.node_ids.index("member-003")
+    assert model.explain("member-003").node == model.explain(number).node == number
+    with pytest.raises(UserError, match="the graph has no node 'member-3'"):
+        model.explain("member-3")
+
+
+def test_the_package_lists_what_it_offers():
+    assert set(dir(deepgat)) == {*deepgat.__all__, "__version__"}

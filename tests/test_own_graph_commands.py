@@ -76,3 +76,57 @@ def test_cells_that_a_spreadsheet_would_run():
     assert harmless("+cmd") == "'+cmd"
     assert harmless("-5") == "-5"
     assert harmless("plain") == "plain"
+
+
+def test_a_changed_graph_is_not_scored_by_a_split_drawn_anew(my_graph, run, capsys, monkeypatch):
+    run("train", "my-graph", "--out", "model", "--model", "mlp", "--epochs", "2")
+    table = my_graph / "nodes.csv"
+    before = table.read_text()
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    next(row for row in rows if not row["label"])["label"] = "chess"
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    monkeypatch.setattr(sys, "argv", ["deepgat", "evaluate", "model"])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 2
+    assert "has changed since the model was trained, so its split" in capsys.readouterr().err
+    _, said = run("predict", "model", "-o", "found.csv")
+    assert "test nodes not scored, because the graph has changed since training" in said
+    table.write_text(before)
+    run("evaluate", "model")
+    _, said = run("predict", "model", "-o", "found.csv")
+    assert "of the test nodes right" in said
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        (["3", "x"], "line 3 has 'x', correct or empty it"),
+        (["4,5", "2"], "line 2 has '4,5', write decimals with a point"),
+        (["a", "b"], ""),
+    ],
+)
+def test_check_tells_of_numbers_that_are_none(tmp_path, run, cells, told):
+    """Ten cells of which all, nine or none are numbers."""
+    more = ["7"] * 8 if told else ["c"] * 8
+    rows = [f'{i},{"ab"[i % 2]},"{cell}"' for i, cell in enumerate([*cells, *more])]
+    (tmp_path / "nodes.csv").write_text("id,label,size\n" + "\n".join(rows) + "\n")
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n")
+    out, said = run("check", str(tmp_path))
+    shown = " ".join((out + said).split())
+    assert ("though nearly all its cells are numbers" in shown) == bool(told)
+    assert told in shown
+
+
+def test_check_tells_of_labels_that_say_missing(tmp_path, run):
+    rows = [f"{i},{('a', 'b', 'NA')[i % 3]},{i}" for i in range(30)]
+    (tmp_path / "nodes.csv").write_text("id,label,size\n" + "\n".join(rows) + "\n")
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n")
+    out, said = run("check", str(tmp_path))
+    assert "10 nodes are labelled 'NA', which is a class like any other" in " ".join(
+        (out + said).split()
+    )

@@ -20,6 +20,7 @@ from deepgat.analysis.selective import abstained
 from deepgat.data import NodeDataset, load_graph
 from deepgat.data.grown_graph import GrownGraph, NewNodes
 from deepgat.data.kept_graph import KeptGraph
+from deepgat.data.names import Names
 from deepgat.data.transforms import MASKS
 from deepgat.errors import UserError
 from deepgat.files import check_can_write, write_whole
@@ -445,10 +446,15 @@ class Model:
         logits = {k: v.float().cpu()[nodes] for k, v in outputs.layer_logits.items()}
         return choose_exits(logits, graph.y[nodes].cpu(), tolerance)
 
-    def explain(self, node: int, graph: NodeDataset | Data | None = None) -> Explanation:
-        """What every layer predicts for a node of a graph (left out: that of the training)."""
+    def explain(self, node: int | str, graph: NodeDataset | Data | None = None) -> Explanation:
+        """What every layer predicts for a node of a graph (left out: that of the training).
+
+        The node is given by its number or, as a text, by its id.
+        """
         data = self._fitting(self.training_data if graph is None else graph)
         n = data.graph.num_nodes
+        if isinstance(node, str):
+            node = Names.of(data).find(node, n)
         if not 0 <= node < n:
             raise UserError(f"there is no node {node}: the graph's nodes run from 0 to {n - 1}")
         return self.explanation_of(node, self.outputs(data, with_attention=True), data)

@@ -371,3 +371,30 @@ def test_running_statistics_are_reset_too():
     model.reset_parameters()
     assert before
     assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
+
+
+@pytest.mark.parametrize("options", [{}, {"num_classes": 3}])
+def test_run_leaves_out_self_loops_as_forward_does(options):
+    """Node 3 has no neighbours at all."""
+    conv = NeighborAttention(4, 2, heads=2, add_self_loops=False, **options).double()
+    x = torch.randn(4, 4, dtype=torch.double)
+    edge_index = torch.tensor([[0, 1, 2, 1], [1, 2, 0, 0]])
+    out = conv.run(x, edge_index).out
+    torch.testing.assert_close(out, conv(x, edge_index))
+    assert torch.equal(out[3], conv.bias)
+    with pytest.raises(UserError, match="prepared Neighbors always contain self-loops"):
+        conv(x, Neighbors.from_edge_index(edge_index, 4))
+
+
+@pytest.mark.parametrize("size", [0, -1, 8.5, (3, 3)])
+def test_only_an_input_size_is_compared_with_that_of_gatconv(size):
+    with pytest.raises(UserError, match=r"out_channels is .*: expected a positive integer$"):
+        NeighborAttention(4, size)
+    with pytest.raises(UserError, match=r"in_channels is .*: expected a positive integer"):
+        NeighborAttention(size, 4)
+
+
+def test_edge_features_of_another_width_are_named():
+    conv = NeighborAttention(4, 2, edge_dim=3)
+    with pytest.raises(UserError, match=r"edge_attr has 2 columns, but .* with edge_dim=3"):
+        conv(torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]]), torch.randn(2, 2))

@@ -13,6 +13,7 @@ import torch
 from scipy.sparse.csgraph import connected_components
 
 from deepgat.data import OwnGraph, undirected_matrix
+from deepgat.data.tables.text import MISSING
 
 LISTED_HUBS = 5
 MOST_COLUMNS = 3000
@@ -124,6 +125,12 @@ def _label_problems(graph: OwnGraph) -> Iterator[str]:
         yield "The nodes have no labels: nothing can be trained; name the column with label=…"
         return
     total = sum(sizes.values())
+    for name in sizes:
+        if name.strip().lower() in (*MISSING, "?", "-"):
+            yield (
+                f"{sizes[name]:,} nodes are labelled {name!r}, which is a class like any other: "
+                "leave the cell empty where the label is not known."
+            )
     if len(sizes) == 1 and not graph.multi_label:
         yield "There is only one class: nothing can be learnt."
         return

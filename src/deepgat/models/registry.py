@@ -295,7 +295,7 @@ def find_system(name: str | None = None) -> System:
     if name == ENSEMBLE:
         return _ENSEMBLE
     if name not in SYSTEMS:
-        raise unknown_name("model", name, ("auto", *SYSTEMS))
+        raise unknown_name("model", name, SYSTEMS)
     return SYSTEMS[name]
 
 

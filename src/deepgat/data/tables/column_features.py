@@ -23,6 +23,8 @@ MOST_WORDS = 10_000
 SPARSE_BELOW = 0.1
 """Features are stored sparse if the share of nonzeros is below this."""
 LARGEST = float(np.finfo(np.float32).max)
+NEARLY_ALL = 0.9
+"""A column of texts of which so many are numbers is perhaps meant to hold numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,8 +184,8 @@ def _learn_categories(table: Table, column: Column) -> ColumnPlan:
     if count > max(2, min(MOST_CATEGORIES, table.rows // 2)):
         raise UserError(
             f"{table.name}, column {column.name!r}: {count:,} different texts are too many for "
-            f"categories; read it as words with text={column.name}, or leave it out with "
-            f"drop={column.name}"
+            f"categories{_odd_cell(table, column)}; read it as words with text={column.name}, or "
+            f"leave it out with drop={column.name}"
         )
     return ColumnPlan(column.name, "category", tuple(sorted(column.texts)))
 
@@ -203,6 +205,8 @@ def _categories(
     strange = len(found) - len(rows) - empty
     where = f"{table.name}, column {column.name!r}"
     notes = [f"{where}: {empty:,} empty cells have no category"] if empty else []
+    if options.plan is None and (odd := _odd_cell(table, column)):
+        notes.append(f"{where}: read as categories{odd}")
     if strange:
         texts = _some([text for text in column.texts if text not in place])
         notes.append(
@@ -210,6 +214,31 @@ def _categories(
             f"({texts}), and have no category"
         )
     return values, notes
+
+
+def _odd_cell(table: Table, column: Column) -> str:
+    """What keeps a column of texts from being one of numbers, if nearly all cells are; else ""."""
+    kinds = np.array([_kind_of_text(text) for text in column.texts])
+    held = column.codes[column.codes >= 0]
+    counts = np.bincount(held, minlength=len(kinds))
+    if not kinds.any() or counts[kinds < 2].sum() < NEARLY_ALL * len(held):
+        return ""
+    worst = int(kinds.max())
+    row = int(np.flatnonzero((column.codes >= 0) & (kinds[column.codes] == worst))[0])
+    cell = column.texts[column.codes[row]][:40]
+    advice = "write decimals with a point" if worst == 1 else "correct or empty it"
+    return f", though nearly all its cells are numbers: {table.place(row)} has {cell!r}, {advice}"
+
+
+def _kind_of_text(text: str) -> int:
+    """0: a number; 1: one with a decimal comma; 2: neither."""
+    for kind, found in enumerate((text, text.replace(",", "."))):
+        try:
+            float(found)
+        except ValueError:
+            continue
+        return kind
+    return 2
 
 
 def _learn_words(table: Table, column: Column) -> ColumnPlan:
