@@ -212,17 +212,17 @@ class Model:
             device: left out, that of the training.
         """
         data = self.training_data if graph is None else self._fitting(graph)
+        if not any(bool(each[mask].any()) for each in data.graphs for mask in MASKS):
+            raise UserError(
+                f"{data.title} has no labels to score: give a graph with labels, and with nodes in "
+                "train_mask, val_mask or test_mask"
+            )
         if graph is None and self.drawn_anew(data):
             raise UserError(
                 f"{data.title} has changed since the model was trained, so its split "
                 f"{self.card.split} now has other nodes for training and for tests: scores would "
                 "count nodes that the model knows. Give nodes a column split, or keep the graph "
                 "with the model (keep_graph=True, --keep-graph), and train again"
-            )
-        if not any(bool(each[mask].any()) for each in data.graphs for mask in MASKS):
-            raise UserError(
-                f"{data.title} has no labels to score: give a graph with labels, and with nodes in "
-                "train_mask, val_mask or test_mask"
             )
         training = self.card.training
         where = training.device if device is None else device

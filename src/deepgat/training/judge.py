@@ -16,7 +16,8 @@ from deepgat.training.looks import Looks
 from deepgat.training.portfolio import CHEAP, COMPANION, JOINING
 
 BEYOND_CHANCE = 2.5
-"""Standard errors by which one of several members must beat the favourite where labels are few."""
+"""Standard errors by which one of several members must beat the favourite where labels are few, and
+by which a mean may be behind its chosen member."""
 LEVEL = 0.01
 """Members are level with the best if they are behind by no more than this, nor by more than a
 standard error."""
@@ -80,7 +81,7 @@ class Judge:
         assert trial.logits is not None
         both = logits, trial.logits
         margin = error_of_difference(self.metric, *both, self.labels, self.multi_label)
-        return self.score(logits) < trial.val - margin
+        return self.score(logits) < trial.val - BEYOND_CHANCE * margin
 
     def useless(self, trial: Trial) -> bool:
         """Whether it does no better than always predicting the largest class."""

@@ -57,9 +57,7 @@ DEPTH_TARGETS = {
     searches.AUTO: searches.search_specs,
 }
 """Target → the function that lists its runs."""
-QUICK_NOTE = (
-    "--quick: small graphs and models, short training; not to be compared with published numbers."
-)
+QUICK_NOTE = "--quick: small graphs and models, short training; not to be compared with the paper."
 
 
 def reproduce(
