@@ -158,7 +158,7 @@ class _Auto:
                     f"num_layers is of the recipes of deep, but on this graph {tried[0]} is the "
                     "one that quality=fast trains: leave it out, or name a model"
                 )
-            tried.insert(len(names), "deep")
+            tried.append("deep")
         self.trials = [self._trial(name, seed) for name in tried]
         self.judge = Judge.of(data, self.metric, self.looks)
         self.start = time.perf_counter()
