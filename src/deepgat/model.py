@@ -34,7 +34,7 @@ from deepgat.model_folder import (
     save_run,
     split_digest,
 )
-from deepgat.model_inputs import dataset_for, kept_dataset, with_classes_of
+from deepgat.model_inputs import dataset_for, kept_dataset, with_classes_of, without_scored_nodes
 from deepgat.models import LayerOutputs, Network
 from deepgat.models.outputs import Until
 from deepgat.models.registry import ENSEMBLE
@@ -149,7 +149,7 @@ class Model:
         if self.kept is not None:
             return kept_dataset(self.kept, self.card)
         try:
-            return self.card.load_data()
+            return self._without_other_split(self.card.load_data())
         except UserError as error:
             raise UserError(
                 f"the training graph is not in the model folder and cannot be read again ({error}):"
@@ -177,11 +177,16 @@ class Model:
             if graph is None or (same and self.dataset is not None):
                 return self.training_data
             if same:
-                return card.load_data()
+                return self._without_other_split(card.load_data())
         name = card.dataset if graph is None else graph
         split = card.split if same and split is None else split
         data = load_graph(name, split, **(card.reading_by_plan() | reading))
+        data = self._without_other_split(data)
         return with_classes_of(card, data) if card.feature_names else data
+
+    def _without_other_split(self, data: NodeDataset) -> NodeDataset:
+        """Nothing to score where the test nodes may be nodes that the model was trained on."""
+        return without_scored_nodes(data) if self.drawn_anew(data) else data
 
     def drawn_anew(self, data: NodeDataset) -> bool:
         """Whether data is the training graph, changed so much that its split is another one."""

@@ -166,6 +166,14 @@ def kept_dataset(graph: KeptGraph, card: ModelCard) -> NodeDataset:
     )
 
 
+def without_scored_nodes(data: NodeDataset) -> NodeDataset:
+    """The same graphs without validation and test nodes."""
+    graphs = [graph.clone() for graph in data.graphs]
+    for graph in graphs:
+        graph.val_mask, graph.test_mask = (torch.zeros_like(graph.val_mask) for _ in range(2))
+    return replace(data, graphs=tuple(graphs))
+
+
 def with_classes_of(card: ModelCard, data: NodeDataset) -> NodeDataset:
     """Another graph of yours, with its classes numbered like the model's."""
     known, names = card.feature_names, list(data.feature_names)

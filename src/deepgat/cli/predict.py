@@ -252,10 +252,10 @@ def _tell(model: Model, data: NodeDataset, found: list[Predictions], out: str) -
     mask, shares, y = _held_out(data, found)
     nodes = sum(len(each.labels) for each in found)
     parts = [f"{nodes:,} nodes of {data.title}"]
-    known = _of_the_task(model, y) and not model.drawn_anew(data)
+    known = _of_the_task(model, y)
     if known:
         parts.append(f"{percent(float(micro_f1(shares, y)))}% of the test nodes right")
-    elif len(y) and model.drawn_anew(data):
+    elif model.drawn_anew(data):
         parts.append("test nodes not scored, because the graph has changed since training")
     answered = torch.cat([each.labels for each in found if each.labels.dim() == 1] or [y])
     silent = 0 if model.card.multi_label else int((answered < 0).sum())

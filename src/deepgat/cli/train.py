@@ -174,12 +174,13 @@ def train(
             read = [*file.read, *(read or ())]
         if model is None or model == file.system:  # settings are of one system
             model, preset = file.system, file.preset if preset is None else preset
-            choices |= file.settings
             if model == AUTO:
                 asked = file.search_settings()
-                choices = {"num_layers": asked.num_layers} if asked.num_layers else {}
+                choices |= {"num_layers": asked.num_layers} if asked.num_layers else {}
                 quality = asked.quality if quality is None else quality
                 frugal = asked.frugal if "frugal" in file.settings else None
+            else:
+                choices |= file.settings
         changes |= file.training
     if dataset is None:
         raise UserError("say what to train on: deepgat train DATASET, or --config FILE")

@@ -16,6 +16,7 @@ from deepgat.data.tables.columns import Column, Table
 from deepgat.data.tables.options import ReadOptions, listed
 from deepgat.data.tables.plan import ColumnPlan, FeaturePlan
 from deepgat.data.tables.structure_features import STRUCTURES, undirected_matrix
+from deepgat.data.tables.text import number_of, quoted
 from deepgat.errors import UserError
 
 MOST_CATEGORIES = 1000
@@ -225,20 +226,15 @@ def _odd_cell(table: Table, column: Column) -> str:
         return ""
     worst = int(kinds.max())
     row = int(np.flatnonzero((column.codes >= 0) & (kinds[column.codes] == worst))[0])
-    cell = column.texts[column.codes[row]][:40]
+    cell = quoted(column.texts[column.codes[row]])
     advice = "write decimals with a point" if worst == 1 else "correct or empty it"
-    return f", though nearly all its cells are numbers: {table.place(row)} has {cell!r}, {advice}"
+    return f", though nearly all its cells are numbers: {table.place(row)} has {cell}, {advice}"
 
 
 def _kind_of_text(text: str) -> int:
     """0: a number; 1: one with a decimal comma; 2: neither."""
-    for kind, found in enumerate((text, text.replace(",", "."))):
-        try:
-            float(found)
-        except ValueError:
-            continue
-        return kind
-    return 2
+    as_point = text.replace(",", ".")
+    return 0 if number_of(text) is not None else 1 if number_of(as_point) is not None else 2
 
 
 def _learn_words(table: Table, column: Column) -> ColumnPlan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -79,7 +79,7 @@ def depth_specs(
     short = {} if epochs is None else {"epochs": epochs}
     names = [find_entry(n).key for n in datasets or (QUICK_DATASETS if quick else DATASETS)]
     depths = sorted(set(layers or (QUICK_DEPTHS if quick else DEPTHS)))
-    wanted = set(settings) if systems is None else {_label(name, settings) for name in systems}
+    wanted = set(settings) if systems is None else {label_of(name, settings) for name in systems}
     labelled: dict[str, list[RunSpec]] = {label: [] for label in settings if label in wanted}
     for label, specs in labelled.items():
         for dataset in dict.fromkeys(names):
@@ -96,8 +96,8 @@ def depth_specs(
     return labelled
 
 
-def _label(name: str, labels: Mapping[str, Any]) -> str:
-    """The system of a name, which may lack capitals and superscripts."""
+def label_of(name: str, labels: Iterable[str]) -> str:
+    """The row of a name, which may lack capitals and superscripts."""
     known = {label.lower().replace("²", "2"): label for label in labels}
     typed = name.strip().lower().replace("²", "2")
     if typed not in known:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from deepgat.data import is_path, list_datasets
 from deepgat.data.catalogue.entries import ENTRIES, find_entry
-from deepgat.errors import UserError, unknown_name
+from deepgat.errors import UserError
 from deepgat.lab.experiments.spec import DataSpec, RunSpec, check_at_least_one
-from deepgat.lab.paper.depths import QUICK_DATASETS, QUICK_EPOCHS
+from deepgat.lab.paper.depths import QUICK_DATASETS, QUICK_EPOCHS, label_of
 from deepgat.models.network import Network
 from deepgat.models.registry import SYSTEMS
 from deepgat.training.recipes import Recipe, recipe
@@ -86,11 +86,8 @@ def search_specs(
         frugal: let searches save time, as they do on a CPU.
     """
     check_at_least_one(splits=splits, epochs=epochs)
-    known = {name.lower(): name for name in (*SEARCHES, *SINGLE)}
-    for name in systems or ():
-        if name.strip().lower() not in known:
-            raise unknown_name("system", name.strip(), known)
-    everywhere = (AUTO,) if systems is None else [known[n.strip().lower()] for n in systems]
+    rows = (*SEARCHES, *SINGLE)
+    everywhere = (AUTO,) if systems is None else [label_of(name, rows) for name in systems]
     elsewhere = (AUTO, *SINGLE) if systems is None and not quick else everywhere
     epochs = epochs or (QUICK_EPOCHS if quick else None)
     shared = {} if epochs is None else {"epochs": epochs}
