@@ -252,6 +252,20 @@ def grand(
     return affine(norm(h, "hidden_norm"), w, "lin2"), states
 
 
+def grand_projected(
+    x: Tensor, nbrs: Neighbours, w: Weights, hops: int, norm: Callable[[Tensor, str], Tensor]
+) -> tuple[Tensor, list[Tensor]]:
+    """The same with W before the hops, and b and the norm after them."""
+    total = power = unit_rows(x) @ w["lin1.weight"].t() / (hops + 1)
+    states = [total]
+    for _ in range(hops):
+        power = symmetric(nbrs) @ power
+        total = total + power
+        states.append(total)
+    h = relu(norm(total + w["lin1.bias"], "input_norm"))
+    return affine(norm(h, "hidden_norm"), w, "lin2"), states
+
+
 def disagreement(views: list[Tensor], temperature: float) -> Tensor:
     """The mean over views and nodes of ‖p − p̄'‖², p̄' the sharpened mean of the views' p."""
     p = [softmax_rows(view) for view in views]

@@ -146,10 +146,10 @@ def uneven(x, w, name):
     return unseen(x, w, name, 0.5 if name == "input_norm" else 1e-5)
 
 
-def grand_literal(norm=None):
+def grand_literal(norm=None, literal=systems.grand):
     def run(x, nbrs, w, layers):
         normed = (lambda h, name: h) if norm is None else (lambda h, name: norm(h, w, name))
-        return *systems.grand(x, nbrs, w, layers, normed), {}, "views"
+        return *literal(x, nbrs, w, layers, normed), {}, "views"
 
     return run
 
@@ -189,6 +189,14 @@ CASES: dict[str, tuple[dict, Literal]] = {
     "grand, normalised with another ε": (
         {"system": "grand", "norm": "batch", "norm_eps": 0.5},
         grand_literal(uneven),
+    ),
+    "grand, projected first": (
+        {"system": "grand", "project_first": True},
+        grand_literal(literal=systems.grand_projected),
+    ),
+    "grand, projected first and normalised": (
+        {"system": "grand", "project_first": True, "norm": "batch"},
+        grand_literal(unseen, systems.grand_projected),
     ),
     "gcn": ({"system": "gcn"}, gcn_literal()),
     "gcn over rows": (
@@ -399,14 +407,36 @@ def test_features_are_normalised_over_the_nodes_in_training(layers):
 
 
 @pytest.mark.parametrize("views", [1, 3])
-def test_grands_draws_agree_where_nothing_is_dropped(views):
+@pytest.mark.parametrize("first", [False, True])
+def test_grands_draws_agree_where_nothing_is_dropped(views, first):
     """In training, with batch norm over the nodes; draws that are all alike are as one."""
     case = Case("grand, normalised", 9, random_edges(9, 14))
     off = {"input_dropout": 0.0, "node_dropout": 0.0, "dropout": 0.0, "views": views}
-    case.model = made({**SIZES, "num_layers": 3, "system": "grand", "norm": "batch", **off})
-    case.model = case.model.double().train()
-    case.literal = grand_literal(systems.batch_norm)
+    own = {"system": "grand", "norm": "batch", "project_first": first, **off}
+    case.model = made({**SIZES, "num_layers": 3, **own}).double().train()
+    literal = systems.grand_projected if first else systems.grand
+    case.literal = grand_literal(systems.batch_norm, literal)
     assert_same(case)
+
+
+def test_grand_may_multiply_before_or_after_the_hops():
+    x, edge_index = double(30, D_IN), random_edges(30, 60)
+    after, first = (built("grand", project_first=chosen) for chosen in (False, True))
+    first.load_state_dict(after.state_dict())
+    torch.testing.assert_close(first(x, edge_index), after(x, edge_index), **TOLERANCE)
+    wide = first.run(x, edge_index).hidden[-1]
+    assert wide.shape == (30, first.hidden_channels)
+
+
+def test_grand_that_multiplies_first_drops_features_before_they_spread():
+    x, edge_index = torch.ones(4000, 1), torch.tensor([[0], [1]])
+    choices = {"input_dropout": 0.25, "node_dropout": 0.0, "project_first": True}
+    model = network("grand", 1, CLASSES, num_layers=1, unit_features=False, **choices).train()
+    h = model.run(x, edge_index).initial
+    gone = (h == 0).all(1)
+    assert 0.2 < gone.float().mean() < 0.3
+    expected = (model.lin1.weight[:, 0] / 2 / 0.75).expand_as(h[~gone])
+    torch.testing.assert_close(h[~gone], expected)
 
 
 @given(views=st.integers(1, 4), classes=st.integers(1, 4), seed=st.integers(0, 99))

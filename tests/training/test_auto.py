@@ -31,12 +31,12 @@ from deepgat.training.leaderboard import Trial, warning_of
 from deepgat.training.looks import look_at
 from deepgat.training.portfolio import (
     CHEAP,
-    COMPANION,
+    COMPANIONS,
     LIGHT,
     MEMBERS,
     PORTFOLIO,
     Member,
-    accompanied,
+    companion,
     ranked,
 )
 from deepgat.training.recipes import recipe, recipe_or_search
@@ -77,7 +77,7 @@ def searched(data=None, quality="good", limit=None, seed=0, training=(), **more)
 def tried(data=None, quality="good") -> set[str]:
     """The members that are tried."""
     looks = look_at(tiny_dataset() if data is None else data)
-    beside = [*CHEAP, COMPANION] if accompanied(looks) else CHEAP
+    beside = [*CHEAP, companion(looks)] if companion(looks) else CHEAP
     return {*ranked(looks)[: AUTO.TRIED[quality]], *beside}
 
 
@@ -379,7 +379,7 @@ def test_members_are_level_within_chance_and_a_point(train, behind, margin, alik
     search = AUTO._Auto(made(train=train), Request(), 0, None, None, False)
     monkeypatch.setattr(Judge, "margin", lambda *_: margin)
     chosen, other = search.trials[:2]
-    assert COMPANION not in (chosen.name, other.name)
+    assert not {chosen.name, other.name} & set(COMPANIONS)
     chosen.val, other.val = 0.8, 0.8 - behind
     assert search.judge.level(other, chosen) is alike
     assert search.judge.level(chosen, chosen)
@@ -433,9 +433,11 @@ def test_recipes_trained_in_batches_are_not_averaged(batches, mean, monkeypatch)
 
 
 @pytest.mark.parametrize("useless", [False, True])
-def test_few_labels_on_a_cpu_end_what_is_behind_unless_the_favourite_is_useless(
-    useless, monkeypatch
+@pytest.mark.parametrize("frugal", [False, True])
+def test_few_labels_end_what_is_behind_unless_the_favourite_is_useless(
+    frugal, useless, monkeypatch
 ):
+    monkeypatch.setattr(AUTO._Auto, "_frugal", frugal)
     monkeypatch.setattr(Judge, "useless", lambda *_: useless)
     monkeypatch.setattr(Judge, "margin", lambda *_: 1.0)
     search = AUTO._Auto(made(train=0.1), Request("good", None, TRAINING), 0, None, None, False)
@@ -445,7 +447,7 @@ def test_few_labels_on_a_cpu_end_what_is_behind_unless_the_favourite_is_useless(
     monkeypatch.setattr(search, "_unbeatable", lambda _: False)
     search._finish_the_best(favourite)
     ended = [t.name for t in search.trials if t.finished and t is not favourite]
-    assert ended.count(COMPANION) == 1
+    assert ended.count("grand") == 1
     assert len(ended) - 1 == (AUTO.FINALISTS["good"] if useless else 0)
 
 
@@ -471,20 +473,21 @@ def test_what_stays_out_of_the_mean(why, monkeypatch):
     [
         (-0.3, 0.03, True),
         (0.0, 0.03, True),
-        (0.019, 0.03, True),
-        (0.021, 0.03, False),  # more than two points
-        (0.019, 0.01, False),  # more than a standard error
+        (0.029, 0.03, True),
+        (0.031, 0.03, False),  # more than three points
+        (0.019, 0.01, True),
+        (0.021, 0.01, False),  # more than two standard errors
     ],
 )
 def test_with_few_labels_the_companion_is_level_within_chance(behind, margin, joins, monkeypatch):
     search = AUTO._Auto(made(train=0.1), Request(), 0, None, None, False)
     monkeypatch.setattr(Judge, "margin", lambda *_: margin)
-    (companion,) = [trial for trial in search.trials if trial.name == COMPANION]
-    search.trials[0].val, companion.val = 0.8, 0.8 - behind
-    assert search.judge.level(companion, search.trials[0]) is joins
+    (beside,) = [trial for trial in search.trials if trial.name in COMPANIONS]
+    search.trials[0].val, beside.val = 0.8, 0.8 - behind
+    assert search.judge.level(beside, search.trials[0]) is joins
 
 
-def test_with_few_labels_two_members_may_join_and_no_others(monkeypatch):
+def test_with_few_labels_companions_may_join_and_no_others(monkeypatch):
     search = AUTO._Auto(made(train=0.1), Request(), 0, None, None, False)
     monkeypatch.setattr(Judge, "margin", lambda *_: 0.03)
     chosen = search.trials[0]
@@ -492,7 +495,7 @@ def test_with_few_labels_two_members_may_join_and_no_others(monkeypatch):
     for trial in (chosen, *others):
         trial.val = 0.8
     joining = {trial.name for trial in others if search.judge.level(trial, chosen)}
-    assert joining == {"grand", "wide-light"}
+    assert joining == set(COMPANIONS)
 
 
 @pytest.mark.parametrize("joins", [False, True])
@@ -507,8 +510,8 @@ def test_with_few_labels_the_companion_may_join_the_mean(joins, monkeypatch):
     assert run.card.system == "ensemble"
     assert [m["system"] for m in run.card.settings.members] == ["deep", "grand"]
     assert {m["weight"] for m in run.card.settings.members} == {0.5}
-    assert shares == {"deep", COMPANION}
-    assert run.search.reason.endswith(f"; averaged with {COMPANION}")
+    assert shares == {"deep", "grand"}
+    assert run.search.reason.endswith("; averaged with grand")
 
 
 @pytest.mark.parametrize("frugal", [False, True])
@@ -521,13 +524,13 @@ def test_the_companion_is_trained_to_its_end_unless_it_is_behind(frugal, monkeyp
         favourite = search._screen()
         for place, trial in enumerate(search.trials):
             trial.val = 0.9 - place / 1000
-        (companion,) = [trial for trial in search.trials if trial.name == COMPANION]
-        companion.val = 0.5 if behind else 0.88  # the worst of all, but perhaps by chance
+        (beside,) = [trial for trial in search.trials if trial.name in COMPANIONS]
+        beside.val = 0.5 if behind else 0.88  # the worst of all, but perhaps by chance
         monkeypatch.setattr(Judge, "margin", lambda *_: 0.02)
         monkeypatch.setattr(search, "_unbeatable", lambda _: False)
         monkeypatch.setattr(Judge, "score", lambda *_: 0.9)
         search._finish_the_best(favourite)
-        assert companion.finished is not behind
+        assert beside.finished is not behind
 
 
 @pytest.mark.parametrize(
@@ -539,17 +542,31 @@ def test_the_companion_is_trained_to_its_end_unless_it_is_behind(frugal, monkeyp
     ],
 )
 def test_which_graphs_have_a_companion(what, expected):
-    looks = look_at(made(**what))
-    assert accompanied(looks) is expected
+    data = made(**what)
+    assert companion(look_at(data)) == ("grand" if expected else None)
+    search = AUTO._Auto(data, Request(), 0, None, None, False)
+    assert ("grand" in [trial.name for trial in search.trials]) is expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "features", "uneven", "dense"),
+    [
+        (10**4, 1000, False, True),
+        (10**4, 1000, True, True),
+        (10**4, 1001, False, False),
+        (10**6, 1000, False, False),
+        (10**6, 1000, True, None),
+    ],
+)
+def test_many_features_are_not_averaged_before_they_are_projected(nodes, features, uneven, dense):
     few = look_at(made(train=0.1))
-    assert accompanied(replace(few, nodes=10**4, features=1000))
-    assert not accompanied(replace(few, nodes=10**6, features=1000))
-    many_words = replace(few, nodes=10**4, features=1001)
-    assert accompanied(many_words)
-    assert not accompanied(many_words, frugal=True)
-    assert accompanied(replace(many_words, features=1000), frugal=True)
-    search = AUTO._Auto(made(**what), Request(), 0, None, None, False)
-    assert (COMPANION in [trial.name for trial in search.trials]) is expected
+    looks = replace(few, nodes=nodes, features=features, uneven_scales=uneven)
+    name = {True: "grand", False: "grand-sparse", None: None}[dense]
+    assert companion(looks) == name
+    assert companion(looks, frugal=True) == ("grand" if dense else None)
+    if name is not None:
+        settings = PORTFOLIO[name].recipe(looks, {}).settings
+        assert settings.project_first is not dense
 
 
 @pytest.mark.parametrize("steps", [None, 1, 3])
@@ -567,7 +584,7 @@ def test_best_trains_as_many_seeds_of_the_companion(steps, monkeypatch):
     run = searched(made(train=0.1), "best", training={"epochs": 2}, on_step=on_step)
     wanted = [(name, seed) for seed in range(1, AUTO.MORE_SEEDS + 1) for name in ("deep", "grand")]
     assert more == wanted[:steps]
-    assert run.search.reason.count(COMPANION) == 1
+    assert run.search.reason.count("grand") == 1
 
 
 @pytest.mark.parametrize("quality", ["good", "best"])
@@ -576,7 +593,7 @@ def test_nothing_is_trained_for_a_mean_that_is_not_made(quality, batches, monkey
     monkeypatch.setattr(Judge, "score", lambda *_: 0.8)
     asked = {"batches": batches, "clusters": 4, "batch_size": 1, "epochs": 1}
     run = searched(made(n=60, train=0.1), quality, training=asked)
-    assert COMPANION not in names(run)
+    assert not set(COMPANIONS) & set(names(run))
     assert not any("seed" in name for name in names(run))
 
 
@@ -588,13 +605,13 @@ def test_a_companion_that_memory_forces_into_batches_is_left_out(monkeypatch):
 
     monkeypatch.setattr(AUTO, "choose", choose)
     run = searched(made(train=0.1))
-    assert outcomes(run)[COMPANION] == "not tried: too little memory"
+    assert outcomes(run)["grand"] == "not tried: too little memory"
 
 
 def test_members_of_features_on_uneven_scales_do_not_divide_rows_by_their_sums():
     looks = look_at(made(train=0.1))
     usual, uneven = (
-        PORTFOLIO[COMPANION].recipe(replace(looks, uneven_scales=uneven), {})
+        PORTFOLIO["grand"].recipe(replace(looks, uneven_scales=uneven), {})
         for uneven in (False, True)
     )
     assert usual.settings.unit_features
@@ -736,7 +753,7 @@ def test_progress_counts_what_is_sure_to_come(quality, monkeypatch):
 
     searched(made(train=0.1), quality, on_step=on_step)
     assert shares["deep"] < 1  # its companion is still to be trained to its end
-    assert (shares[COMPANION] < 1) == (quality == "best")  # more seeds are
+    assert (shares["grand"] < 1) == (quality == "best")  # more seeds are
 
 
 def test_progress_of_more_seeds_counts_each_of_their_members(monkeypatch):

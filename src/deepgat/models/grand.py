@@ -29,15 +29,20 @@ class GRANDConfig(Config):
     num_layers: int = layers(8, "K, number of hops")
     hidden_channels: int = setting(32, "width of the predictor's hidden layer", least=1)
     dropout: float = share(0.5, "share of the hidden layer dropped")
-    input_dropout: float = share(0.5, "share of the propagated features dropped")
+    input_dropout: float = share(
+        0.5, "share of the propagated features dropped; with project_first of the features"
+    )
     node_dropout: float = share(0.5, "δ, share of the nodes whose features are dropped")
     views: int = setting(4, "S, random draws per step of training", least=1, most=1000)
     consistency: float = setting(1.0, "λ, weight of the draws' disagreement in the loss", least=0)
     temperature: float = setting(0.5, "T, to which the draws' mean is sharpened", above=0)
-    norm: str = setting("none", "normalisation of the propagated features and hidden layer", NORMS)
+    project_first: bool = setting(
+        False, "multiply by W before the hops: they are as narrow as the hidden layer"
+    )
+    norm: str = setting("none", "normalisation of h^K and of the hidden layer", NORMS)
     norm_eps: float = setting(
-        1e-5, "ε, added to the variance of the propagated features by norm=batch; a large one "
-        "leaves features as uneven as they are", above=0,
+        1e-5, "ε, added to the variance of h^K by norm=batch; a large one leaves features as "
+        "uneven as they are", above=0,
     )  # fmt: skip
     drop_edge: float = share(0.0, "share of edges dropped anew at each epoch of training")
     unit_features: bool = setting(True, "divide every node's features by their sum")
@@ -65,10 +70,14 @@ class GRAND(Network):
     2020. With one draw, δ = 0 and λ = 0 it is a multilayer perceptron on S²GC's features (Zhu and
     Koniusz, ICLR 2021), which training on a CPU computes once.
 
+    With ``project_first``, h^0 = diag(z) X W / (K + 1) and ŷ = σ(h^K + b) W' + b'. That is the same
+    where no feature is dropped; one that is dropped is missing from all averages. Many sparse
+    features need little memory and time that way.
+
     Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`GRANDConfig`'s.
 
     Shapes: x [n, in_channels], edge_index [2, ·] → logits [n, out_channels]; h^k
-    [n, in_channels], dense.
+    [n, in_channels], dense, or [n, hidden_channels] with ``project_first``.
     """
 
     Config = GRANDConfig
@@ -78,12 +87,11 @@ class GRAND(Network):
         self.loss = ViewsLoss(self.config.consistency, self.config.temperature)
         self.lin1 = nn.Linear(self.in_channels, self.hidden_channels)
         self.lin2 = nn.Linear(self.hidden_channels, self.out_channels)
-        self.input_norm = make_norm(self.config.norm, self.in_channels)
+        self.input_norm = make_norm(self.config.norm, self.width)
         if self.config.norm == "batch":
-            self.input_norm = BatchNorm(self.in_channels, self.config.norm_eps, from_first=True)
+            self.input_norm = BatchNorm(self.width, self.config.norm_eps, from_first=True)
         self.hidden_norm = make_norm(self.config.norm, self.hidden_channels)
-        width = self.in_channels
-        self.hop = make_conv(self, "gcn", width, width, bias=False, project=False)
+        self.hop = make_conv(self, "gcn", self.width, self.width, bias=False, project=False)
         self._draw_weights()
 
     def _draw_weights(self) -> None:
@@ -99,7 +107,7 @@ class GRAND(Network):
 
     @property
     def width(self) -> int:
-        return self.in_channels
+        return self.hidden_channels if self.config.project_first else self.in_channels
 
     @property
     def _drops_nodes(self) -> bool:
@@ -118,7 +126,12 @@ class GRAND(Network):
         return outputs
 
     def features(self, x: Features) -> Features:
-        """The features over K + 1, dense: those of several hops away are anyway."""
+        """What the hops begin with, over K + 1, dense: features of several hops are anyway.
+
+        With ``project_first`` the features as they are.
+        """
+        if self.config.project_first:
+            return super().features(x)
         given = ops.as_features(x)
         assert not isinstance(given, ops.Columns)
 
@@ -131,6 +144,9 @@ class GRAND(Network):
         return remembered(self, "features", dense, given)
 
     def encode(self, x: Features) -> Tensor:
+        if self.config.project_first:
+            dropped = self.dropped(x, self.config.input_dropout)
+            x = ops.linear(dropped, self.lin1.weight) / (self.num_layers + 1)
         assert isinstance(x, Tensor)
         if not self._drops_nodes:
             return x
@@ -144,6 +160,7 @@ class GRAND(Network):
         run = super().run_layers
         every = range(1, self.num_layers + 1)
         fixed = not self._drops_nodes and self.hop.edge_map is None
+        fixed &= not self.config.project_first
         if not fixed or context.with_attention or numbers != every:
             return run(numbers, h, context)
         assert isinstance(h, Tensor)
@@ -156,10 +173,13 @@ class GRAND(Network):
 
     def layer_bytes(self, num_nodes: int) -> tuple[float, float]:
         """As :meth:`Network.layer_bytes`: of a hop its output, and the predictor's share."""
-        kept = 4.0 * num_nodes * self.in_channels
+        kept = 4.0 * num_nodes * self.width
         return kept * (1 + 4 * self.config.views / self.num_layers), kept
 
     def readout(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
-        x = self.dropped(normalized(self.input_norm, hidden[-1]), self.config.input_dropout)
-        h = F.relu(linear(self.lin1, x))
+        if self.config.project_first:
+            h = F.relu(normalized(self.input_norm, hidden[-1] + self.lin1.bias))
+        else:
+            x = self.dropped(normalized(self.input_norm, hidden[-1]), self.config.input_dropout)
+            h = F.relu(linear(self.lin1, x))
         return linear(self.lin2, self.dropped(normalized(self.hidden_norm, h)))

@@ -4,13 +4,13 @@
    them is the favourite.
 2. Every member is trained for a few epochs, the cheap ones first. Where labels are many these are
    trained to their end, except on a CPU: they start slowly.
-3. The favourite is trained to its end, then the best of the others. On a CPU and an easy graph it
-   is left if another is ahead of it by more than chance and a slow start explain, and with few
-   labels only what is ahead of it goes on, unless it has learnt nothing.
+3. The favourite is trained to its end, then the best of the others: where labels are few only those
+   that are ahead of it, unless it has learnt nothing. On a CPU and an easy graph it is left if
+   another is ahead of it by more than chance and a slow start explain.
 4. One of those takes the favourite's place if it is better. Where labels are few, it must be better
    by more than chance would have it, unless the favourite does no better than the largest class.
 5. The mean of the best and of all that are level with it takes its place, where labels are few only
-   with those in ``JOINING`` (:mod:`deepgat.training.ensembling`). With ``quality="best"`` that mean
+   that with its companion (:mod:`deepgat.training.ensembling`). With ``quality="best"`` that mean
    has four more seeds of the best, where labels are few of each, and whatever else helps.
 
 Only validation nodes decide; test nodes are scored once, at the end.
@@ -46,11 +46,10 @@ from deepgat.training.memory import Choice, NoRoom, choose
 from deepgat.training.minibatch import in_chunks
 from deepgat.training.portfolio import (
     CHEAP,
-    COMPANION,
-    JOINING,
+    COMPANIONS,
     LIGHT,
     PORTFOLIO,
-    accompanied,
+    companion,
     ranked,
 )
 from deepgat.training.recipes import drop_unsuited_self_training
@@ -148,7 +147,7 @@ class _Auto:
         names = ranked(self.looks)
         tried = names[: TRIED[request.quality]]
         if request.quality != "fast":
-            tried += [COMPANION] if self._accompanied() else []
+            tried += self._companion()
             tried += CHEAP
         elif self._little_time and request.num_layers is None:
             tried = [LIGHT.get(name, name) for name in tried]
@@ -223,7 +222,7 @@ class _Auto:
         left = IN_ALL - sum(t.epochs * t.cost for t in self.trials)
         left = left if self._frugal else float("inf")
         others = [t for t in self.trials if t.in_play and not t.finished and t is not favourite]
-        others.sort(key=lambda t: (t.name == COMPANION, -t.val))
+        others.sort(key=lambda t: (t.name in COMPANIONS, -t.val))
         for place, trial in enumerate(others):
             finished = [t for t in self.trials if t.finished]
             leader = max(finished, key=lambda t: t.val, default=trial)
@@ -235,9 +234,10 @@ class _Auto:
 
     def _not_worth_it(self, trial: Trial, leader: Trial, place: int, left: float) -> bool:
         """Whether the time for its other epochs is better saved, though it may be the best."""
-        if trial.name == COMPANION or (trial.name in JOINING and not self._frugal):
+        if trial.name in COMPANIONS:
             return False  # of use if it is level
-        settled = self._frugal and self.looks.few_labels and not self.judge.useless(leader)
+        settled = self.looks.few_labels and not self.judge.useless(leader)
+        settled &= self.request.quality != "best"
         dear = settled or TO_THE_END * trial.cost > left
         return place >= FINALISTS[self.request.quality] or (dear and trial.val <= leader.val)
 
@@ -258,13 +258,14 @@ class _Auto:
         """The chosen member, and with few labels all that are to be averaged with it."""
         if chosen.card is None or chosen.card.training.in_parts:  # no mean is made of it
             return []
-        others = [t for t in self.trials if t.name in JOINING and t.name != chosen.name]
+        others = [t for t in self.trials if t.name in COMPANIONS and t.name != chosen.name]
         joining = [t for t in others if self._may_join(t) and self.judge.level(t, chosen)]
         return [chosen.name, *(t.name for t in joining)]
 
-    def _accompanied(self) -> bool:
-        """Whether the companion is tried: not in batches, where no mean is made."""
-        return not self._in_parts and accompanied(self.looks, frugal=self._frugal)
+    def _companion(self) -> list[str]:
+        """The companion, if one is tried: not in batches, where no mean is made."""
+        found = None if self._in_parts else companion(self.looks, frugal=self._frugal)
+        return [] if found is None else [found]
 
     @property
     def _in_parts(self) -> bool:
@@ -273,7 +274,7 @@ class _Auto:
 
     def _wanted(self, trial: Trial) -> bool:
         """Whether it is tried whatever it costs."""
-        return trial.name == COMPANION or (
+        return trial.name in COMPANIONS or (
             self.request.num_layers is not None and _is_deep(trial.name)
         )
 
@@ -287,7 +288,7 @@ class _Auto:
         return self.request.quality != "best" and self._little_time
 
     def _first_epochs(self, trial: Trial) -> int:
-        longer = not self._frugal or trial.name in (*CHEAP, COMPANION) or trial is self.trials[0]
+        longer = not self._frugal or trial.name in (*CHEAP, *COMPANIONS) or trial is self.trials[0]
         return LONGER if longer else SCREENED
 
     def _at_once(self, trial: Trial) -> bool:
@@ -335,7 +336,7 @@ class _Auto:
                 trial.choice = Choice(training, training.checkpoint)
             elif trial.choice is None:
                 trial.choice = choose(model, self.data, training, trial.held.begun_with())
-                if trial.name == COMPANION and trial.choice.training.in_parts:
+                if trial.name in COMPANIONS and trial.choice.training.in_parts:
                     trial.outcome = "not tried: too little memory"
                     return trial
             trial.held = replace(trial.held, chosen=trial.choice.changes)
@@ -398,7 +399,7 @@ class _Auto:
 
     def _epochs_after_the_first(self, trial: Trial) -> int:
         """Of the favourite and its companion: which others go on is not known."""
-        return TO_THE_END if trial is self.trials[0] or trial.name == COMPANION else 0
+        return TO_THE_END if trial is self.trials[0] or trial.name in COMPANIONS else 0
 
     def _epochs_of_more_seeds(self) -> float:
         """Of those that are not begun, in epochs of ``deep``."""

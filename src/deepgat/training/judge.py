@@ -13,7 +13,7 @@ from deepgat.data import NodeDataset
 from deepgat.training.baselines import LARGEST_CLASS, baseline_scores
 from deepgat.training.leaderboard import Trial, room
 from deepgat.training.looks import Looks
-from deepgat.training.portfolio import CHEAP, COMPANION, JOINING
+from deepgat.training.portfolio import CHEAP, COMPANIONS
 
 BEYOND_CHANCE = 2.5
 """Standard errors by which one of several members must beat the favourite where labels are few, and
@@ -21,12 +21,12 @@ by which a mean may be behind its chosen member."""
 LEVEL = 0.01
 """Members are level with the best if they are behind by no more than this, nor by more than a
 standard error."""
-LEVEL_WITH_FEW = 0.02
-"""The same where labels are few."""
+LEVEL_WITH_FEW = 0.03
+"""The same of the companion, with two standard errors: what errs on other nodes may be worse."""
 SLOW_START = 0.01
 """So much below the leader a member may be after its first epochs, beside chance."""
 SLOWER_START = 0.03
-"""The same for the companion, which learns for longer."""
+"""The same for a companion, which learns for longer."""
 NEARLY_PERFECT, FEW_ERRORS = 0.98, 3
 """With such a score and so few validation nodes wrong, better by more than chance is impossible."""
 
@@ -60,20 +60,20 @@ class Judge:
 
     def behind(self, trial: Trial, leader: Trial) -> bool:
         """Whether neither chance nor a slow start explain how much better the leader is."""
-        start = SLOWER_START if trial.name == COMPANION else SLOW_START
+        start = SLOWER_START if trial.name in COMPANIONS else SLOW_START
         return trial.val < leader.val - 2 * self.margin(trial, leader) - start
 
     def level(self, trial: Trial, best: Trial) -> bool:
         """Whether it counts as much as the best in a mean of both.
 
-        Other seeds of the best always do. With few labels only members in JOINING do: the scores
-        of all the others, on as few validation nodes, say too little.
+        Other seeds of the best always do. With few labels only companions do: the scores of all
+        the others, on as few validation nodes, say too little.
         """
         if trial.name == best.name:
             return True
         gap, margin = best.val - trial.val, self.margin(best, trial)
         if self.looks.few_labels:
-            return trial.name in JOINING and gap <= min(margin, LEVEL_WITH_FEW)
+            return trial.name in COMPANIONS and gap <= min(2 * margin, LEVEL_WITH_FEW)
         return gap <= min(margin, LEVEL)
 
     def worse(self, logits: Tensor, trial: Trial) -> bool:

@@ -61,6 +61,7 @@ DROPPED = {"drop_edge": 0.2}
 NORMED = {"hidden_channels": 256, "norm": "layer", "residual": "linear"}
 FEW_LABELS = {"layer_dropout": 0.3, "node_dropout": 0.3}
 BY_ERRORS = {"monitor": "loss-and-errors"}
+FOR_GRAND = {"lr": 0.05, "epochs": 500, "patience": 100}
 MEMBERS = (
     Member(
         "deep",
@@ -164,8 +165,23 @@ MEMBERS = (
             "norm_eps": 1e-3,
             "input_dropout": 0.6,
         },
-        {"lr": 0.05, "epochs": 500, "patience": 100},
+        FOR_GRAND,
         cost=0.8,
+    ),
+    Member(
+        "grand-sparse",
+        "grand",
+        "the same, with many features",
+        {
+            "num_layers": 5,
+            "hidden_channels": 64,
+            "node_dropout": 0.0,
+            "project_first": True,
+            "norm": "batch",
+            "input_dropout": 0.8,
+        },
+        FOR_GRAND,
+        cost=0.9,
     ),
     Member("g2", "g2", "neighbours that disagree", training={"patience": 60}, cost=0.25),
     Member("plain", "gcn", "as published, in little time", cost=0.1),
@@ -180,25 +196,25 @@ CHEAP = ("plain", "jk", "appnp", "mlp")
 """Members that cost little and are tried on every graph."""
 
 
-COMPANION = "grand"
-"""With few labels its mean with the chosen member is taken if both are level: an MLP on averaged
-features errs on other nodes than a deep network does."""
-JOINING = (COMPANION, "wide-light")
-"""All members of which that holds where they are trained to their end."""
-MOST_DENSE, MOST_ON_CPU = 2**24, 1000
-"""Averages over several hops have no zeros: the most numbers that the companion is tried with, and
-the most features where time is scarce."""
+COMPANIONS = ("grand", "grand-sparse")
+"""With few labels one of them is tried, and its mean with the chosen member is taken if both are
+level: an MLP on averaged features errs on other nodes than a deep network does."""
+MOST_FEATURES, MOST_DENSE = 1000, 2**24
+"""Averages over several hops have no zeros: the most features, and numbers in all, for which the
+companion keeps them."""
 
 
 LIGHT: Mapping[str, str] = {"deep": "deep-4", "deep-dense": "wide-light"}
 """What takes the favourite's place on a CPU if quality is "fast"."""
 
 
-def accompanied(looks: Looks, *, frugal: bool = False) -> bool:
-    """Whether the companion is tried on a graph with these looks."""
-    small = looks.nodes * looks.features <= MOST_DENSE
-    small &= not frugal or looks.features <= MOST_ON_CPU
-    return looks.few_labels and small and not looks.unlike_neighbours
+def companion(looks: Looks, *, frugal: bool = False) -> str | None:
+    """The companion that is tried on a graph with these looks, if one is."""
+    if not looks.few_labels or looks.unlike_neighbours:
+        return None
+    if looks.features <= MOST_FEATURES and looks.nodes * looks.features <= MOST_DENSE:
+        return "grand"
+    return None if frugal or looks.uneven_scales else "grand-sparse"
 
 
 def ranked(looks: Looks) -> list[str]:
