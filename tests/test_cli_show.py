@@ -65,6 +65,18 @@ def test_no_bar_where_nobody_looks(terminal):
     assert not terminal.file.getvalue()
 
 
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_log_has_a_line_of_progress_now_and_then(terminal, monkeypatch, quiet):
+    terminal._force_terminal = False
+    clock = iter([0.0, 30.0, 61.0, 90.0, 130.0])
+    monkeypatch.setattr(show.time, "monotonic", lambda: next(clock))
+    with show.progress_bar(quiet) as update:
+        for share in (0.1, 0.2, 0.3, 0.45):
+            update("seed 0", share, "[1/9] deep")
+    lines = ["20% done: seed 0  [1/9] deep", "45% done: seed 0  [1/9] deep"]
+    assert terminal.file.getvalue().splitlines() == ([] if quiet else lines)
+
+
 def test_a_narrow_terminal_shows_the_remark_whole(terminal):
     terminal.width = 80
     remark = "epoch 106/126  loss 0.634  val F1 97.00  best epoch 106"

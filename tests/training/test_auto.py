@@ -554,6 +554,7 @@ def test_which_graphs_have_a_companion(what, expected):
         (10**4, 1000, False, True),
         (10**4, 1000, True, True),
         (10**4, 1001, False, False),
+        (10**4 - 1, 1001, False, None),
         (10**6, 1000, False, False),
         (10**6, 1000, True, None),
     ],
@@ -739,6 +740,13 @@ def test_an_ensemble_that_was_stopped_has_what_was_trained(steps):
     run = searched(data, "best", on_step=after(steps, KeyboardInterrupt)[0])
     assert run.fitted.stopped == "interrupted"
     assert sum(text.startswith("chosen") for text in outcomes(run).values()) == 1
+
+
+def test_progress_heeds_the_time_limit(monkeypatch):
+    monkeypatch.setattr(AUTO._Auto, "_seconds", lambda _: 90.0)
+    shares = []
+    searched(limit=100.0, on_step=lambda step: shares.append(step.share))
+    assert min(shares) >= 0.9
 
 
 @pytest.mark.parametrize("quality", ["good", "best"])

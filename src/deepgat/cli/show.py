@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +34,8 @@ ERR = Console(stderr=True, highlight=False, emoji=False)
 
 PARTS = ("test", "val", "train")
 NUMBER = re.compile(r"[-+]?\d[\d.,e+-]*%?(\s|$)")
+SECONDS_BETWEEN_LINES = 60.0
+"""Of progress, where nobody sees a bar."""
 WIDE = 110
 """Columns of a terminal that show the bar of a training run beside its remark."""
 SHORT, LEAST, MOST = 14, 8, 40
@@ -177,10 +180,11 @@ def print_scores(
 
 @contextmanager
 def progress_bar(quiet: bool = False) -> Iterator[Callable[..., None]]:
-    """A bar for whoever looks at a terminal.
+    """A bar for whoever looks at a terminal; through a pipe, a line a minute.
 
     Call what it yields with the name of the work, the share of it that is done, and a remark.
     """
+    told = time.monotonic()
     name = TextColumn("{task.description}", markup=False)
     remark = TextColumn("{task.fields[remark]}")
     columns: list[ProgressColumn] = [SpinnerColumn(), name, remark, TimeRemainingColumn()]
@@ -193,6 +197,12 @@ def progress_bar(quiet: bool = False) -> Iterator[Callable[..., None]]:
         task = bar.add_task("", total=1.0, remark="")
 
         def show(what: str, share: float, remark: str = "") -> None:
+            nonlocal told
             bar.update(task, description=what, completed=share, remark=remark)
+            now = time.monotonic()
+            if not quiet and not ERR.is_terminal and now - told >= SECONDS_BETWEEN_LINES:
+                told = now
+                line = f"{share:.0%} done: {what}  {remark}".rstrip()
+                ERR.print(line, soft_wrap=True, markup=False)
 
         yield show

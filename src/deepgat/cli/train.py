@@ -33,7 +33,7 @@ from deepgat.training.recipes import (
     recipe,
     recipe_or_search,
 )
-from deepgat.training.search import AUTO, Request, is_auto
+from deepgat.training.search import AUTO, Request, check_model, is_auto
 from deepgat.training.settings import MONITORS
 
 
@@ -187,6 +187,7 @@ def train(
     folder = Path(dataset) if is_partition(dataset) else None
     if folder is not None:
         dataset, split = _partitioned(folder, split, read)
+    check_model(model)
     choices |= parse_settings(choice, None if model == AUTO else model)
     choices |= opt.given(num_layers=layers, hidden_channels=hidden, score=score)
     changes |= parse_training(training_choice)

@@ -382,7 +382,7 @@ class _Auto:
             rest = min(training.epochs, epoch.best_number + training.patience) - epoch.number
         ahead += trial.cost * max(rest, 0)
         ahead += self._epochs_of_more_seeds()
-        self.share = max(self.share, done / (done + ahead))
+        self.share = max(self.share, done / (done + ahead), self._share_of_time())
         score_ = epoch.val_f1 if epoch.val_score is None else epoch.val_score
         best = max(score_, *(t.val for t in self.trials if t.in_play), -float("inf"))
         return Step(trial.name, number, len(self.trials), epoch, best, self.share, trial.seed)
@@ -410,6 +410,11 @@ class _Auto:
         return TO_THE_END * sum(
             PORTFOLIO[name].cost * max(MORE_SEEDS - begun[name], 0) for name in names
         )
+
+    def _share_of_time(self) -> float:
+        """Of the time that the user has given."""
+        limit = self.request.time_limit
+        return 0.0 if not limit else min(self._seconds() / limit, 1.0)
 
     def _seconds(self) -> float:
         return time.perf_counter() - self.start

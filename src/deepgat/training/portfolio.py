@@ -202,6 +202,8 @@ level: an MLP on averaged features errs on other nodes than a deep network does.
 MOST_FEATURES, MOST_DENSE = 1000, 2**24
 """Averages over several hops have no zeros: the most features, and numbers in all, for which the
 companion keeps them."""
+LEAST_NODES = 10_000
+"""With more features than that a smaller graph has no companion: there it has not proved itself."""
 
 
 LIGHT: Mapping[str, str] = {"deep": "deep-4", "deep-dense": "wide-light"}
@@ -214,7 +216,8 @@ def companion(looks: Looks, *, frugal: bool = False) -> str | None:
         return None
     if looks.features <= MOST_FEATURES and looks.nodes * looks.features <= MOST_DENSE:
         return "grand"
-    return None if frugal or looks.uneven_scales else "grand-sparse"
+    unsuited = frugal or looks.uneven_scales or looks.nodes < LEAST_NODES
+    return None if unsuited else "grand-sparse"
 
 
 def ranked(looks: Looks) -> list[str]:

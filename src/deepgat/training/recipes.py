@@ -15,7 +15,7 @@ from deepgat.data import NodeDataset
 from deepgat.errors import UserError, unknown_name
 from deepgat.models.config import Config
 from deepgat.models.registry import ENSEMBLE, System, find_system
-from deepgat.training.search import Request, is_auto
+from deepgat.training.search import Request, check_model, is_auto
 from deepgat.training.settings import TrainSettings
 
 PLAIN = "none"
@@ -131,6 +131,7 @@ def recipe_or_search(
             ``num_layers``, the depth of its recipes of ``deep``.
         quality, time_limit, frugal: of the search, as in :class:`~.search.Request`.
     """
+    check_model(model)
     if is_auto(model, preset, settings, training):
         layers = settings.get("num_layers")
         asked = "good" if quality is None else quality

@@ -10,7 +10,7 @@ from deepgat.analysis.metrics import METRICS
 from deepgat.data import NodeDataset
 from deepgat.errors import UserError, unknown_name
 from deepgat.models.config import MOST_LAYERS, Config, setting
-from deepgat.models.registry import find_system
+from deepgat.models.registry import ENSEMBLE, SYSTEMS, find_system
 from deepgat.training.looks import Looks
 from deepgat.training.resume import Epoch
 
@@ -24,6 +24,12 @@ OWN = frozenset(
     )
 )  # fmt: skip
 """Training settings that a user may name and still leave the rest to ``auto``."""
+
+
+def check_model(name: str | None) -> None:
+    """Refuse a name that is neither that of a system nor "auto"."""
+    if name is not None and name not in (AUTO, ENSEMBLE, *SYSTEMS):
+        raise unknown_name("model", name, (AUTO, *SYSTEMS))
 
 
 def is_auto(
