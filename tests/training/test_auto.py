@@ -24,7 +24,7 @@ from deepgat.models import GRAND, Deep, Ensemble
 from deepgat.training import loop, memory
 from deepgat.training.auto import train_auto
 from deepgat.training.baselines import LARGEST_CLASS, PROPAGATION
-from deepgat.training.ensembling import FEW_NODES, Candidate, select
+from deepgat.training.ensembling import FEW_NODES, Candidate, mean_of, select
 from deepgat.training.evaluate import evaluate
 from deepgat.training.judge import Judge
 from deepgat.training.leaderboard import Trial, warning_of
@@ -459,12 +459,12 @@ def test_what_stays_out_of_the_mean(why, monkeypatch):
     search._finish_the_best(favourite)
     chosen, _ = search._choose(favourite)
     other = next(t for t in search.trials if t.finished and t is not chosen)
-    kept = len(search._ensemble(chosen)[0].settings.members)
+    kept = len(mean_of(chosen, search.trials, search.judge)[0].settings.members)
     if why == "it was stopped":
         other.fitted = replace(other.fitted, stopped="interrupted")
     else:
         other.card = replace(other.card, training=replace(other.card.training, batches="clusters"))
-    less = search._ensemble(chosen)[0]
+    less = mean_of(chosen, search.trials, search.judge)[0]
     assert len(getattr(less.settings, "members", [chosen])) == kept - 1
 
 
@@ -1282,7 +1282,9 @@ def test_a_time_limit_of_the_command_is_no_interruption(my_graph, command):  # n
 
 
 def test_a_folder_of_an_ensemble_serves_every_command(my_graph, command, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(AUTO, "select", lambda found, *_: [1 / len(found)] * len(found))
+    monkeypatch.setattr(
+        "deepgat.training.ensembling.select", lambda found, *_: [1 / len(found)] * len(found)
+    )
     monkeypatch.setattr(Judge, "worse", lambda *_: False)
     result = command("train", my_graph, "--quality", "best", "--out", "model", "--json", *QUICK)
     (record,) = result.records

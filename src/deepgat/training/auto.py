@@ -28,14 +28,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from deepgat.analysis.calibration import choose_temperature
 from deepgat.data import NodeDataset
 from deepgat.errors import Diverged, UserError
 from deepgat.models import Network
 from deepgat.models.registry import ENSEMBLE
 from deepgat.ops.list_checks import check_edge_index
 from deepgat.training.device import choose_device
-from deepgat.training.ensembling import FEW_NODES, Candidate, Member, joined, select
+from deepgat.training.ensembling import mean_of
 from deepgat.training.evaluate import evaluate, nodes_of
 from deepgat.training.inputs import prepare
 from deepgat.training.judge import Judge
@@ -259,7 +258,7 @@ class _Auto:
         if chosen.card is None or chosen.card.training.in_parts:  # no mean is made of it
             return []
         others = [t for t in self.trials if t.name in COMPANIONS and t.name != chosen.name]
-        joining = [t for t in others if self._may_join(t) and self.judge.level(t, chosen)]
+        joining = [t for t in others if t.may_join and self.judge.level(t, chosen)]
         return [chosen.name, *(t.name for t in joining)]
 
     def _companion(self) -> list[str]:
@@ -458,7 +457,8 @@ class _Auto:
         assert chosen.fitted is not None
         card, model = chosen.card, chosen.model
         if self.request.quality != "fast" and not card.training.in_parts:
-            card, model = self._ensemble(chosen)
+            add = self.request.quality == "best"
+            card, model = mean_of(chosen, self.trials, self.judge, add=add)
         if card.system == ENSEMBLE:
             logits, _ = self._look_at_outputs(model, card.training.chunk)
             val = self.judge.score(logits)
@@ -487,41 +487,6 @@ class _Auto:
             stopped = self.stopped
         fitted = replace(chosen.fitted, seconds=self._seconds(), stopped=stopped)
         return Run(card, model, fitted, scores, search, chosen.choice.record)
-
-    def _ensemble(self, chosen: Trial) -> tuple[ModelCard, Network]:
-        """The mean of what is level with the chosen one, or of that alone if nothing is.
-
-        With ``quality="best"`` also of what helps.
-        """
-        assert chosen.card is not None
-        assert chosen.model is not None
-        finished = [t for t in self.trials if self._may_join(t) or t is chosen]
-        level = {t.name for t in finished if self.judge.level(t, chosen)}
-        finished.sort(key=lambda t: (t is not chosen, t.name not in level))
-        candidates = [
-            Candidate(t.logits, choose_temperature(t.logits, self.judge.labels, FEW_NODES))
-            for t in finished
-            if t.logits is not None
-        ]
-        equals = sum(t.name in level for t in finished)
-        add = self.request.quality == "best"
-        weights = select(candidates, self.judge.labels, self.data.multi_label, equals, add)
-        members = [
-            Member(trial.card, trial.model, weight, candidate.temperature)
-            for trial, candidate, weight in zip(finished, candidates, weights, strict=True)
-            if weight > 0 and trial.card is not None and trial.model is not None
-        ]
-        if len(members) < 2:
-            return chosen.card, chosen.model
-        for trial, weight in zip(finished, weights, strict=True):
-            trial.share = weight
-        return joined(chosen.card, members)
-
-    def _may_join(self, trial: Trial) -> bool:
-        """Whether it was trained to its end, and memory has room for the whole graph at once."""
-        if not trial.finished or trial.card is None or trial.fitted is None:
-            return False
-        return trial.fitted.stopped != "interrupted" and not trial.card.training.in_parts
 
 
 def _is_deep(name: str) -> bool:

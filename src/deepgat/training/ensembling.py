@@ -17,8 +17,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from deepgat.analysis.calibration import choose_temperature
 from deepgat.models import EnsembleConfig, Network
 from deepgat.models.registry import ENSEMBLE
+from deepgat.training.judge import Judge
+from deepgat.training.leaderboard import Trial
 from deepgat.training.run import ModelCard
 
 ROUNDS = 20
@@ -40,6 +43,37 @@ class Member(NamedTuple):
     model: Network
     weight: float
     temperature: float
+
+
+def mean_of(
+    chosen: Trial, trials: Sequence[Trial], judge: Judge, *, add: bool = False
+) -> tuple[ModelCard, Network]:
+    """The mean of the chosen trial and of all that are level with it; that alone if none is.
+
+    With ``add`` others join where they help. The trials' shares are set.
+    """
+    assert chosen.card is not None
+    assert chosen.model is not None
+    finished = [t for t in trials if t.may_join or t is chosen]
+    level = {t.name for t in finished if judge.level(t, chosen)}
+    finished.sort(key=lambda t: (t is not chosen, t.name not in level))
+    candidates = [
+        Candidate(t.logits, choose_temperature(t.logits, judge.labels, FEW_NODES))
+        for t in finished
+        if t.logits is not None
+    ]
+    equals = sum(t.name in level for t in finished)
+    weights = select(candidates, judge.labels, judge.multi_label, equals, add)
+    members = [
+        Member(trial.card, trial.model, weight, candidate.temperature)
+        for trial, candidate, weight in zip(finished, candidates, weights, strict=True)
+        if weight > 0 and trial.card is not None and trial.model is not None
+    ]
+    if len(members) < 2:
+        return chosen.card, chosen.model
+    for trial, weight in zip(finished, weights, strict=True):
+        trial.share = weight
+    return joined(chosen.card, members)
 
 
 def joined(like: ModelCard, members: Sequence[Member]) -> tuple[ModelCard, Network]:

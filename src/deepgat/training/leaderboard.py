@@ -66,6 +66,13 @@ class Trial:
     def finished(self) -> bool:
         return self.in_play and self.fitted.stopped != "paused"  # type: ignore[union-attr]
 
+    @property
+    def may_join(self) -> bool:
+        """Whether it may be part of a mean: trained to its end, on the whole graph at once."""
+        if not self.finished or self.card is None or self.fitted is None:
+            return False
+        return self.fitted.stopped != "interrupted" and not self.card.training.in_parts
+
 
 def leaderboard(trials: Sequence[Trial], chosen: Trial) -> list[dict[str, Any]]:
     """A row for every member that was to be tried, the chosen one first."""
