@@ -138,6 +138,8 @@ CASES: dict[str, dict[str, Any]] = {
     "dropedge": {"model": "dropedge", "num_layers": 3, "hidden_channels": 8},
     "dagnn": {"model": "dagnn", "num_layers": 4, "hidden_channels": 8},
     "grand": {"model": "grand", "num_layers": 4, "hidden_channels": 8, "norm": "batch"},
+    "grand-projected-first": {"model": "grand", "num_layers": 3, "hidden_channels": 8,
+                              "project_first": True, "norm": "batch"},
     "prenorm": {"model": "prenorm", "num_layers": 3, "hidden_channels": 8, "drop_edge": 0.2},
     "gat-in-prenorm": {"model": "prenorm", "conv": "gat", "num_layers": 3, "hidden_channels": 8,
                        "heads": 2},

@@ -41,6 +41,7 @@ CASES = [
     Case("deepgat", multi_label=True),
     *(Case(name, weights=True, edge_dim=2) for name in ("deepgat", "gcn", "gat")),
     *(Case(name, sparse=True) for name in ("deep", "sage", "mlp")),
+    Case("grand", {"project_first": True, "norm": "batch"}, sparse=True),
     Case("deepgat", preset="authors", sparse=True, weights=True),
 ]
 IN_BOTH = [*(Case(system) for system in EXPORTED), Case("ensemble", ENSEMBLE)]

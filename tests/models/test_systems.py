@@ -724,10 +724,12 @@ def test_renumbering_the_nodes_permutes_the_outputs(system):
         torch.testing.assert_close(after.layer_logits[layer], logits[order], **TOLERANCE)
 
 
-@pytest.mark.parametrize("system", TRAINED)
-def test_sparse_features_give_what_dense_ones_give(system):
+@pytest.mark.parametrize(
+    ("system", "choices"), [*((name, {}) for name in TRAINED), ("grand", {"project_first": True})]
+)
+def test_sparse_features_give_what_dense_ones_give(system, choices):
     x = double(9, 6) * (torch.rand(9, 6) < 0.4)
-    model = network(system, 6, 3, num_layers=3).double().eval()
+    model = network(system, 6, 3, num_layers=3, **choices).double().eval()
     expected = model(x, random_edges(9, 14))
     torch.testing.assert_close(model(x.to_sparse_csr(), random_edges(9, 14)), expected)
 

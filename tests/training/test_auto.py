@@ -555,8 +555,8 @@ def test_which_graphs_have_a_companion(what, expected):
         (10**4, 1000, True, True),
         (10**4, 1001, False, False),
         (10**4 - 1, 1001, False, None),
-        (10**6, 1000, False, False),
-        (10**6, 1000, True, None),
+        (10**6, 1000, False, None),
+        (10**4, 1001, True, None),
     ],
 )
 def test_many_features_are_not_averaged_before_they_are_projected(nodes, features, uneven, dense):
@@ -568,6 +568,18 @@ def test_many_features_are_not_averaged_before_they_are_projected(nodes, feature
     if name is not None:
         settings = PORTFOLIO[name].recipe(looks, {}).settings
         assert settings.project_first is not dense
+
+
+def test_a_graph_of_many_features_has_its_companion(monkeypatch):
+    portfolio = importlib.import_module("deepgat.training.portfolio")
+    monkeypatch.setattr(portfolio, "MOST_FEATURES", 1)
+    monkeypatch.setattr(portfolio, "LEAST_NODES", 1)
+    monkeypatch.setattr(AUTO._Auto, "_frugal", False)
+    monkeypatch.setattr(Judge, "score", lambda *_: 0.8)
+    monkeypatch.setattr(Judge, "margin", lambda *_: 0.01)
+    run = searched(made(train=0.1))
+    assert run.search.reason.endswith("; averaged with grand-sparse")
+    assert run.card.settings.members[1]["settings"]["project_first"] is True
 
 
 @pytest.mark.parametrize("steps", [None, 1, 3])
@@ -607,6 +619,34 @@ def test_a_companion_that_memory_forces_into_batches_is_left_out(monkeypatch):
     monkeypatch.setattr(AUTO, "choose", choose)
     run = searched(made(train=0.1))
     assert outcomes(run)["grand"] == "not tried: too little memory"
+
+
+@pytest.mark.parametrize("as_asked", [False, True])
+def test_a_member_that_a_gpu_has_no_memory_for_ends_alone(as_asked, monkeypatch):
+    trained = AUTO.train
+
+    def full(model, *given, **more):
+        if isinstance(model, GRAND):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB.")
+        return trained(model, *given, **more)
+
+    monkeypatch.setattr(AUTO, "train", full)
+    if as_asked:  # a stored run would not be the same again
+        with pytest.raises(torch.OutOfMemoryError):
+            searched(made(train=0.1), as_asked=True)
+        return
+    run = searched(made(train=0.1))
+    assert outcomes(run)["grand"] == "not trained: too little memory"
+    assert run.card.system != "ensemble"
+
+
+def test_a_search_that_fits_nowhere_says_so(monkeypatch):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB.")
+
+    monkeypatch.setattr(AUTO, "train", full)
+    with pytest.raises(UserError, match=r"the memory of the GPU is full \(2.50 GiB more"):
+        searched()
 
 
 def test_members_of_features_on_uneven_scales_do_not_divide_rows_by_their_sums():

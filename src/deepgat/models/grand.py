@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -39,7 +39,11 @@ class GRANDConfig(Config):
     project_first: bool = setting(
         False, "multiply by W before the hops: they are as narrow as the hidden layer"
     )
-    norm: str = setting("none", "normalisation of h^K and of the hidden layer", NORMS)
+    norm: str = setting(
+        "none",
+        "normalisation of h^K (with project_first of h^K + b) and of the hidden layer",
+        NORMS,
+    )
     norm_eps: float = setting(
         1e-5, "ε, added to the variance of h^K by norm=batch; a large one leaves features as "
         "uneven as they are", above=0,
@@ -71,8 +75,9 @@ class GRAND(Network):
     Koniusz, ICLR 2021), which training on a CPU computes once.
 
     With ``project_first``, h^0 = diag(z) X W / (K + 1) and ŷ = σ(h^K + b) W' + b'. That is the same
-    where no feature is dropped; one that is dropped is missing from all averages. Many sparse
-    features need little memory and time that way.
+    without a norm and where no feature is dropped. But a feature that is dropped is missing from
+    all averages, and a norm is that of h^K + b. Many sparse features need little memory and time
+    that way.
 
     Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`GRANDConfig`'s.
 
@@ -130,18 +135,19 @@ class GRAND(Network):
 
         With ``project_first`` the features as they are.
         """
-        if self.config.project_first:
-            return super().features(x)
         given = ops.as_features(x)
         assert not isinstance(given, ops.Columns)
+        usual = super().features
 
         def dense() -> Tensor:
-            found = super(GRAND, self).features(given)
+            found = usual(given)
             found = found.to_dense() if isinstance(found, SparseMatrix) else found
             assert isinstance(found, Tensor)
             return found / (self.num_layers + 1)
 
-        return remembered(self, "features", dense, given)
+        if self.config.project_first:
+            return cast(Features, remembered(self, "features", lambda: usual(given), given))
+        return cast(Tensor, remembered(self, "features", dense, given))
 
     def encode(self, x: Features) -> Tensor:
         if self.config.project_first:

@@ -33,7 +33,7 @@ from deepgat.errors import Diverged, UserError
 from deepgat.models import Network
 from deepgat.models.registry import ENSEMBLE
 from deepgat.ops.list_checks import check_edge_index
-from deepgat.training.device import choose_device
+from deepgat.training.device import choose_device, lacks_memory, out_of_memory
 from deepgat.training.ensembling import mean_of
 from deepgat.training.evaluate import evaluate, nodes_of
 from deepgat.training.inputs import prepare
@@ -166,7 +166,7 @@ class _Auto:
         """ "time" or "interrupted", once the search has to end."""
         self.repeated: list[str] = []
         """Members that are trained with more seeds, once they are known."""
-        self.refused: NoRoom | None = None
+        self.refused: UserError | None = None
 
     def run(self) -> Run:
         favourite = self._screen()
@@ -344,6 +344,12 @@ class _Auto:
             fitted = train(model, self.data, settings, _Watch(self, trial), progress=trial.held)
         except NoRoom as error:
             self.refused, trial.outcome = error, "not tried: too little memory"
+            return trial
+        except RuntimeError as error:  # the estimate of memory was too low
+            if self.as_asked or not lacks_memory(error):
+                raise
+            self.refused = UserError(out_of_memory(error))
+            trial.outcome = "not trained: too little memory"
             return trial
         except Diverged:
             trial.outcome = "diverged"
