@@ -29,9 +29,7 @@ class GRANDConfig(Config):
     num_layers: int = layers(8, "K, number of hops")
     hidden_channels: int = setting(32, "width of the predictor's hidden layer", least=1)
     dropout: float = share(0.5, "share of the hidden layer dropped")
-    input_dropout: float = share(
-        0.5, "share of the propagated features dropped; with project_first of the features"
-    )
+    input_dropout: float = share(0.5, "share of the features dropped; averaged ones, as a rule")
     node_dropout: float = share(0.5, "δ, share of the nodes whose features are dropped")
     views: int = setting(4, "S, random draws per step of training", least=1, most=1000)
     consistency: float = setting(1.0, "λ, weight of the draws' disagreement in the loss", least=0)
@@ -74,10 +72,9 @@ class GRAND(Network):
     2020. With one draw, δ = 0 and λ = 0 it is a multilayer perceptron on S²GC's features (Zhu and
     Koniusz, ICLR 2021), which training on a CPU computes once.
 
-    With ``project_first``, h^0 = diag(z) X W / (K + 1) and ŷ = σ(h^K + b) W' + b'. That is the same
-    without a norm and where no feature is dropped. But a feature that is dropped is missing from
-    all averages, and a norm is that of h^K + b. Many sparse features need little memory and time
-    that way.
+    With ``project_first``, h^0 = diag(z) X W / (K + 1) and ŷ = σ(h^K + b) W' + b': the same without
+    a norm and where nothing is dropped, but dropped features are missing from all averages and a
+    norm is that of h^K + b. Many sparse features need little memory and time that way.
 
     Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`GRANDConfig`'s.
 
@@ -131,23 +128,19 @@ class GRAND(Network):
         return outputs
 
     def features(self, x: Features) -> Features:
-        """What the hops begin with, over K + 1, dense: features of several hops are anyway.
-
-        With ``project_first`` the features as they are.
-        """
+        """The features over K + 1, dense as averages are; with ``project_first`` as they are."""
         given = ops.as_features(x)
         assert not isinstance(given, ops.Columns)
-        usual = super().features
 
-        def dense() -> Tensor:
-            found = usual(given)
+        def read() -> Features:
+            found = super(GRAND, self).features(given)
+            if self.config.project_first:
+                return found
             found = found.to_dense() if isinstance(found, SparseMatrix) else found
             assert isinstance(found, Tensor)
             return found / (self.num_layers + 1)
 
-        if self.config.project_first:
-            return cast(Features, remembered(self, "features", lambda: usual(given), given))
-        return cast(Tensor, remembered(self, "features", dense, given))
+        return cast(Features, remembered(self, "features", read, given))
 
     def encode(self, x: Features) -> Tensor:
         if self.config.project_first:
