@@ -29,7 +29,7 @@ class GRANDConfig(Config):
     num_layers: int = layers(8, "K, number of hops")
     hidden_channels: int = setting(32, "width of the predictor's hidden layer", least=1)
     dropout: float = share(0.5, "share of the hidden layer dropped")
-    input_dropout: float = share(0.5, "share of the features dropped; averaged ones, as a rule")
+    input_dropout: float = share(0.5, "features dropped, after the hops unless project_first")
     node_dropout: float = share(0.5, "δ, share of the nodes whose features are dropped")
     views: int = setting(4, "S, random draws per step of training", least=1, most=1000)
     consistency: float = setting(1.0, "λ, weight of the draws' disagreement in the loss", least=0)
