@@ -19,7 +19,6 @@ Only validation nodes decide; test nodes are scored once, at the end.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -36,6 +35,7 @@ from deepgat.ops.list_checks import check_edge_index
 from deepgat.training.device import choose_device, lacks_memory, out_of_memory
 from deepgat.training.ensembling import mean_of
 from deepgat.training.evaluate import evaluate, nodes_of
+from deepgat.training.forecast import TO_THE_END, Forecast
 from deepgat.training.inputs import prepare
 from deepgat.training.judge import Judge
 from deepgat.training.leaderboard import Trial, leaderboard, row, warning_of
@@ -68,8 +68,6 @@ FOR_SCREENING, IN_ALL = 80.0, 260.0
 """What the others' first epochs, and the whole search but for the companion, may cost on a CPU
 unless quality is "best": in epochs of ``deep``, never in seconds, so that a search gives the same
 result every time."""
-TO_THE_END = 80
-"""About the epochs that a member still needs after its first ones."""
 EASY = 0.95
 """Where the best score is at least this, a favourite that starts late is not worth its time."""
 MORE_SEEDS = 4
@@ -160,12 +158,11 @@ class _Auto:
         self.trials = [self._trial(name, seed) for name in tried]
         self.judge = Judge.of(data, self.metric, self.looks)
         self.start = time.perf_counter()
-        self.share = 0.0
-        """Of the whole search that is done; it never falls, as far off as the rest may turn out."""
+        repeats = request.quality == "best" and not self._in_parts
+        more_seeds = MORE_SEEDS if repeats else 0
+        self.forecast = Forecast(self.trials, self._first_epochs, self._at_once, more_seeds)
         self.stopped = ""
         """ "time" or "interrupted", once the search has to end."""
-        self.repeated: list[str] = []
-        """Members that are trained with more seeds, once they are known."""
         self.refused: UserError | None = None
 
     def run(self) -> Run:
@@ -175,9 +172,9 @@ class _Auto:
             self._try_more_if_useless(favourite)
         chosen, reason = self._choose(favourite)
         if self.request.quality == "best":
-            self.repeated = self._worth_more_seeds(chosen)
+            repeated = self.forecast.repeated = self._worth_more_seeds(chosen)
             for more in range(1, MORE_SEEDS + 1):  # as many of each, should the time be up
-                for name in self.repeated:
+                for name in repeated:
                     if not self._over():
                         self.trials.append(self._trial(name, self.seed + more))
                         self._train(self.trials[-1])
@@ -377,49 +374,11 @@ class _Auto:
 
     def _step(self, trial: Trial, epoch: Epoch) -> Step:
         number = 1 + sum(t.fitted is not None for t in self.trials if t is not trial)
-        done = sum(t.cost * t.epochs for t in self.trials if t is not trial)
-        done += trial.cost * epoch.number
-        ahead = sum(t.cost * self._epochs_ahead(t) for t in self.trials if t is not trial)
-        training = trial.plan.training
-        if trial.held.pause:
-            rest = trial.held.pause - epoch.number + self._epochs_after_the_first(trial)
-        else:
-            rest = min(training.epochs, epoch.best_number + training.patience) - epoch.number
-        ahead += trial.cost * max(rest, 0)
-        ahead += self._epochs_of_more_seeds()
-        self.share = max(self.share, done / (done + ahead), self._share_of_time())
+        limit = self.request.time_limit
+        share = self.forecast.after(trial, epoch, min(self._seconds() / limit, 1) if limit else 0)
         score_ = epoch.val_f1 if epoch.val_score is None else epoch.val_score
         best = max(score_, *(t.val for t in self.trials if t.in_play), -float("inf"))
-        return Step(trial.name, number, len(self.trials), epoch, best, self.share, trial.seed)
-
-    def _epochs_ahead(self, trial: Trial) -> int:
-        """Of a member that is not being trained, as far as is known."""
-        if trial.outcome or trial.finished:
-            return 0
-        if trial.fitted is not None:
-            return self._epochs_after_the_first(trial)
-        if self._at_once(trial):
-            return TO_THE_END
-        return self._first_epochs(trial) + self._epochs_after_the_first(trial)
-
-    def _epochs_after_the_first(self, trial: Trial) -> int:
-        """Of the favourite and its companion: which others go on is not known."""
-        return TO_THE_END if trial is self.trials[0] or trial.name in COMPANIONS else 0
-
-    def _epochs_of_more_seeds(self) -> float:
-        """Of those that are not begun, in epochs of ``deep``."""
-        if self.request.quality != "best" or self._in_parts:
-            return 0.0
-        begun = Counter(t.name for t in self.trials if t.seed != self.seed)
-        names = self.repeated or [self.trials[0].name]
-        return TO_THE_END * sum(
-            PORTFOLIO[name].cost * max(MORE_SEEDS - begun[name], 0) for name in names
-        )
-
-    def _share_of_time(self) -> float:
-        """Of the time that the user has given."""
-        limit = self.request.time_limit
-        return 0.0 if not limit else min(self._seconds() / limit, 1.0)
+        return Step(trial.name, number, len(self.trials), epoch, best, share, trial.seed)
 
     def _seconds(self) -> float:
         return time.perf_counter() - self.start

@@ -182,7 +182,7 @@ MEMBERS = (
             "input_dropout": 0.8,
         },
         FOR_GRAND,
-        cost=0.9,
+        cost=0.7,
     ),
     Member("g2", "g2", "neighbours that disagree", training={"patience": 60}, cost=0.25),
     Member("plain", "gcn", "as published, in little time", cost=0.1),
