@@ -255,14 +255,14 @@ def grand(
 def grand_projected(
     x: Tensor, nbrs: Neighbours, w: Weights, hops: int, norm: Callable[[Tensor, str], Tensor]
 ) -> tuple[Tensor, list[Tensor]]:
-    """The same with W before the hops, and b and the norm after them."""
+    """The same with W before the hops, and the norm and b after them."""
     total = power = unit_rows(x) @ w["lin1.weight"].t() / (hops + 1)
     states = [total]
     for _ in range(hops):
         power = symmetric(nbrs) @ power
         total = total + power
         states.append(total)
-    h = relu(norm(total + w["lin1.bias"], "input_norm"))
+    h = relu(norm(total, "input_norm") + w["lin1.bias"])
     return affine(norm(h, "hidden_norm"), w, "lin2"), states
 
 

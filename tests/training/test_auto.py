@@ -24,7 +24,8 @@ from deepgat.models import GRAND, Deep, Ensemble
 from deepgat.training import loop, memory
 from deepgat.training.auto import train_auto
 from deepgat.training.baselines import LARGEST_CLASS, PROPAGATION
-from deepgat.training.ensembling import FEW_NODES, Candidate, mean_of, select
+from deepgat.training.ensembling import FEW_NODES, Candidate, joined, members_of, select
+from deepgat.training.ensembling import Member as EnsembleMember
 from deepgat.training.evaluate import evaluate
 from deepgat.training.judge import Judge
 from deepgat.training.leaderboard import Trial, warning_of
@@ -459,13 +460,12 @@ def test_what_stays_out_of_the_mean(why, monkeypatch):
     search._finish_the_best(favourite)
     chosen, _ = search._choose(favourite)
     other = next(t for t in search.trials if t.finished and t is not chosen)
-    kept = len(mean_of(chosen, search.trials, search.judge)[0].settings.members)
+    kept = len(members_of(chosen, search.trials, search.judge))
     if why == "it was stopped":
         other.fitted = replace(other.fitted, stopped="interrupted")
     else:
         other.card = replace(other.card, training=replace(other.card.training, batches="clusters"))
-    less = mean_of(chosen, search.trials, search.judge)[0]
-    assert len(getattr(less.settings, "members", [chosen])) == kept - 1
+    assert len(members_of(chosen, search.trials, search.judge)) == kept - 1
 
 
 @pytest.mark.parametrize(
@@ -572,7 +572,7 @@ def test_many_features_are_not_averaged_before_they_are_projected(nodes, feature
 
 def test_a_graph_of_many_features_has_its_companion(monkeypatch):
     portfolio = importlib.import_module("deepgat.training.portfolio")
-    monkeypatch.setattr(portfolio, "MOST_FEATURES", 1)
+    monkeypatch.setattr(portfolio, "MANY_FEATURES", 1)
     monkeypatch.setattr(portfolio, "LEAST_NODES", 1)
     monkeypatch.setattr(AUTO._Auto, "_frugal", False)
     monkeypatch.setattr(Judge, "score", lambda *_: 0.8)
@@ -884,8 +884,8 @@ def test_what_has_collapsed_leads_nothing(monkeypatch):
 
     def collapsing(self, *arguments):
         calls.append(1)
-        logits, told = look(self, *arguments)
-        return logits, "all alike" if len(calls) == 1 else told
+        outputs = look(self, *arguments)
+        return outputs._replace(collapsed="all alike") if len(calls) == 1 else outputs
 
     monkeypatch.setattr(AUTO._Auto, "_look_at_outputs", collapsing)
     monkeypatch.setattr(Judge, "score", lambda *_: 0.5)
@@ -1028,6 +1028,74 @@ def test_pauses_change_nothing(name, pauses, tmp_path):
         assert torch.equal(a, b)
 
 
+# --------------------------------------------------------------------------- frequent classes
+
+
+def uneven(labels=20, val=25, seed=0) -> NodeDataset:
+    """A graph of which 80% are of the first class, with as many labels of either."""
+    draw = torch.Generator().manual_seed(seed)
+    n = 900
+    y = (torch.rand(n, generator=draw) >= 0.8).long()
+    source, target = torch.randint(n, (2, 3 * n), generator=draw)
+    kept = (y[source] == y[target]) | (torch.rand(3 * n, generator=draw) < 0.3)
+    masks = torch.zeros(3, n, dtype=torch.bool)
+    for c in range(2):
+        mine = (y == c).nonzero()[:, 0]
+        for mask, part in zip(
+            masks, mine.split([labels, val, len(mine) - labels - val]), strict=True
+        ):
+            mask[part] = True
+    graph = Data(
+        x=torch.randn(n, 8, generator=draw) + 0.7 * y[:, None],
+        edge_index=torch.stack([source[kept], target[kept]]),
+        y=y,
+        **{f"{name}_mask": mask for name, mask in zip(PARTS, masks, strict=True)},
+    )
+    return NodeDataset("uneven", "Uneven", (graph,), 8, 2, False, "by class")
+
+
+def test_frequent_classes_are_made_as_frequent_as_they_are(tmp_path):
+    data = uneven()
+    run = searched(data, training={"epochs": 30})
+    factors = run.card.settings.class_factors
+    assert factors[0] > 1 > factors[1]
+    assert "probabilities are multiplied by" in run.search.reason
+    members = [dict(member) for member in run.card.settings.members]
+    plain = replace(run.card, settings=replace(run.card.settings, class_factors=[])).build()
+    plain.load_state_dict(run.model.state_dict())
+    (graph,) = data.graphs
+    with torch.no_grad():
+        before = plain.eval()(graph.x, graph.edge_index).argmax(1) == graph.y
+        after = run.model.cpu().eval()(graph.x, graph.edge_index).argmax(1) == graph.y
+    assert after[graph.test_mask].float().mean() > before[graph.test_mask].float().mean()
+    loaded, card = load_run(save_run(tmp_path / "m", run, data))
+    assert card.settings.class_factors == factors
+    assert card.settings.members == members
+    assert torch.equal(loaded(graph.x, graph.edge_index), run.evaluation.logits[0])
+
+
+@pytest.mark.parametrize(
+    "why", ["fast", "macro_f1", "class weights", "several graphs", "few of a class", "many labels"]
+)
+def test_where_classes_stay_as_they_are(why):
+    data, quality, training = uneven(), "good", {"epochs": 30}
+    if why == "fast":
+        quality = "fast"
+    elif why == "macro_f1":
+        training["monitor"] = "macro_f1"
+    elif why == "class weights":
+        training["class_weight"] = "balanced"
+    elif why == "several graphs":
+        data = replace(data, graphs=(data.graphs[0], uneven(seed=1).graphs[0]))
+    elif why == "few of a class":
+        data = uneven(val=9)
+    else:
+        data = uneven(labels=60)
+    run = searched(data, quality, training=training)
+    assert not getattr(run.card.settings, "class_factors", [])
+    assert "multiplied" not in run.search.reason
+
+
 # --------------------------------------------------------------------------- ensembles
 
 
@@ -1070,6 +1138,30 @@ def test_an_ensemble_is_the_weighted_mean_of_its_members(ensemble):
             total = total + told["weight"] * (logits / told["temperature"]).softmax(-1)
         found = ensemble.model(graph.x, graph.edge_index).double().exp()
     torch.testing.assert_close(found, total, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_an_ensemble_multiplies_the_probabilities_of_classes(ensemble, alone):
+    data, factors = tiny_dataset(), [0.5, 1.0, 3.0]
+    graph, card = data.graph, ensemble.card
+    told = card.settings.members[:1] if alone else card.settings.members
+    models = list(ensemble.model.members)[: len(told)]
+    cards = [
+        replace(card, system=each["system"], settings=model.config)
+        for each, model in zip(told, models, strict=True)
+    ]
+    members = [
+        EnsembleMember(one, model, each["weight"], each["temperature"])
+        for one, model, each in zip(cards, models, told, strict=True)
+    ]
+    assert data.num_classes == len(factors)
+    (_, plain), (_, model) = joined(card, members), joined(card, members, factors)
+    with torch.no_grad():
+        shares = plain(graph.x, graph.edge_index).double().softmax(-1)
+        found = model(graph.x, graph.edge_index).double()
+    expected = shares * torch.tensor(factors)
+    expected /= expected.sum(1, keepdim=True)
+    torch.testing.assert_close(found.exp(), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_an_ensemble_of_independent_labels(tmp_path, monkeypatch):
@@ -1123,10 +1215,29 @@ def saved_gcn(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("case", STRANGE)
 def test_the_ensemble_of_a_stranger(case, saved_gcn, tmp_path):
     members, sentence = STRANGE[case]
+    assert_refused(saved_gcn, tmp_path, {"members": members}, sentence)
+
+
+@pytest.mark.parametrize(
+    ("factors", "sentence"),
+    [
+        ([1.0], "class_factors has 1 entries: expected none, or one for each of 3 classes"),
+        ([1.0, 1.0, 0.0], "class_factors are not numbers from 1e-06 to 1,000,000"),
+        ([1.0, 1.0, float("nan")], "class_factors are not numbers from 1e-06 to 1,000,000"),
+        ([1.0, 1.0, "2"], "class_factors are not numbers from 1e-06 to 1,000,000"),
+        ("many", "class_factors"),
+    ],
+)
+def test_the_class_factors_of_a_stranger(factors, sentence, saved_gcn, tmp_path):
+    changes = {"members": [gcn(hidden_channels=8)], "class_factors": factors}
+    assert_refused(saved_gcn, tmp_path, changes, sentence)
+
+
+def assert_refused(saved_gcn: Path, tmp_path: Path, changes: dict, sentence: str) -> None:
     folder = shutil.copytree(saved_gcn, tmp_path / "m")
     told = json.loads((folder / "model.json").read_text())
     told["system"] = "ensemble"
-    told["settings"] = {"num_layers": 2, "hidden_channels": 8, "members": members}
+    told["settings"] = {"num_layers": 2, "hidden_channels": 8, **changes}
     (folder / "model.json").write_text(json.dumps(told))
     with pytest.raises(UserError, match=r"the model folder .* is damaged: ") as caught:
         Model.load(folder)

@@ -30,6 +30,9 @@ class EnsembleConfig(Config):
     members: list[dict[str, Any]] = setting(  # noqa: RUF009 - made anew for each
         [], "a table for each: system, its settings, weight and temperature", kind=list
     )
+    class_factors: list[float] = setting(  # noqa: RUF009 - made anew for each
+        [], "f, a factor for the probability of each class; none if empty", kind=list
+    )
 
     def check(self) -> None:
         if not 1 <= len(self.members) <= MOST_MEMBERS:
@@ -49,6 +52,8 @@ class EnsembleConfig(Config):
                 )
             if member["system"] == "ensemble":
                 raise UserError("a member of an ensemble is one network, not an ensemble")
+        if not all(type(x) in (int, float) and LEAST <= x <= MOST for x in self.class_factors):
+            raise UserError(f"class_factors are not numbers from {LEAST:g} to {MOST:,.0f}")
         depths = [member["settings"].get("num_layers", 1) for member in self.members]
         if all(type(depth) is int for depth in depths) and sum(depths) > MOST_LAYERS:
             raise UserError(
@@ -60,11 +65,13 @@ class Ensemble(Network):
     r"""Ensemble: the weighted mean of what its members predict.
 
     .. math::
-        p_v = \sum_m w_m \, \mathrm{softmax}(\hat y^{(m)}_v / T_m), \qquad \sum_m w_m = 1
+        p_{vc} \propto f_c \sum_m w_m \, \mathrm{softmax}(\hat y^{(m)}_v / T_m)_c, \qquad
+        \sum_m w_m = 1
 
-    (sigmoid for independent labels). The logits are log p, or log p/(1 − p). T_m makes the members'
-    probabilities comparable. Hidden states, attention and the predictions of layers before the last
-    are those of the member with the largest weight.
+    (sigmoid for independent labels, without f). The logits are log p, or log p/(1 − p). T_m makes
+    the members' probabilities comparable, and f makes classes as frequent as they are where labels
+    are few (:mod:`deepgat.training.class_shares`). Hidden states, attention and the predictions of
+    layers before the last are those of the member with the largest weight.
     Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004.
 
     Args: as in :class:`~deepgat.models.network.Network`, and ``build``, which makes a member from
@@ -93,6 +100,12 @@ class Ensemble(Network):
         for name, value in (("num_layers", num_layers), ("hidden_channels", hidden_channels)):
             if (found := max(config[name] for config in configs)) != value:
                 raise UserError(f"{name} is {value}: the largest of the members is {found}")
+        expected = 0 if self.multi_label else out_channels
+        if len(self.config.class_factors) not in (0, expected):
+            raise UserError(
+                f"class_factors has {len(self.config.class_factors)} entries: expected none"
+                + (f", or one for each of {expected} classes" if expected else "")
+            )
         total = sum(member["weight"] for member in described)
         self.shares = [member["weight"] / total for member in described]
         self.temperatures = [float(member["temperature"]) for member in described]
@@ -147,4 +160,9 @@ class Ensemble(Network):
             out = (weight + yes).logsumexp(0) - (weight + no).logsumexp(0)
         else:
             out = (weight + torch.stack([x.log_softmax(-1) for x in scaled])).logsumexp(0)
+            if self.config.class_factors:
+                factors = torch.tensor(
+                    self.config.class_factors, dtype=out.dtype, device=out.device
+                )
+                out = (out + factors.log()).log_softmax(-1)
         return out.to(parts[0].dtype)

@@ -39,7 +39,7 @@ class GRANDConfig(Config):
     )
     norm: str = setting(
         "none",
-        "normalisation of h^K (with project_first of h^K + b) and of the hidden layer",
+        "normalisation of h^K and of the hidden layer",
         NORMS,
     )
     norm_eps: float = setting(
@@ -73,8 +73,8 @@ class GRAND(Network):
     Koniusz, ICLR 2021), which training on a CPU computes once.
 
     With ``project_first``, h^0 = diag(z) X W / (K + 1) and ŷ = σ(h^K + b) W' + b': the same without
-    a norm and where nothing is dropped, but dropped features are missing from all averages and a
-    norm is that of h^K + b. Many sparse features need little memory and time that way.
+    a norm and where nothing is dropped, but dropped features are missing from all averages. Many
+    sparse features need little memory and time that way.
 
     Args: as in :class:`~deepgat.models.network.Network`; settings are :class:`GRANDConfig`'s.
 
@@ -177,7 +177,7 @@ class GRAND(Network):
 
     def readout(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
         if self.config.project_first:
-            h = F.relu(normalized(self.input_norm, hidden[-1] + self.lin1.bias))
+            h = F.relu(normalized(self.input_norm, hidden[-1]) + self.lin1.bias)
         else:
             x = self.dropped(normalized(self.input_norm, hidden[-1]), self.config.input_dropout)
             h = F.relu(linear(self.lin1, x))

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,8 +33,9 @@ from deepgat.errors import Diverged, UserError
 from deepgat.models import Network
 from deepgat.models.registry import ENSEMBLE
 from deepgat.ops.list_checks import check_edge_index
+from deepgat.training.class_shares import class_factors
 from deepgat.training.device import choose_device, lacks_memory, out_of_memory
-from deepgat.training.ensembling import mean_of
+from deepgat.training.ensembling import Member, joined, members_of
 from deepgat.training.evaluate import evaluate, nodes_of
 from deepgat.training.forecast import TO_THE_END, Forecast
 from deepgat.training.inputs import prepare
@@ -117,6 +119,17 @@ def forget(folder: Path) -> None:
             path.unlink(missing_ok=True)
     with suppress(OSError):  # it is not there, or holds something else
         folder.rmdir()
+
+
+class _Outputs(NamedTuple):
+    """What a network says of the nodes, on the CPU."""
+
+    every: list[Tensor]
+    """Logits of all nodes [n, C], graph by graph."""
+    val: Tensor
+    """Of the validation nodes of all graphs."""
+    collapsed: str
+    """In what way it has learnt nothing, if so."""
 
 
 class _Auto:
@@ -362,13 +375,13 @@ class _Auto:
             self.stopped = self.stopped or "interrupted"
         trial.card, trial.model, trial.fitted = card, model, fitted
         try:
-            trial.logits, collapsed = self._look_at_outputs(model, card.training.chunk)
+            outputs = self._look_at_outputs(model, card.training.chunk)
         except KeyboardInterrupt:  # keep what was trained
             self.stopped = self.stopped or "interrupted"
-            trial.logits, collapsed = self._look_at_outputs(model, card.training.chunk)
-        trial.val = self.judge.score(trial.logits)
-        if collapsed and fitted.stopped != "paused":
-            trial.outcome = f"collapsed: {collapsed}"
+            outputs = self._look_at_outputs(model, card.training.chunk)
+        trial.logits, trial.val = outputs.val, self.judge.score(outputs.val)
+        if outputs.collapsed and fitted.stopped != "paused":
+            trial.outcome = f"collapsed: {outputs.collapsed}"
         model.cpu()
         return trial
 
@@ -390,21 +403,53 @@ class _Auto:
         return bool(self.stopped)
 
     @torch.no_grad()
-    def _look_at_outputs(self, model: Network, chunk: int) -> tuple[Tensor, str]:
-        """The logits of the validation nodes, and in what way the network has collapsed, if so."""
+    def _look_at_outputs(self, model: Network, chunk: int) -> _Outputs:
         model.to(self.device).eval()
         graphs = prepare(model, self.data, torch.device("cpu") if chunk else self.device)
         if chunk:
             graphs = [in_chunks(graph, chunk, self.device) for graph in graphs]
-        outputs = [graph.run(model) for graph in graphs]
-        logits, y = nodes_of([o.logits.float() for o in outputs], graphs, "val")
+        every = [graph.run(model).logits.float() for graph in graphs]
+        logits, y = nodes_of(every, graphs, "val")
+        found = _Outputs([each.cpu() for each in every], logits.cpu(), "")
         if self.data.multi_label:
-            return logits.cpu(), ""
+            return found
         if len(y.unique()) > 1 and len(logits.argmax(1).unique()) == 1:
             spread = (logits - logits.mean(0)).abs().max()
             if float(spread) < 1e-3:
-                return logits.cpu(), "every node gets the same prediction"
-        return logits.cpu(), ""
+                return found._replace(collapsed="every node gets the same prediction")
+        return found
+
+    def _members(self, chosen: Trial) -> list[Member]:
+        """What the model is the mean of; the chosen one alone where that is better."""
+        assert chosen.card is not None
+        if self.request.quality == "fast" or chosen.card.training.in_parts:
+            return []
+        add = self.request.quality == "best"
+        members = members_of(chosen, self.trials, self.judge, add=add)
+        if len(members) > 1:
+            card, model = joined(chosen.card, members)
+            if self.judge.worse(self._look_at_outputs(model, card.training.chunk).val, chosen):
+                members = members_of(chosen, [chosen], self.judge)
+                for trial in self.trials:
+                    trial.share = 0.0
+        return members
+
+    def _val(self, model: Network, card: ModelCard) -> float:
+        return self.judge.score(self._look_at_outputs(model, card.training.chunk).val)
+
+    def _class_factors(self, members: Sequence[Member]) -> list[float]:
+        """As :func:`class_factors`, where labels are few and every node counts the same."""
+        if not members or not self.looks.few_labels or len(self.data.graphs) > 1:
+            return []
+        by_class = self.metric not in ("micro_f1", "accuracy") or self.training.get("class_weight")
+        if by_class or self.data.multi_label:
+            return []
+        card, model = joined(members[0].card, members)
+        (logits,), (graph,) = (
+            self._look_at_outputs(model, card.training.chunk).every,
+            self.data.graphs,
+        )
+        return class_factors(logits.softmax(-1), graph.y, graph.train_mask, graph.val_mask)
 
     def _choose(self, favourite: Trial) -> tuple[Trial, str]:
         trained = [t for t in self.trials if t.finished or (self.stopped and t.in_play)]
@@ -420,17 +465,19 @@ class _Auto:
         assert chosen.choice is not None
         assert chosen.model is not None
         assert chosen.fitted is not None
-        card, model = chosen.card, chosen.model
-        if self.request.quality != "fast" and not card.training.in_parts:
-            add = self.request.quality == "best"
-            card, model = mean_of(chosen, self.trials, self.judge, add=add)
-        if card.system == ENSEMBLE:
-            logits, _ = self._look_at_outputs(model, card.training.chunk)
-            val = self.judge.score(logits)
-            if self.judge.worse(logits, chosen):
-                card, model = chosen.card, chosen.model
-                for trial in self.trials:
-                    trial.share = 0.0
+        card, model, val = chosen.card, chosen.model, chosen.val
+        if len(members := self._members(chosen)) > 1:
+            card, model = joined(card, members)
+            val = self._val(model, card)
+        baselines = self.judge.baselines
+        warning = warning_of(self.metric, val, baselines)
+        if factors := self._class_factors(members):
+            card, model = joined(card, members, factors)
+            val = self._val(model, card)  # lower if validation nodes were drawn by class
+            reason += (
+                "; classes have other shares among unlabelled nodes than among training nodes, "
+                f"so probabilities are multiplied by {min(factors):.2g} to {max(factors):.2g}"
+            )
         rows = leaderboard(self.trials, chosen)
         if card.system == ENSEMBLE:
             rows.insert(0, row(ENSEMBLE, ENSEMBLE, val, "chosen", card.settings))
@@ -441,9 +488,7 @@ class _Auto:
             ended = "its time was up" if self.stopped == "time" else "it was interrupted"
             reason += f"; the search ended early, because {ended}"
         scores = evaluate(model, self.data, card.training.device, chunk=card.training.chunk)
-        baselines = self.judge.baselines
         rows += [row(name, "baseline", val, "baseline") for name, val in baselines.items()]
-        warning = warning_of(self.metric, rows[0]["val"], baselines)
         for each in rows:  # errors were negated to be maximised
             each["val"] = None if each["val"] is None else abs(each["val"])
         search = Search(self.request, self.metric, self.looks, rows, reason, warning)

@@ -45,15 +45,13 @@ class Member(NamedTuple):
     temperature: float
 
 
-def mean_of(
+def members_of(
     chosen: Trial, trials: Sequence[Trial], judge: Judge, *, add: bool = False
-) -> tuple[ModelCard, Network]:
-    """The mean of the chosen trial and of all that are level with it; that alone if none is.
+) -> list[Member]:
+    """The chosen trial and all that are level with it, to be averaged.
 
-    With ``add`` others join where they help. The trials' shares are set.
+    With ``add`` others join where they help. The trials' shares are set if there are several.
     """
-    assert chosen.card is not None
-    assert chosen.model is not None
     finished = [t for t in trials if t.may_join or t is chosen]
     level = {t.name for t in finished if judge.level(t, chosen)}
     finished.sort(key=lambda t: (t is not chosen, t.name not in level))
@@ -69,14 +67,14 @@ def mean_of(
         for trial, candidate, weight in zip(finished, candidates, weights, strict=True)
         if weight > 0 and trial.card is not None and trial.model is not None
     ]
-    if len(members) < 2:
-        return chosen.card, chosen.model
     for trial, weight in zip(finished, weights, strict=True):
-        trial.share = weight
-    return joined(chosen.card, members)
+        trial.share = weight if len(members) > 1 else 0.0
+    return members
 
 
-def joined(like: ModelCard, members: Sequence[Member]) -> tuple[ModelCard, Network]:
+def joined(
+    like: ModelCard, members: Sequence[Member], class_factors: Sequence[float] = ()
+) -> tuple[ModelCard, Network]:
     """One network of all members, and its card, which is ``like`` another but for the system."""
     plain = [member.card.settings.to_dict() for member in members]
     described = [
@@ -92,6 +90,7 @@ def joined(like: ModelCard, members: Sequence[Member]) -> tuple[ModelCard, Netwo
         max(each["num_layers"] for each in plain),
         max(each["hidden_channels"] for each in plain),
         described,
+        list(class_factors),
     )
     card = replace(like, system=ENSEMBLE, settings=settings)
     network = card.outline()
