@@ -434,8 +434,9 @@ class Model:
         """When prediction may stop, chosen on the validation nodes of the training data."""
         if self.card.system == ENSEMBLE:
             raise UserError(
-                "early exit needs one network whose every layer predicts, and this model is the "
-                "mean of several: train one by its name, such as model=deep"
+                "early exit needs one network whose every layer predicts, and what this model "
+                "predicts is made of the last layers of one or several: train one by its name, "
+                "such as model=deep"
             )
         if self.card.multi_label:
             raise UserError("early exit needs one class per node: this model predicts labels")

@@ -198,7 +198,15 @@ def _training(description: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     if name == ENSEMBLE:
         of_what = " of the first network"
         members = description["settings"]["members"]
-        lines.append(f"A weighted mean of {len(members)} networks:\n")
+        factors = description["settings"].get("class_factors", [])
+        mean = "One network" if len(members) == 1 else f"A weighted mean of {len(members)} networks"
+        if factors:
+            mean += (
+                ", whose probabilities are multiplied by a factor for each class "
+                f"({min(factors):.2g} to {max(factors):.2g}), because classes have other shares "
+                "among unlabelled nodes than among training nodes"
+            )
+        lines.append(f"{mean}:\n")
         rows = [
             (each["system"], each["settings"]["num_layers"], f"{each['weight']:.3g}")
             for each in members

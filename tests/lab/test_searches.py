@@ -213,7 +213,9 @@ def test_the_record_of_a_search(mean, monkeypatch):
 def searched(spec: RunSpec, score: float, names=("deep",), alone: float | None = None) -> dict:
     """A record of a search with a test score, whose leaderboard begins with these names."""
     scores = {"val": 0.5, "test": score}
-    rows = [{"name": name, "system": "x", "val": 0.5} for name in names]
+    mean = len(names) > 1 and names[0] == "ensemble"
+    outcome = f"{1 / (len(names) - 1):.0%} of the ensemble" if mean else "chosen"
+    rows = [{"name": name, "system": "x", "val": 0.5, "outcome": outcome} for name in names]
     own = {**scores, "test": score if alone is None else alone}
     auto = {"leaderboard": rows}
     return record_of(spec, micro_f1=scores, auto=auto, alone={"micro_f1": own, "metrics": {}})

@@ -417,7 +417,7 @@ def test_what_is_level_is_averaged_where_labels_are_many(tmp_path, monkeypatch):
     alone = searched(data, "fast")
     assert alone.card.system != "ensemble"
     model = deepgat.fit(data, training=TRAINING)
-    with pytest.raises(UserError, match="this model is the mean of several"):
+    with pytest.raises(UserError, match="what this model predicts is made of the last layers"):
         model.exit_policy()
     again = Model.load(model.save(tmp_path / "mean"))
     assert torch.equal(again.outputs(data).logits, model.outputs(data).logits)
@@ -1054,7 +1054,9 @@ def uneven(labels=20, val=25, seed=0) -> NodeDataset:
     return NodeDataset("uneven", "Uneven", (graph,), 8, 2, False, "by class")
 
 
-def test_frequent_classes_are_made_as_frequent_as_they_are(tmp_path):
+@pytest.mark.parametrize("alone", [False, True])
+def test_frequent_classes_are_made_as_frequent_as_they_are(alone, tmp_path, monkeypatch):
+    monkeypatch.setattr(Judge, "level", lambda _, trial, best: not alone or trial is best)
     data = uneven()
     run = searched(data, training={"epochs": 30})
     factors = run.card.settings.class_factors
@@ -1068,7 +1070,12 @@ def test_frequent_classes_are_made_as_frequent_as_they_are(tmp_path):
         before = plain.eval()(graph.x, graph.edge_index).argmax(1) == graph.y
         after = run.model.cpu().eval()(graph.x, graph.edge_index).argmax(1) == graph.y
     assert after[graph.test_mask].float().mean() > before[graph.test_mask].float().mean()
-    loaded, card = load_run(save_run(tmp_path / "m", run, data))
+    assert (len(members) == 1) is alone
+    assert ("100% of the ensemble" in outcomes(run).values()) is alone
+    folder = save_run(tmp_path / "m", run, data)
+    readme = (folder / "README.md").read_text()
+    assert ("One network, whose probabilities" in readme) is alone
+    loaded, card = load_run(folder)
     assert card.settings.class_factors == factors
     assert card.settings.members == members
     assert torch.equal(loaded(graph.x, graph.edge_index), run.evaluation.logits[0])

@@ -131,7 +131,8 @@ class Ensemble(Network):
     ) -> LayerOutputs:
         if until is not None:
             raise UserError(
-                "early exit needs one network whose every layer predicts: an ensemble has several"
+                "early exit needs one network whose every layer predicts: those of an ensemble do "
+                "not predict what it does"
             )
         found: LayerOutputs | None = None
         parts: list[Tensor] = []

@@ -473,6 +473,7 @@ class _Auto:
         warning = warning_of(self.metric, val, baselines)
         if factors := self._class_factors(members):
             card, model = joined(card, members, factors)
+            chosen.share = chosen.share or 1.0
             val = self._val(model, card)  # lower if validation nodes were drawn by class
             reason += (
                 "; classes have other shares among unlabelled nodes than among training nodes, "

@@ -126,10 +126,10 @@ def _chosen(records: Sequence[Record]) -> str:
     """ "deep 4 (1 mean), wide 1": the recipes that searches kept."""
     kept, means = Counter[str](), Counter[str]()
     for record in records:
-        names = [row["name"] for row in record["auto"]["leaderboard"]]
-        name = next(name for name in names if name != ENSEMBLE)
+        rows = record["auto"]["leaderboard"]
+        name = next(row["name"] for row in rows if row["name"] != ENSEMBLE)
         kept[name] += 1
-        means[name] += names[0] == ENSEMBLE
+        means[name] += sum(row["outcome"].endswith("of the ensemble") for row in rows) > 1
     told = []
     for name, count in kept.most_common():
         more = f" ({means[name]} mean{'s' if means[name] > 1 else ''})" if means[name] else ""
