@@ -434,8 +434,8 @@ class Model:
         """When prediction may stop, chosen on the validation nodes of the training data."""
         if self.card.system == ENSEMBLE:
             raise UserError(
-                "early exit needs one network whose every layer predicts, and what this model "
-                "predicts is made of the last layers of one or several: train one by its name, "
+                "early exit needs one network whose every layer predicts, and this model is a mean "
+                "of several or multiplies the probabilities of classes: train one by its name, "
                 "such as model=deep"
             )
         if self.card.multi_label:

@@ -203,9 +203,9 @@ def _training(description: Mapping[str, Any], record: Mapping[str, Any]) -> str:
         if factors:
             mean += (
                 ", whose probabilities are multiplied by a factor for each class "
-                f"({min(factors):.2g} to {max(factors):.2g}), because classes have other shares "
-                "among unlabelled nodes than among training nodes"
+                f"({min(factors):.2g} to {max(factors):.2g}), by how frequent it is estimated to be"
             )
+        of_what = of_what if len(members) > 1 else ""
         lines.append(f"{mean}:\n")
         rows = [
             (each["system"], each["settings"]["num_layers"], f"{each['weight']:.3g}")

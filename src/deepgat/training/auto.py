@@ -12,6 +12,8 @@
 5. The mean of the best and of all that are level with it takes its place, where labels are few only
    that with its companion (:mod:`deepgat.training.ensembling`). With ``quality="best"`` that mean
    has four more seeds of the best, where labels are few of each, and whatever else helps.
+6. Few labels that were drawn by class do not say how frequent classes are: probabilities are
+   multiplied by what predictions say of that (:mod:`deepgat.training.class_shares`).
 
 Only validation nodes decide; test nodes are scored once, at the end.
 """
@@ -23,7 +25,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -119,17 +120,6 @@ def forget(folder: Path) -> None:
             path.unlink(missing_ok=True)
     with suppress(OSError):  # it is not there, or holds something else
         folder.rmdir()
-
-
-class _Outputs(NamedTuple):
-    """What a network says of the nodes, on the CPU."""
-
-    every: list[Tensor]
-    """Logits of all nodes [n, C], graph by graph."""
-    val: Tensor
-    """Of the validation nodes of all graphs."""
-    collapsed: str
-    """In what way it has learnt nothing, if so."""
 
 
 class _Auto:
@@ -375,13 +365,13 @@ class _Auto:
             self.stopped = self.stopped or "interrupted"
         trial.card, trial.model, trial.fitted = card, model, fitted
         try:
-            outputs = self._look_at_outputs(model, card.training.chunk)
+            trial.logits, collapsed = self._look_at_outputs(model, card.training.chunk)
         except KeyboardInterrupt:  # keep what was trained
             self.stopped = self.stopped or "interrupted"
-            outputs = self._look_at_outputs(model, card.training.chunk)
-        trial.logits, trial.val = outputs.val, self.judge.score(outputs.val)
-        if outputs.collapsed and fitted.stopped != "paused":
-            trial.outcome = f"collapsed: {outputs.collapsed}"
+            trial.logits, collapsed = self._look_at_outputs(model, card.training.chunk)
+        trial.val = self.judge.score(trial.logits)
+        if collapsed and fitted.stopped != "paused":
+            trial.outcome = f"collapsed: {collapsed}"
         model.cpu()
         return trial
 
@@ -403,21 +393,25 @@ class _Auto:
         return bool(self.stopped)
 
     @torch.no_grad()
-    def _look_at_outputs(self, model: Network, chunk: int) -> _Outputs:
+    def _logits(self, model: Network, chunk: int) -> tuple[list[Tensor], Tensor]:
+        """Of all nodes graph by graph, and of the validation nodes of all graphs."""
         model.to(self.device).eval()
         graphs = prepare(model, self.data, torch.device("cpu") if chunk else self.device)
         if chunk:
             graphs = [in_chunks(graph, chunk, self.device) for graph in graphs]
         every = [graph.run(model).logits.float() for graph in graphs]
-        logits, y = nodes_of(every, graphs, "val")
-        found = _Outputs([each.cpu() for each in every], logits.cpu(), "")
+        return every, nodes_of(every, graphs, "val")[0].cpu()
+
+    def _look_at_outputs(self, model: Network, chunk: int) -> tuple[Tensor, str]:
+        """The logits of the validation nodes, and in what way the network has collapsed, if so."""
+        _, logits = self._logits(model, chunk)
         if self.data.multi_label:
-            return found
-        if len(y.unique()) > 1 and len(logits.argmax(1).unique()) == 1:
+            return logits, ""
+        if len(self.judge.labels.unique()) > 1 and len(logits.argmax(1).unique()) == 1:
             spread = (logits - logits.mean(0)).abs().max()
             if float(spread) < 1e-3:
-                return found._replace(collapsed="every node gets the same prediction")
-        return found
+                return logits, "every node gets the same prediction"
+        return logits, ""
 
     def _members(self, chosen: Trial) -> list[Member]:
         """What the model is the mean of; the chosen one alone where that is better."""
@@ -428,14 +422,14 @@ class _Auto:
         members = members_of(chosen, self.trials, self.judge, add=add)
         if len(members) > 1:
             card, model = joined(chosen.card, members)
-            if self.judge.worse(self._look_at_outputs(model, card.training.chunk).val, chosen):
+            if self.judge.worse(self._logits(model, card.training.chunk)[1], chosen):
                 members = members_of(chosen, [chosen], self.judge)
                 for trial in self.trials:
                     trial.share = 0.0
         return members
 
     def _val(self, model: Network, card: ModelCard) -> float:
-        return self.judge.score(self._look_at_outputs(model, card.training.chunk).val)
+        return self.judge.score(self._logits(model, card.training.chunk)[1])
 
     def _class_factors(self, members: Sequence[Member]) -> list[float]:
         """As :func:`class_factors`, where labels are few and every node counts the same."""
@@ -445,10 +439,8 @@ class _Auto:
         if by_class or self.data.multi_label:
             return []
         card, model = joined(members[0].card, members)
-        (logits,), (graph,) = (
-            self._look_at_outputs(model, card.training.chunk).every,
-            self.data.graphs,
-        )
+        (logits,), _ = self._logits(model, card.training.chunk)
+        (graph,) = self.data.graphs
         return class_factors(logits.softmax(-1), graph.y, graph.train_mask, graph.val_mask)
 
     def _choose(self, favourite: Trial) -> tuple[Trial, str]:
@@ -472,12 +464,14 @@ class _Auto:
         baselines = self.judge.baselines
         warning = warning_of(self.metric, val, baselines)
         if factors := self._class_factors(members):
+            before = val
             card, model = joined(card, members, factors)
             chosen.share = chosen.share or 1.0
-            val = self._val(model, card)  # lower if validation nodes were drawn by class
+            val = self._val(model, card)
             reason += (
-                "; classes have other shares among unlabelled nodes than among training nodes, "
-                f"so probabilities are multiplied by {min(factors):.2g} to {max(factors):.2g}"
+                "; labels were drawn by class, so each class's probability is multiplied by how "
+                f"frequent it is estimated to be ({min(factors):.2g} to {max(factors):.2g}; on "
+                f"validation nodes {100 * before:.1f} became {100 * val:.1f})"
             )
         rows = leaderboard(self.trials, chosen)
         if card.system == ENSEMBLE:

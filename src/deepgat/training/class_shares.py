@@ -10,7 +10,8 @@ c, that for unlabelled nodes would be
 if classes had the shares π, which follow by least squares, π_c ≥ 0 (Lipton et al., *Detecting and
 Correcting for Label Shift with Black Box Predictors*, ICML 2018). Probabilities are then multiplied
 by (π_c / ρ_c)^α, where ρ is the training nodes' shares. Validation nodes choose α, each weighted by
-π_c over the share of its class among them, so that they stand for the unlabelled ones.
+π_c over the share of its class among them, so that they stand for the unlabelled ones. Unlabelled
+are those that are neither training nor validation nodes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from torch.nn import functional as F
 POWERS = (0.0, 0.25, 0.5)
 """Of which α is chosen. The whole ratio, α = 1, would be right for probabilities that know nothing
 of the unlabelled nodes; those of networks that average over neighbours know something already."""
+BY_CLASS = 1.2
+"""Where a class has more than so many times the training nodes of another, they were not drawn by
+class, and their shares are as good an estimate."""
 LEAST_OF_A_CLASS = 10
 """With fewer validation nodes of any class nothing is estimated."""
 LEAST_SHARE = 1e-3
@@ -31,6 +35,8 @@ LEAST_SHARE = 1e-3
 def class_factors(shares: Tensor, y: Tensor, train: Tensor, val: Tensor) -> list[float]:
     """What to multiply each class's probability by; nothing if that helps no more than by chance.
 
+    Nor if it leaves a class without predictions.
+
     Args:
         shares: every node's probabilities [n, C].
         y: labels [n]; only those of training and validation nodes are read.
@@ -38,20 +44,27 @@ def class_factors(shares: Tensor, y: Tensor, train: Tensor, val: Tensor) -> list
     """
     shares = shares.double().cpu()
     y, train, val = y.cpu(), train.cpu(), val.cpu()
-    classes = shares.size(1)
+    classes, rest = shares.size(1), ~(train | val)
     given = torch.bincount(y[train], minlength=classes).double()
     of_val = torch.bincount(y[val], minlength=classes).double()
-    if float(of_val.min()) < LEAST_OF_A_CLASS or float(given.min()) < 1:
+    drawn_by_class = 0 < float(given.max()) <= BY_CLASS * float(given.min())
+    enough = float(of_val.min()) >= LEAST_OF_A_CLASS and bool(rest.any())
+    if not (drawn_by_class and enough and bool(shares.isfinite().all())):
         return []
-    found = class_shares(shares[~train], shares[val], y[val])
+    found = class_shares(shares[rest], shares[val], y[val])
     weight = (found * of_val.sum() / of_val)[y[val]]
     ratio = found * given.sum() / given
     losses = torch.stack([_losses(shares[val] * ratio**power, y[val]) for power in POWERS])
     losses *= weight
-    gaps = losses - losses[losses.mean(1).argmin()]  # the smallest power that is level with it
+    gaps = losses - losses[losses.mean(1).argmin()]
     chance = gaps.std(1, correction=0) / len(weight) ** 0.5
-    power = POWERS[int((gaps.mean(1) <= chance).nonzero()[0])]
-    return [float(f"{x:.6g}") for x in ratio**power] if power else []
+    power = POWERS[int((gaps.mean(1) <= chance).nonzero()[0])]  # the smallest that is level
+    factors = ratio**power
+    before, after = shares.argmax(1), (shares * factors).argmax(1)
+    lost = len(after[rest].unique()) < len(before[rest].unique())
+    if not power or lost:
+        return []
+    return [float(f"{x:.6g}") for x in factors]
 
 
 def class_shares(unlabelled: Tensor, known: Tensor, y: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """The recipes that ``auto`` tries, and which of them a graph's looks speak for.
 
-Every member is complete and good in a regime of its own. They and their order were chosen by
-validation scores on Cora, CiteSeer, PubMed, CS, Physics, Photo, Minesweeper, Chameleon (filtered),
-Texas, Wisconsin and Cornell, with few and with many labels; ``LEAST_NODES`` was not
-(``docs/auto.md``).
+Every member is complete and good in a regime of its own. They and their order were chosen on Cora,
+CiteSeer, PubMed, CS, Physics, Photo, Minesweeper, Chameleon (filtered), Texas, Wisconsin and
+Cornell, with few and with many labels, by validation scores or on splits of their own;
+``LEAST_NODES`` was not (``docs/auto.md``).
 """
 
 from __future__ import annotations
