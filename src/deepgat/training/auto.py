@@ -36,7 +36,7 @@ from deepgat.models.registry import ENSEMBLE
 from deepgat.ops.list_checks import check_edge_index
 from deepgat.training.class_shares import class_factors
 from deepgat.training.device import choose_device, lacks_memory, out_of_memory
-from deepgat.training.ensembling import Member, joined, members_of
+from deepgat.training.ensembling import joined, members_of
 from deepgat.training.evaluate import evaluate, nodes_of
 from deepgat.training.forecast import TO_THE_END, Forecast
 from deepgat.training.inputs import prepare
@@ -413,35 +413,43 @@ class _Auto:
                 return logits, "every node gets the same prediction"
         return logits, ""
 
-    def _members(self, chosen: Trial) -> list[Member]:
-        """What the model is the mean of; the chosen one alone where that is better."""
+    def _joined(self, chosen: Trial) -> tuple[ModelCard, Network, float, list[float]]:
+        """The chosen member, or its mean with others where that is no worse.
+
+        With its validation score, and the factors of the classes that are not part of that score.
+        """
         assert chosen.card is not None
+        assert chosen.model is not None
+        alone = chosen.card, chosen.model, chosen.val, list[float]()
         if self.request.quality == "fast" or chosen.card.training.in_parts:
-            return []
+            return alone
         add = self.request.quality == "best"
         members = members_of(chosen, self.trials, self.judge, add=add)
-        if len(members) > 1:
+        if len(members) == 1 and not self._may_have_factors:
+            return alone
+        card, model = joined(chosen.card, members)
+        every, logits = self._logits(model, card.training.chunk)
+        if len(members) > 1 and self.judge.worse(logits, chosen):
+            for trial in self.trials:
+                trial.share = 0.0
+            members = members_of(chosen, [chosen], self.judge)
             card, model = joined(chosen.card, members)
-            if self.judge.worse(self._logits(model, card.training.chunk)[1], chosen):
-                members = members_of(chosen, [chosen], self.judge)
-                for trial in self.trials:
-                    trial.share = 0.0
-        return members
+            every, logits = self._logits(model, card.training.chunk)
+        val = self.judge.score(logits) if len(members) > 1 else chosen.val
+        if self._may_have_factors:
+            (graph,), shares = self.data.graphs, every[0].softmax(-1)
+            factors = class_factors(shares, graph.y, graph.train_mask, graph.val_mask)
+            if factors:
+                chosen.share = chosen.share or 1.0
+                return *joined(chosen.card, members, factors), val, factors
+        return (card, model, val, []) if len(members) > 1 else alone
 
-    def _val(self, model: Network, card: ModelCard) -> float:
-        return self.judge.score(self._logits(model, card.training.chunk)[1])
-
-    def _class_factors(self, members: Sequence[Member]) -> list[float]:
-        """As :func:`class_factors`, where labels are few and every node counts the same."""
-        if not members or not self.looks.few_labels or len(self.data.graphs) > 1:
-            return []
+    @property
+    def _may_have_factors(self) -> bool:
+        """Whether labels are few and every node counts the same."""
         by_class = self.metric not in ("micro_f1", "accuracy") or self.training.get("class_weight")
-        if by_class or self.data.multi_label:
-            return []
-        card, model = joined(members[0].card, members)
-        (logits,), _ = self._logits(model, card.training.chunk)
-        (graph,) = self.data.graphs
-        return class_factors(logits.softmax(-1), graph.y, graph.train_mask, graph.val_mask)
+        one_graph = len(self.data.graphs) == 1 and not self.data.multi_label
+        return self.looks.few_labels and one_graph and not by_class
 
     def _choose(self, favourite: Trial) -> tuple[Trial, str]:
         trained = [t for t in self.trials if t.finished or (self.stopped and t.in_play)]
@@ -457,17 +465,11 @@ class _Auto:
         assert chosen.choice is not None
         assert chosen.model is not None
         assert chosen.fitted is not None
-        card, model, val = chosen.card, chosen.model, chosen.val
-        if len(members := self._members(chosen)) > 1:
-            card, model = joined(card, members)
-            val = self._val(model, card)
+        card, model, val, factors = self._joined(chosen)
         baselines = self.judge.baselines
         warning = warning_of(self.metric, val, baselines)
-        if factors := self._class_factors(members):
-            before = val
-            card, model = joined(card, members, factors)
-            chosen.share = chosen.share or 1.0
-            val = self._val(model, card)
+        if factors:
+            before, val = val, self.judge.score(self._logits(model, card.training.chunk)[1])
             reason += (
                 "; labels were drawn by class, so each class's probability is multiplied by how "
                 f"frequent it is estimated to be ({min(factors):.2g} to {max(factors):.2g}; on "
