@@ -479,9 +479,11 @@ def test_what_stays_out_of_the_mean(why, monkeypatch):
         (0.021, 0.01, False),  # more than two standard errors
     ],
 )
-def test_with_few_labels_the_companion_is_level_within_chance(behind, margin, joins, monkeypatch):
-    search = AUTO._Auto(made(train=0.1), Request(), 0, None, None, False)
+@pytest.mark.parametrize("train", [0.1, 0.5])
+def test_a_companion_is_level_within_chance(train, behind, margin, joins, monkeypatch):
+    monkeypatch.setattr(AUTO._Auto, "_frugal", False)
     monkeypatch.setattr(Judge, "margin", lambda *_: margin)
+    search = AUTO._Auto(made(train=train), Request(), 0, None, None, False)
     (beside,) = [trial for trial in search.trials if trial.name in COMPANIONS]
     search.trials[0].val, beside.val = 0.8, 0.8 - behind
     assert search.judge.level(beside, search.trials[0]) is joins
@@ -514,6 +516,28 @@ def test_with_few_labels_the_companion_may_join_the_mean(joins, monkeypatch):
     assert run.search.reason.endswith("; averaged with grand")
 
 
+@pytest.mark.parametrize("train", [0.1, 0.5])
+@pytest.mark.parametrize("frugal", [False, True])
+def test_a_second_seed_of_the_companion_joins_where_the_first_does(train, frugal, monkeypatch):
+    monkeypatch.setattr(AUTO._Auto, "_frugal", frugal)
+    monkeypatch.setattr(Judge, "margin", lambda *_: 0.01)
+    monkeypatch.setattr(Judge, "score", lambda *_: 0.8)
+    run = searched(made(train=train))
+    repeated = train == 0.1 and not frugal
+    assert ("grand, seed 1" in names(run)) is repeated
+    assert sum(", seed" in name for name in names(run)) == repeated
+    if repeated:
+        assert [m["system"] for m in run.card.settings.members] == ["deep", "grand", "grand"]
+        assert len({m["weight"] for m in run.card.settings.members}) == 1
+
+
+def test_a_companion_that_is_left_out_has_no_second_seed(monkeypatch):
+    monkeypatch.setattr(AUTO._Auto, "_frugal", False)
+    monkeypatch.setattr(Judge, "score", lambda *_: 0.8)
+    monkeypatch.setattr(Judge, "level", lambda _, trial, best: trial is best)
+    assert not any(", seed" in name for name in names(searched(made(train=0.1))))
+
+
 @pytest.mark.parametrize("frugal", [False, True])
 def test_the_companion_is_trained_to_its_end_unless_it_is_behind(frugal, monkeypatch):
     monkeypatch.setattr(AUTO._Auto, "_frugal", frugal)
@@ -534,18 +558,34 @@ def test_the_companion_is_trained_to_its_end_unless_it_is_behind(frugal, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("what", "expected"),
+    ("what", "expected", "on_a_cpu"),
     [
-        ({"train": 0.1}, True),
-        ({"train": 0.5}, False),  # many labels
-        ({"train": 0.1, "agree": 0.1, "degree": 30}, False),  # neighbours that disagree
+        ({"train": 0.1}, "grand", "grand"),
+        ({"train": 0.5}, "grand-wide", None),  # many labels
+        ({"train": 0.1, "agree": 0.1, "degree": 30}, None, None),  # neighbours that disagree
+        ({"train": 0.5, "agree": 0.1, "degree": 30}, None, None),
     ],
 )
-def test_which_graphs_have_a_companion(what, expected):
+def test_which_graphs_have_a_companion(what, expected, on_a_cpu, monkeypatch):
     data = made(**what)
-    assert companion(look_at(data)) == ("grand" if expected else None)
-    search = AUTO._Auto(data, Request(), 0, None, None, False)
-    assert ("grand" in [trial.name for trial in search.trials]) is expected
+    looks = look_at(data)
+    assert (companion(looks), companion(looks, frugal=True)) == (expected, on_a_cpu)
+    for frugal, name in ((False, expected), (True, on_a_cpu)):
+        monkeypatch.setattr(AUTO._Auto, "_frugal", frugal)
+        search = AUTO._Auto(data, Request(), 0, None, None, False)
+        found = [trial.name for trial in search.trials if trial.name in COMPANIONS]
+        assert found == ([] if name is None else [name])
+
+
+def test_graphs_with_many_labels_have_a_companion_that_suits_their_features():
+    looks = look_at(made(train=0.5))
+    poor, many = replace(looks, features=32), replace(looks, features=1001)
+    assert companion(replace(looks, nodes=10**6)) is None
+    assert companion(poor) is None
+    assert companion(many) == companion(replace(many, nodes=10**6)) == "grand-wide-sparse"
+    assert companion(replace(many, uneven_scales=True)) is None
+    for name, sparse in (("grand-wide", False), ("grand-wide-sparse", True)):
+        assert PORTFOLIO[name].recipe(looks, {}).settings.project_first is sparse
 
 
 @pytest.mark.parametrize(
@@ -789,8 +829,10 @@ def test_progress_heeds_the_time_limit(monkeypatch):
     assert min(shares) >= 0.9
 
 
+@pytest.mark.parametrize("frugal", [False, True])
 @pytest.mark.parametrize("quality", ["good", "best"])
-def test_progress_counts_what_is_sure_to_come(quality, monkeypatch):
+def test_progress_counts_what_is_sure_to_come(quality, frugal, monkeypatch):
+    monkeypatch.setattr(AUTO._Auto, "_frugal", frugal)
     monkeypatch.setattr(Judge, "margin", lambda *_: 1.0)
     monkeypatch.setattr(Judge, "score", lambda *_: 0.8)
     shares: dict[str, float] = {}
@@ -801,7 +843,7 @@ def test_progress_counts_what_is_sure_to_come(quality, monkeypatch):
 
     searched(made(train=0.1), quality, on_step=on_step)
     assert shares["deep"] < 1  # its companion is still to be trained to its end
-    assert (shares["grand"] < 1) == (quality == "best")  # more seeds are
+    assert (shares["grand"] < 1) == (quality == "best" or not frugal)  # more seeds are
 
 
 def test_progress_of_more_seeds_counts_each_of_their_members(monkeypatch):

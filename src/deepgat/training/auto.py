@@ -10,8 +10,9 @@
 4. One of those takes the favourite's place if it is better. Where labels are few, it must be better
    by more than chance would have it, unless the favourite does no better than the largest class.
 5. The mean of the best and of all that are level with it takes its place, where labels are few only
-   that with its companion (:mod:`deepgat.training.ensembling`). With ``quality="best"`` that mean
-   has four more seeds of the best, where labels are few of each, and whatever else helps.
+   that with its companion (:mod:`deepgat.training.ensembling`), of which it then has two seeds,
+   except on a CPU. With ``quality="best"`` that mean has five seeds of the best and of the
+   companion, and whatever else helps.
 6. Few labels that were drawn by class do not say how frequent classes are: probabilities are
    multiplied by what predictions say of that (:mod:`deepgat.training.class_shares`).
 
@@ -161,9 +162,10 @@ class _Auto:
         self.trials = [self._trial(name, seed) for name in tried]
         self.judge = Judge.of(data, self.metric, self.looks)
         self.start = time.perf_counter()
-        repeats = request.quality == "best" and not self._in_parts
-        more_seeds = MORE_SEEDS if repeats else 0
-        self.forecast = Forecast(self.trials, self._first_epochs, self._at_once, more_seeds)
+        repeated = [names[0]] if request.quality == "best" else self._companion()
+        self.forecast = Forecast(
+            self.trials, self._first_epochs, self._at_once, self._more_seeds, repeated
+        )
         self.stopped = ""
         """ "time" or "interrupted", once the search has to end."""
         self.refused: UserError | None = None
@@ -174,13 +176,12 @@ class _Auto:
         if self.request.quality == "fast":
             self._try_more_if_useless(favourite)
         chosen, reason = self._choose(favourite)
-        if self.request.quality == "best":
-            repeated = self.forecast.repeated = self._worth_more_seeds(chosen)
-            for more in range(1, MORE_SEEDS + 1):  # as many of each, should the time be up
-                for name in repeated:
-                    if not self._over():
-                        self.trials.append(self._trial(name, self.seed + more))
-                        self._train(self.trials[-1])
+        repeated = self.forecast.repeated = self._worth_more_seeds(chosen)
+        for more in range(1, self._more_seeds + 1):  # as many of each, should the time be up
+            for name in repeated:
+                if not self._over():
+                    self.trials.append(self._trial(name, self.seed + more))
+                    self._train(self.trials[-1])
         try:
             return self._finish(chosen, reason)
         except KeyboardInterrupt:  # all is trained: it would be a pity to lose it now
@@ -253,13 +254,23 @@ class _Auto:
             if not self._over():
                 self._train(trial)
 
+    @property
+    def _more_seeds(self) -> int:
+        """With how many more seeds members are trained that are worth it."""
+        if self.request.quality == "best":
+            return 0 if self._in_parts else MORE_SEEDS
+        return int(self.request.quality == "good" and self.looks.few_labels and not self._frugal)
+
     def _worth_more_seeds(self, chosen: Trial) -> list[str]:
-        """The chosen member, and with few labels all that are to be averaged with it."""
+        """The companion, if it is averaged with the chosen member; with "best" both."""
         if chosen.card is None or chosen.card.training.in_parts:  # no mean is made of it
             return []
-        others = [t for t in self.trials if t.name in COMPANIONS and t.name != chosen.name]
+        others = [t for t in self.trials if t.name in COMPANIONS and t is not chosen]
         joining = [t for t in others if t.may_join and self.judge.level(t, chosen)]
-        return [chosen.name, *(t.name for t in joining)]
+        names = [chosen.name, *(t.name for t in joining)]
+        if self.request.quality == "best":
+            return names
+        return [name for name in names if name in COMPANIONS]
 
     def _companion(self) -> list[str]:
         """The companion, if one is tried: not in batches, where no mean is made."""

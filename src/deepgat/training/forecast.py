@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from deepgat.training.leaderboard import Trial
 from deepgat.training.portfolio import COMPANIONS, PORTFOLIO
@@ -26,8 +26,8 @@ class Forecast:
     """Whether a trial is trained to its end before that."""
     more_seeds: int = 0
     """Seeds with which members are trained after all trials."""
-    repeated: list[str] = field(default_factory=list)
-    """Those members, once they are known; before that the favourite is counted."""
+    repeated: Sequence[str] = ()
+    """Those members, as far as they are known."""
     share: float = 0.0
 
     def after(self, trial: Trial, epoch: Epoch, at_least: float = 0.0) -> float:
@@ -60,10 +60,6 @@ class Forecast:
 
     def _of_more_seeds(self) -> float:
         """Of those that are not begun."""
-        if not self.more_seeds:
-            return 0.0
-        favourite = self.trials[0]
-        begun = Counter(t.name for t in self.trials if t.seed != favourite.seed)
-        names = self.repeated or [favourite.name]
-        left = {name: max(self.more_seeds - begun[name], 0) for name in names}
-        return TO_THE_END * sum(PORTFOLIO[name].cost * left[name] for name in names)
+        begun = Counter(t.name for t in self.trials if t.seed != self.trials[0].seed)
+        left = {name: max(self.more_seeds - begun[name], 0) for name in self.repeated}
+        return TO_THE_END * sum(PORTFOLIO[name].cost * left[name] for name in left)

@@ -21,7 +21,7 @@ by which a mean may be behind its chosen member."""
 LEVEL = 0.01
 """Members are level with the best if they are behind by no more than this, nor by more than a
 standard error."""
-LEVEL_WITH_FEW = 0.03
+LEVEL_OF_COMPANION = 0.03
 """The same of the companion, with two standard errors: what errs on other nodes may be worse."""
 SLOW_START = 0.01
 """So much below the leader a member may be after its first epochs, beside chance."""
@@ -72,9 +72,9 @@ class Judge:
         if trial.name == best.name:
             return True
         gap, margin = best.val - trial.val, self.margin(best, trial)
-        if self.looks.few_labels:
-            return trial.name in COMPANIONS and gap <= min(2 * margin, LEVEL_WITH_FEW)
-        return gap <= min(margin, LEVEL)
+        if trial.name in COMPANIONS:
+            return gap <= min(2 * margin, LEVEL_OF_COMPANION)
+        return not self.looks.few_labels and gap <= min(margin, LEVEL)
 
     def worse(self, logits: Tensor, trial: Trial) -> bool:
         """Whether a mean with these logits is behind one of its members by more than chance."""

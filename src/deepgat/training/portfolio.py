@@ -192,6 +192,35 @@ MEMBERS = (
         FOR_GRAND,
         cost=0.35,
     ),
+    Member(
+        "grand-wide",
+        "grand",
+        "many labels; averaged with the chosen recipe",
+        {
+            "num_layers": 2,
+            "hidden_channels": 256,
+            "node_dropout": 0.0,
+            "norm": "batch",
+            "norm_eps": 1e-3,
+        },
+        {**FOR_GRAND, "lr": 0.01},
+        cost=3.0,
+    ),
+    Member(
+        "grand-wide-sparse",
+        "grand",
+        "the same, with many features",
+        {
+            "num_layers": 1,
+            "hidden_channels": 256,
+            "node_dropout": 0.0,
+            "project_first": True,
+            "norm": "batch",
+            "input_dropout": 0.8,
+        },
+        {**FOR_GRAND, "lr": 0.01},
+        cost=3.0,
+    ),
     Member("g2", "g2", "neighbours that disagree", training={"patience": 60}, cost=0.25),
     Member("plain", "gcn", "as published, in little time", cost=0.1),
     Member("jk", "jk", "as published, in little time", cost=0.1),
@@ -205,15 +234,15 @@ CHEAP = ("plain", "jk", "appnp", "mlp")
 """Members that cost little and are tried on every graph."""
 
 
-COMPANIONS = ("grand", "grand-sparse")
-"""With few labels one of them is tried, and its mean with the chosen member is taken if both are
-level: an MLP on averaged features errs on other nodes than a deep network does."""
+COMPANIONS = ("grand", "grand-sparse", "grand-wide", "grand-wide-sparse")
+"""One of them is tried, and its mean with the chosen member is taken if both are level: an MLP on
+averaged features errs on other nodes than a deep network does."""
 MANY_FEATURES, MOST_DENSE = 1000, 2**24
 """Averages over several hops have no zeros: the most features, and numbers in all, that ``grand``
 averages. With more features than these a GCN does better with features that sum to 1."""
 LEAST_NODES = 10_000
-"""With more features a smaller graph has no companion: on Cora and CiteSeer it gains on development
-splits and loses on the public test nodes."""
+"""With more features and few labels a smaller graph has no companion: on Cora and CiteSeer it gains
+on development splits and loses on the public test nodes."""
 
 
 LIGHT: Mapping[str, str] = {"deep": "deep-4", "deep-dense": "wide-light"}
@@ -222,13 +251,17 @@ LIGHT: Mapping[str, str] = {"deep": "deep-4", "deep-dense": "wide-light"}
 
 def companion(looks: Looks, *, frugal: bool = False) -> str | None:
     """The companion that is tried on a graph with these looks, if one is."""
-    if not looks.few_labels or looks.unlike_neighbours:
+    many = not looks.few_labels
+    if looks.unlike_neighbours or (many and (frugal or looks.poor_features)):
         return None
     if looks.features <= MANY_FEATURES:
-        return "grand" if looks.nodes * looks.features <= MOST_DENSE else None
-    # Nothing makes columns of numbers alike before they are projected.
-    unsuited = frugal or looks.uneven_scales or looks.nodes < LEAST_NODES
-    return None if unsuited else "grand-sparse"
+        fits = looks.nodes * looks.features <= MOST_DENSE
+        return ("grand-wide" if many else "grand") if fits else None
+    if looks.uneven_scales:  # nothing makes columns of numbers alike before they are projected
+        return None
+    if many:
+        return "grand-wide-sparse"
+    return None if frugal or looks.nodes < LEAST_NODES else "grand-sparse"
 
 
 def ranked(looks: Looks) -> list[str]:
