@@ -21,6 +21,8 @@ from deepgat.ops.gpu import extension
 
 WIDTH, CHANNELS, HEADS = 64, 8, 8
 PEER = "PyG GATConv"
+PRODUCT = "x W alone"
+"""A matrix product without any edge: the least that a call of a layer costs."""
 EAGER = "eager"
 """``layer(x, edge_index)``, as a user calls it."""
 COMPILED = "compiled"
@@ -81,6 +83,18 @@ class PlainClassAttention(nn.Module):
         return ConvOutput(out.flatten(1), logits)
 
 
+class Product(nn.Module):
+    """x W."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.linear(x)
+        return out
+
+
 def fused_layer(width: int, channels: int, heads: int, num_classes: int) -> NeighborAttention:
     """The same layer with this library's fused kernels."""
     return NeighborAttention(
@@ -114,16 +128,17 @@ def layer_ways(near: Neighbors, classes: int, quick: bool = False) -> dict[str, 
         "PyG TransformerConv": TransformerConv(*shape, root_weight=False, bias=False).to(device),
         "plain": PlainClassAttention(*shape, classes).to(device),
         "authors' style": PlainClassAttention(*shape, classes, True).to(device),
+        PRODUCT: Product(WIDTH).to(device),
     }
     ways = {name: Way(both_ways(layer, edge_index, near)) for name, layer in eager.items()}
     ways["deepgat, lists prepared"] = Way(both_ways(ours, near, near))
     if not quick:  # torch.compile takes minutes
-        for name in ("deepgat", PEER, "plain"):
+        for name in ("deepgat", PEER, "plain", PRODUCT):
             layer: Layer = torch.compile(eager[name], dynamic=False)
             ways[f"{name}, {COMPILED}"] = Way(both_ways(layer, edge_index, near), COMPILED)
     if device.type != "cuda":
         return ways
-    for name in ("deepgat", PEER):
+    for name in ("deepgat", PEER, PRODUCT):
         if not quick:
             layer = torch.compile(eager[name], dynamic=False, mode="reduce-overhead")
             step = both_ways(layer, edge_index, near, marked=True)
