@@ -95,6 +95,15 @@ def test_sentences_name_the_option_that_reads_a_graph():
         assert show.as_options(same) == same
 
 
+def test_sentences_name_the_option_that_was_typed():
+    told = "num_layers is 0: expected 1 or more"
+    for typed in (["train", "cora", "--layers", "0"], ["train", "--layers=0"]):
+        assert show.as_options(told, typed) == "--layers is 0: expected 1 or more"
+    for typed in ([], ["train", "--config", "own.toml"], ["train", "layers"]):
+        assert show.as_options(told, typed) == told
+    assert show.as_options("the seed is odd", ["--seeds"]) == "the seed is odd"
+
+
 PATH = f"/home/someone/{'x' * 120}/graph"
 COLUMNS = ["run", "dataset", "split", "model", "L", "test", "val"]
 ROWS = [

@@ -121,7 +121,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # a full disk behind it is told below
     except UserError as error:
-        _refuse(as_options(str(error)))
+        _refuse(as_options(str(error), sys.argv))
     except KeyboardInterrupt:
         ERR.print("interrupted")
         sys.exit(130)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deepgat.cli.show import note
+from deepgat.cli.show import OWN_OPTIONS, note
 from deepgat.data import NodeDataset, ReadOptions, load_graph
 from deepgat.errors import UserError, unknown_name
 from deepgat.files import check_can_write
@@ -16,8 +16,6 @@ from deepgat.models.config import Config
 from deepgat.training.settings import TrainSettings
 
 PICTURES = (".png", ".pdf", ".svg")
-OWN_OPTIONS = {"num_layers": "layers", "hidden_channels": "hidden", "seed": "seeds"}
-"""Settings with an option of their own."""
 
 
 def parse_numbers(text: str, option: str) -> list[int]:

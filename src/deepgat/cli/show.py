@@ -49,8 +49,19 @@ READING = re.compile(
 """Where a sentence of the library names a choice of how to read a graph."""
 
 
-def as_options(sentence: str) -> str:
-    """The sentence for the command line: "read with rare=unlabel" names ``--read``."""
+OWN_OPTIONS = {"num_layers": "layers", "hidden_channels": "hidden", "seed": "seeds"}
+"""Settings with an option of their own."""
+
+
+def as_options(sentence: str, typed: Sequence[str] = ()) -> str:
+    """The sentence for the command line: "read with rare=unlabel" names ``--read``.
+
+    A setting that it begins with gets the name of its option, if that is what was ``typed``.
+    """
+    name, _, rest = sentence.partition(" ")
+    option = f"--{OWN_OPTIONS.get(name, name)}"
+    if name in OWN_OPTIONS and any(word.split("=")[0] == option for word in typed):
+        sentence = f"{option} {rest}"
     return READING.sub("--read ", sentence)
 
 

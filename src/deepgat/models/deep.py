@@ -42,11 +42,13 @@ class DeepConfig(Config):
     sharpness: float = setting(3.0, "τ, factor on the agreement of two class predictions", least=0)
     attention_from: int = setting(
         4,
-        "the first layer that attends by class; deeper networks count on a scale of step_depth",
+        "the first layer that attends by class, counted as step_depth says",
         least=1,
     )
     step_depth: int = setting(
-        16, "d: each of more than d layers goes d/L of the way from input to output; 0: all",
+        16,
+        "d: of more than d layers each does d/L of what a layer does, and L/d of them count as "
+        "one; 0: all do and count as they are",
         least=0,
     )  # fmt: skip
     layer_loss: float = setting(0.3, "λ, weight of the loss of the layers before the last", least=0)

@@ -106,8 +106,8 @@ _SYSTEMS = (
         Deep,
         "GCNII with P_vu = e_vu/√(d_v d_u), e_vu = exp(τ<q_v, q_u>), q = softmax(ŷ^l)",
         "this project",
-        "DeepGAT's attention in GCNII's body, a class head per layer, two stages of training; the "
-        "default",
+        "DeepGAT's attention in GCNII's body, a class head per layer, two stages of training; "
+        "auto's favourite where labels are few",
         training=_DEEP,
     ),
     System(

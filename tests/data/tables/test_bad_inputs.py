@@ -69,7 +69,12 @@ table("no target column", "no column 'target'", edges=EDGES.replace("target", "d
 table("a column twice", "'Age' appears twice", nodes=NODES.replace("town", "Age"))
 table("a column without name", "column 5 has no name", nodes=NODES.replace("town", " "))
 table("open quote in the header", "quote that is not closed", nodes='id,"label\n')
-table("no label column", "has no labels", nodes="id,x\na,1\nb,2\n", edges="source,target\na,b\n")
+table(
+    "no label column",
+    r"with label=… \(there are x\)",
+    nodes="id,x\na,1\nb,2\n",
+    edges="source,target\na,b\n",
+)
 table("labels all empty", "has no labels", nodes="id,label,x\na,,1\nb,,2\n",
       edges="source,target\na,b\n")  # fmt: skip
 table("no features", "has no features", nodes="id,label\na,u\nb,v\n", edges="source,target\na,b\n")

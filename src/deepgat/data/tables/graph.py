@@ -211,9 +211,12 @@ def to_dataset(graph: OwnGraph, split: str | Split | None = None) -> NodeDataset
     """
     lenient = split is None and graph.options.plan is not None
     if not graph.class_names and not lenient:
+        columns = [block.plan.name for block in graph.blocks]
+        more = f" and {len(columns) - 8} more" if len(columns) > 8 else ""
+        there = f" (there are {', '.join(columns[:8])}{more})" if columns else ""
         raise UserError(
             f"{graph.title} has no labels: add a column {graph.options.label!r} to its nodes, or "
-            "name the column with label=…"
+            f"name the column with label=…{there}"
         )
     if not graph.x.shape[1]:
         raise UserError(
