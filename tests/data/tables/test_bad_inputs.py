@@ -71,7 +71,7 @@ table("a column without name", "column 5 has no name", nodes=NODES.replace("town
 table("open quote in the header", "quote that is not closed", nodes='id,"label\n')
 table(
     "no label column",
-    r"with label=… \(there are x\)",
+    r"label=… \(there are x\)",
     nodes="id,x\na,1\nb,2\n",
     edges="source,target\na,b\n",
 )
