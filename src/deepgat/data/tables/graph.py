@@ -203,6 +203,15 @@ def own_graph(
     )  # fmt: skip
 
 
+def _columns(graph: OwnGraph) -> str:
+    """The columns that became features, for a sentence that misses one."""
+    names = [block.plan.name for block in graph.blocks]
+    if not names:
+        return ""
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f" (there are {', '.join(names[:8])}{more})"
+
+
 def to_dataset(graph: OwnGraph, split: str | Split | None = None) -> NodeDataset:
     """The graph with its own split, or with a random one; a note reports the default split.
 
@@ -211,12 +220,9 @@ def to_dataset(graph: OwnGraph, split: str | Split | None = None) -> NodeDataset
     """
     lenient = split is None and graph.options.plan is not None
     if not graph.class_names and not lenient:
-        columns = [block.plan.name for block in graph.blocks]
-        more = f" and {len(columns) - 8} more" if len(columns) > 8 else ""
-        there = f" (there are {', '.join(columns[:8])}{more})" if columns else ""
         raise UserError(
             f"{graph.title} has no labels: add a column {graph.options.label!r} to its nodes, or "
-            f"name the column with label=…{there}"
+            f"name the column with label=…{_columns(graph)}"
         )
     if not graph.x.shape[1]:
         raise UserError(
