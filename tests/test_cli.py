@@ -126,7 +126,7 @@ def files(folder: Path) -> dict[str, bytes]:
         ("csbm --set hidden-channels=4", "say it as --hidden 4"),
         ("csbm --set layers=4", "unknown setting of deep 'layers': did you mean 'num_layers'?"),
         ("csbm --lr 0", "lr is 0.0: expected a number above 0"),
-        ("csbm --weight-decay nan", "weight_decay is nan: expected 0 or more"),
+        ("csbm --weight-decay nan", "--weight-decay is nan: expected 0 or more"),
         ("csbm --epochs 0", "epochs is 0: expected 1 or more"),
         ("csbm --patience 0", "patience is 0: expected 1 or more"),
         ("csbm --monitor f1", "unknown monitor 'f1'"),
@@ -377,7 +377,7 @@ def test_wrong_metrics_and_weights_are_told(run):
     for words, *told in (
         (("--metric", "auc"), "unknown metric 'auc': did you mean 'roc_auc'?"),
         (("--metric", "brier", "--monitor", "val-loss"), "--metric and --monitor both pick"),
-        (("--class-weight", "many"), "class_weight is 'many': expected balanced"),
+        (("--class-weight", "many"), "--class-weight is 'many': expected balanced"),
         (("--class-weight", "1,2"), "class_weight has 2 weights, but the data has"),
     ):
         assert_sentence(run("train", "csbm", *SMALL, *words), *told)

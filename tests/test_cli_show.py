@@ -102,6 +102,8 @@ def test_sentences_name_the_option_that_was_typed():
     for typed in ([], ["train", "--config", "own.toml"], ["train", "layers"]):
         assert show.as_options(told, typed) == told
     assert show.as_options("the seed is odd", ["--seeds"]) == "the seed is odd"
+    told = show.as_options("time_limit is 0.0: expected more", ["--time-limit", "0"])
+    assert told == "--time-limit is 0.0: expected more"
 
 
 PATH = f"/home/someone/{'x' * 120}/graph"

@@ -11,6 +11,8 @@ from deepgat.models import SYSTEMS, DeepGAT
 from deepgat.models.registry import LABEL_PROPAGATION
 from deepgat.nn.checkpoint import CHECKPOINTS, choose_checkpoint, segment_length
 from deepgat.ops import Neighbors
+from deepgat.training.memory import TRUST
+from deepgat.training.portfolio import PORTFOLIO
 from deepgat.training.recipes import recipe
 from deepgat.training.run import train_once
 from networks import network
@@ -28,6 +30,7 @@ MODELS = [
     ("g2", {"conv": "deepgat"}),
     ("prenorm", {"conv": "deepgat", "drop_edge": 0.2, "input_norm": "batch"}),
 ]
+NODES = 200
 AUTHORS = SYSTEMS["deepgat"].presets["authors"]
 
 
@@ -84,7 +87,9 @@ def test_a_whole_training_is_the_same(choice):
     assert histories[0] == histories[1]
 
 
-def saved_bytes(model: torch.nn.Module, segment: int) -> int:
+def saved_bytes(
+    model: torch.nn.Module, segment: int = 0, width: int = 6, sparse: bool = False
+) -> int:
     """What autograd holds on to between the forward and the backward pass."""
     seen: dict[int, int] = {}
 
@@ -93,13 +98,27 @@ def saved_bytes(model: torch.nn.Module, segment: int) -> int:
         seen[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    n = 200
-    near = Neighbors.from_edge_index(random_edges(n, 400), n)
+    near = Neighbors.from_edge_index(random_edges(NODES, 400), NODES)
     torch.manual_seed(0)
+    x = torch.randn(NODES, width)
+    x = x.to_sparse_csr() if sparse else x
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        outputs = model.run(torch.randn(n, 6), near, segment=segment)
+        outputs = model.run(x, near, segment=segment)
     del outputs
     return sum(seen.values())
+
+
+@pytest.mark.parametrize("width", [6, 100])
+@pytest.mark.parametrize(
+    "member", ["grand", "grand-sparse", "grand-wide", "grand-wide-sparse", "wide-gat", "deep"]
+)
+def test_estimates_are_trusted_within_their_factor(member, width):
+    """More is kept for less than is estimated: a search would train what does not fit."""
+    settings = PORTFOLIO[member].settings
+    model = network(PORTFOLIO[member].system, width, 3, **settings).train()
+    estimate = model.num_layers * model.layer_bytes(NODES)[0]
+    found = saved_bytes(model, width=width, sparse=member.endswith("sparse"))
+    assert found < TRUST * estimate
 
 
 def test_segments_keep_less():

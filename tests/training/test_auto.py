@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import shutil
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +44,7 @@ from deepgat.training.portfolio import (
 from deepgat.training.recipes import recipe, recipe_or_search
 from deepgat.training.resume import Held
 from deepgat.training.search import QUALITIES, Request
+from deepgat.training.settings import TrainSettings
 from deepgat.training.trainer import Trainer
 from test_cli import assert_sentence
 from test_cli import run as command  # noqa: F401 - a fixture
@@ -329,7 +331,7 @@ def test_labels_that_mean_nothing_are_told():
     graph.y = (torch.rand(300, generator=draw) < 0.1).long()
     graph.x = torch.randn(300, 40, generator=draw)
     run = searched(replace(data, graphs=(graph,)))
-    assert "nothing that was trained beats the largest class" in run.search.warning
+    assert "the model does not beat the largest class" in run.search.warning
     assert "labels may be mixed up" in run.search.warning
     assert searched(made(agree=0.5)).search.warning == ""
 
@@ -339,7 +341,7 @@ def test_labels_that_mean_nothing_are_told():
 )
 def test_what_cannot_be_beaten_is_no_reason_to_warn(metric, perfect, less):
     assert warning_of(metric, perfect, {PROPAGATION: perfect}) == ""
-    assert "beats label propagation" in warning_of(metric, less, {PROPAGATION: less})
+    assert "beat label propagation" in warning_of(metric, less, {PROPAGATION: less})
 
 
 def test_a_warning_names_what_the_beaten_baseline_speaks_for():
@@ -524,11 +526,63 @@ def test_a_second_seed_of_the_companion_joins_where_the_first_does(train, frugal
     monkeypatch.setattr(Judge, "score", lambda *_: 0.8)
     run = searched(made(train=train))
     repeated = train == 0.1 and not frugal
-    assert ("grand, seed 1" in names(run)) is repeated
+    assert (f"grand, seed {AUTO.APART}" in names(run)) is repeated
     assert sum(", seed" in name for name in names(run)) == repeated
     if repeated:
         assert [m["system"] for m in run.card.settings.members] == ["deep", "grand", "grand"]
         assert len({m["weight"] for m in run.card.settings.members}) == 1
+
+
+def with_few_labels(monkeypatch, scores) -> Run:
+    """A search whose members have these scores; all others have .8."""
+    train = AUTO._Auto._train
+
+    def scored(self, trial, pause=0):
+        train(self, trial, pause)
+        trial.val = scores.get((trial.name, trial.seed), 0.8)
+        return trial
+
+    monkeypatch.setattr(AUTO._Auto, "_frugal", False)
+    monkeypatch.setattr(AUTO._Auto, "_train", scored)
+    monkeypatch.setattr(Judge, "margin", lambda *_: 0.01)
+    monkeypatch.setattr(Judge, "worse", lambda *_: False)
+    return searched(made(train=0.1))
+
+
+def systems_of(run: Run) -> list[str]:
+    """Of the members of its mean."""
+    return [member["system"] for member in run.card.settings.members]
+
+
+def test_a_companion_that_is_chosen_itself_has_a_second_seed(monkeypatch):
+    assert systems_of(with_few_labels(monkeypatch, {("grand", 0): 0.9})) == ["grand", "grand"]
+
+
+def test_every_seed_of_the_companion_has_to_be_level(monkeypatch):
+    run = with_few_labels(monkeypatch, {("grand", AUTO.APART): 0.5})
+    assert f"grand, seed {AUTO.APART}" in names(run)
+    assert systems_of(run) == ["deep", "grand"]
+
+
+def test_where_nothing_can_be_better_there_is_no_second_seed(monkeypatch):
+    unbeatable = AUTO._Auto._unbeatable
+
+    def at_last(self, leader):
+        both = [t for t in self.trials if t.name in ("deep", "grand")]
+        return all(t.finished for t in both) or unbeatable(self, leader)
+
+    monkeypatch.setattr(AUTO._Auto, "_unbeatable", at_last)
+    assert not any(", seed" in name for name in names(with_few_labels(monkeypatch, {})))
+
+
+def test_progress_counts_no_second_seed_of_a_companion_that_failed():
+    search = AUTO._Auto(made(train=0.1), Request("best"), 0, None, None, False)
+    forecast = search.forecast
+    forecast.more_seeds, forecast.repeated = 1, ["grand"]
+    assert forecast._of_more_seeds() > 0
+    (beside,) = [trial for trial in search.trials if trial.name in COMPANIONS]
+    beside.outcome = "diverged"
+    assert forecast._of_more_seeds() == 0
 
 
 def test_a_companion_that_is_left_out_has_no_second_seed(monkeypatch):
@@ -580,6 +634,7 @@ def test_which_graphs_have_a_companion(what, expected, on_a_cpu, monkeypatch):
 def test_graphs_with_many_labels_have_a_companion_that_suits_their_features():
     looks = look_at(made(train=0.5))
     poor, many = replace(looks, features=32), replace(looks, features=1001)
+    assert companion(replace(looks, homophily=None)) is None
     assert companion(replace(looks, nodes=10**6)) is None
     assert companion(poor) is None
     assert companion(many) == companion(replace(many, nodes=10**6)) == "grand-wide-sparse"
@@ -635,7 +690,8 @@ def test_best_trains_as_many_seeds_of_the_companion(steps, monkeypatch):
                 raise KeyboardInterrupt
 
     run = searched(made(train=0.1), "best", training={"epochs": 2}, on_step=on_step)
-    wanted = [(name, seed) for seed in range(1, AUTO.MORE_SEEDS + 1) for name in ("deep", "grand")]
+    seeds = range(AUTO.APART, AUTO.APART * AUTO.MORE_SEEDS + 1, AUTO.APART)
+    wanted = [(name, seed) for seed in seeds for name in ("deep", "grand")]
     assert more == wanted[:steps]
     assert run.search.reason.count("grand") == 1
 
@@ -651,13 +707,19 @@ def test_nothing_is_trained_for_a_mean_that_is_not_made(quality, batches, monkey
 
 
 def test_a_companion_that_memory_forces_into_batches_is_left_out(monkeypatch):
-    def choose(model, data, training, begun):
-        if isinstance(model, GRAND):
-            training = replace(training, batches="clusters", clusters=4)
-        return memory.Choice(training, "none")
+    choose = AUTO.choose
 
-    monkeypatch.setattr(AUTO, "choose", choose)
-    run = searched(made(train=0.1))
+    def little(model, *given, in_batches):
+        with monkeypatch.context() as patch:
+            if isinstance(model, GRAND):  # batches would fit
+                patch.setattr(memory, "free_memory", lambda *_: 1.0)
+                patch.setattr(memory._Need, "batches", lambda *_: (TrainSettings(), "none"))
+            return choose(model, *given, in_batches=in_batches)
+
+    monkeypatch.setattr(AUTO, "choose", little)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # none of a choice that is not taken
+        run = searched(made(train=0.1))
     assert outcomes(run)["grand"] == "not tried: too little memory"
 
 
@@ -851,8 +913,8 @@ def test_progress_of_more_seeds_counts_each_of_their_members(monkeypatch):
     monkeypatch.setattr(Judge, "score", lambda *_: 0.8)
     shares = []
     searched(made(train=0.1), "best", on_step=lambda step: shares.append((step.seed, step.share)))
-    assert {seed for seed, _ in shares} == set(range(5))
-    assert all(share < 1 for seed, share in shares if seed < 4)
+    assert {seed // AUTO.APART for seed, _ in shares} == set(range(5))
+    assert all(share < 1 for seed, share in shares if seed < 4 * AUTO.APART)
 
 
 @pytest.mark.parametrize("worse", [True, False])
@@ -1380,11 +1442,11 @@ def test_commands_that_contradict_themselves(command):  # noqa: F811
     told = "--quality and --time-limit are of auto"
     assert_sentence(command("train", "csbm", "--model", "gcn", "--quality", "fast"), told)
     assert_sentence(command("train", "csbm", "--layers", "3", "--time-limit", "9"), told)
-    told = "hidden_channels is a setting of one recipe, and auto tries several: name a model too"
+    told = "--hidden is a setting of one recipe, and auto tries several: name a model too"
     assert_sentence(command("train", "csbm", "--model", "auto", "--hidden", "3"), told)
     told = "unknown quality 'besst': did you mean 'best'"
     assert_sentence(command("train", "csbm", "--quality", "besst"), told)
-    assert_sentence(command("train", "csbm", "--time-limit", "-1"), "time_limit is -1.0")
+    assert_sentence(command("train", "csbm", "--time-limit", "-1"), "--time-limit is -1.0")
 
 
 @pytest.mark.parametrize("quality", ["fast", "good"])

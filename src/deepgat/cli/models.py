@@ -36,7 +36,7 @@ def models(
         rows.append([system.name, "\n".join(line for line in lines if line)])
     if json:
         return
-    what = "what it computes, where it is from, and settings to run it with"
+    what = "what it computes, its paper, settings to run it with"
     print_table("Models", ["name", what], rows, show_lines=True)
     if name is not None:
         _print_settings(find_system(name))
@@ -60,8 +60,8 @@ def _print_settings(system: System) -> None:
     rows = []
     for field in fields(system.config):
         value, options = getattr(system.config, field.name), field.metadata["options"]
-        words = {True: "yes", False: "no"}
-        shown = words[value] if isinstance(value, bool) else str(value)
+        words = {True: "yes", False: "no", None: "–"}
+        shown = words[value] if value is None or isinstance(value, bool) else str(value)
         choices = f" ({', '.join(options)})" if options else ""
         rows.append([field.name, shown, field.metadata["meaning"] + choices])
     title = f"Settings of {system.name}, for --set NAME=VALUE"

@@ -59,8 +59,8 @@ def as_options(sentence: str, typed: Sequence[str] = ()) -> str:
     A setting that it begins with gets the name of its option, if that is what was ``typed``.
     """
     name, _, rest = sentence.partition(" ")
-    option = f"--{OWN_OPTIONS.get(name, name)}"
-    if name in OWN_OPTIONS and any(word.split("=")[0] == option for word in typed):
+    option = f"--{OWN_OPTIONS.get(name, name.replace('_', '-'))}"
+    if rest.startswith("is ") and any(word.split("=")[0] == option for word in typed):
         sentence = f"{option} {rest}"
     return READING.sub("--read ", sentence)
 

@@ -37,11 +37,7 @@ class GRANDConfig(Config):
     project_first: bool = setting(
         False, "multiply by W before the hops: they are as narrow as the hidden layer"
     )
-    norm: str = setting(
-        "none",
-        "normalisation of h^K and of the hidden layer",
-        NORMS,
-    )
+    norm: str = setting("none", "normalisation of h^K and of the hidden layer", NORMS)
     norm_eps: float = setting(
         1e-5, "ε, added to the variance of h^K by norm=batch; a large one leaves features as "
         "uneven as they are", above=0,
@@ -171,9 +167,12 @@ class GRAND(Network):
         return result._replace(out=result.out + context.initial)
 
     def layer_bytes(self, num_nodes: int) -> tuple[float, float]:
-        """As :meth:`Network.layer_bytes`: of a hop its output, and the predictor's share."""
-        kept = 4.0 * num_nodes * self.width
-        return kept * (1 + 4 * self.config.views / self.num_layers), kept
+        """As :meth:`Network.layer_bytes`: of a hop its outputs, and the predictor's share."""
+        first, views = self.config.project_first, self.config.views
+        kept = 4.0 * num_nodes * self.width * (views if first else 1)  # else all draws share it
+        hidden = 0 if first else 2 * self.hidden_channels
+        predictor = 4.0 * num_nodes * views * (4 * self.width + hidden)
+        return kept + predictor / self.num_layers, kept
 
     def readout(self, hidden: Sequence[Tensor], initial: Tensor | None) -> Tensor:
         if self.config.project_first:

@@ -74,7 +74,8 @@ unless quality is "best": in epochs of ``deep``, never in seconds, so that a sea
 result every time."""
 EASY = 0.95
 """Where the best score is at least this, a favourite that starts late is not worth its time."""
-MORE_SEEDS = 4
+MORE_SEEDS, APART = 4, 1000
+"""More seeds of a member, and how far apart: searches with seeds 0, 1, … share no network."""
 STATES = ("screened", "progress")
 """Endings of files: a resumed member, too, is judged as it was after its first epochs."""
 EVERY = 25
@@ -180,7 +181,7 @@ class _Auto:
         for more in range(1, self._more_seeds + 1):  # as many of each, should the time be up
             for name in repeated:
                 if not self._over():
-                    self.trials.append(self._trial(name, self.seed + more))
+                    self.trials.append(self._trial(name, self.seed + APART * more))
                     self._train(self.trials[-1])
         try:
             return self._finish(chosen, reason)
@@ -262,8 +263,10 @@ class _Auto:
         return int(self.request.quality == "good" and self.looks.few_labels and not self._frugal)
 
     def _worth_more_seeds(self, chosen: Trial) -> list[str]:
-        """The companion, if it is averaged with the chosen member; with "best" both."""
+        """The companion, if it is chosen or averaged with the chosen member; with "best" both."""
         if chosen.card is None or chosen.card.training.in_parts:  # no mean is made of it
+            return []
+        if self._unbeatable(chosen):
             return []
         others = [t for t in self.trials if t.name in COMPANIONS and t is not chosen]
         joining = [t for t in others if t.may_join and self.judge.level(t, chosen)]
@@ -345,10 +348,9 @@ class _Auto:
             if trial.choice is None and self.as_asked:
                 trial.choice = Choice(training, training.checkpoint)
             elif trial.choice is None:
-                trial.choice = choose(model, self.data, training, trial.held.begun_with())
-                if trial.name in COMPANIONS and trial.choice.training.in_parts:
-                    trial.outcome = "not tried: too little memory"
-                    return trial
+                whole = trial.name in COMPANIONS
+                begun = trial.held.begun_with()
+                trial.choice = choose(model, self.data, training, begun, in_batches=not whole)
             trial.held = replace(trial.held, chosen=trial.choice.changes)
             card = replace(card, training=trial.choice.training)
             settings = trial.choice.settings

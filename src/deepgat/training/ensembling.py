@@ -53,14 +53,14 @@ def members_of(
     With ``add`` others join where they help. The trials' shares are set if there are several.
     """
     finished = [t for t in trials if t.may_join or t is chosen]
-    level = {t.name for t in finished if judge.level(t, chosen)}
-    finished.sort(key=lambda t: (t is not chosen, t.name not in level))
+    level = {id(t) for t in finished if judge.level(t, chosen)}
+    finished.sort(key=lambda t: (t is not chosen, id(t) not in level))
     candidates = [
         Candidate(t.logits, choose_temperature(t.logits, judge.labels, FEW_NODES))
         for t in finished
         if t.logits is not None
     ]
-    equals = sum(t.name in level for t in finished)
+    equals = len(level)
     weights = select(candidates, judge.labels, judge.multi_label, equals, add)
     members = [
         Member(trial.card, trial.model, weight, candidate.temperature)

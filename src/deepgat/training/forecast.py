@@ -61,5 +61,10 @@ class Forecast:
     def _of_more_seeds(self) -> float:
         """Of those that are not begun."""
         begun = Counter(t.name for t in self.trials if t.seed != self.trials[0].seed)
-        left = {name: max(self.more_seeds - begun[name], 0) for name in self.repeated}
+        failed = {t.name for t in self.trials if t.outcome}
+        left = {
+            name: max(self.more_seeds - begun[name], 0)
+            for name in self.repeated
+            if name not in failed
+        }
         return TO_THE_END * sum(PORTFOLIO[name].cost * left[name] for name in left)

@@ -117,7 +117,7 @@ def warning_of(metric: str, val: float, baselines: Mapping[str, float]) -> str:
         value = baselines.get(name, -float("inf"))
         if value >= val:
             return (
-                f"nothing that was trained beats {name} on validation nodes "
+                f"the model does not beat {name} on validation nodes "
                 f"({100 * abs(val):.1f} against {100 * abs(value):.1f}): {why}"
             )
     return ""

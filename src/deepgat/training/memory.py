@@ -90,6 +90,8 @@ def choose(
     dataset: NodeDataset,
     asked: TrainSettings,
     begun: Mapping[str, Any] | None = None,
+    *,
+    in_batches: bool = True,
 ) -> Choice:
     """The choice that fits into free memory and recomputes and approximates least.
 
@@ -100,6 +102,7 @@ def choose(
         dataset: to train on.
         asked: the settings as the user has them.
         begun: of a resumed run, the settings that replaced some of them when it began.
+        in_batches: whether batches are of use; if not, what needs them has no room.
     """
     device = choose_device(asked.device)
     free, most = (min(free_memory(device, trust), 2.0**60) for trust in (1.0, TRUST))
@@ -112,6 +115,8 @@ def choose(
     checkpoint = choose_checkpoint(asked.checkpoint, model.num_layers, *needed, free - around)
     if need.training(nodes, checkpoint, training) > most:
         obstacle = _obstacle(model, dataset, asked) if begun is None else "the run was begun so"
+        if not in_batches:
+            obstacle = "no mean is made of a model that was trained in batches"
         found = None if obstacle else need.batches(asked, free) or need.batches(asked, most)
         if found is None:
             raise NoRoom(_refusal(need, nodes, training, free, obstacle))

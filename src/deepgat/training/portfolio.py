@@ -239,7 +239,7 @@ COMPANIONS = ("grand", "grand-sparse", "grand-wide", "grand-wide-sparse")
 averaged features errs on other nodes than a deep network does."""
 MANY_FEATURES, MOST_DENSE = 1000, 2**24
 """Averages over several hops have no zeros: the most features, and numbers in all, that ``grand``
-averages. With more features than these a GCN does better with features that sum to 1."""
+and ``grand-wide`` average. With more features a GCN does better with features that sum to 1."""
 LEAST_NODES = 10_000
 """With more features and few labels a smaller graph has no companion: on Cora and CiteSeer it gains
 on development splits and loses on the public test nodes."""
@@ -252,7 +252,9 @@ LIGHT: Mapping[str, str] = {"deep": "deep-4", "deep-dense": "wide-light"}
 def companion(looks: Looks, *, frugal: bool = False) -> str | None:
     """The companion that is tried on a graph with these looks, if one is."""
     many = not looks.few_labels
-    if looks.unlike_neighbours or (many and (frugal or looks.poor_features)):
+    if looks.unlike_neighbours:
+        return None
+    if many and (frugal or looks.poor_features or looks.homophily is None):
         return None
     if looks.features <= MANY_FEATURES:
         fits = looks.nodes * looks.features <= MOST_DENSE
