@@ -166,3 +166,14 @@ def test_a_figure_shows_names_as_they_are_and_not_as_mathematics():
     above = figure.axes[0]
     shown = [label.get_text().replace("\\$", "$") for label in above.get_yticklabels()]
     assert shown == ["$a_ (itself)", "$b^$", "c\\x00$\\frac$"]
+
+
+@pytest.mark.parametrize("out", [80], indirect=True)
+def test_prose_with_a_number_in_front_is_no_column_of_numbers(out):
+    rows = [["a", "50% of the mean", "1.5"], ["b", "chosen", "–"], ["c", "left", "22.5"]]
+    show.print_table("", ["name", "outcome", "val"], rows)
+    lines = out.file.getvalue().splitlines()
+    prose = [row[1] for row in rows]
+    found = {line.index(text) for line in lines for text in prose if text in line}
+    assert found == {lines[0].index("outcome")}
+    assert lines[-1].endswith("22.5")

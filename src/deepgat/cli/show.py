@@ -123,7 +123,7 @@ def _fitted(
         max(cell_len(line) for cell in column for line in cell.split("\n")) for column in texts
     ]
     numeric = [
-        width <= MOST and any(map(NUMBER.match, column[2:]))
+        width <= MOST and _mostly_numbers(column[2:])
         for width, column in zip(widths, texts, strict=True)
     ]
     long = [i for i, _ in places if not numeric[i] and widths[i] > SHORT]
@@ -139,6 +139,12 @@ def _fitted(
     for row in rows:
         table.add_row(*(_cut_words(cell, width) for cell, width in zip(row, widths, strict=True)))
     return table
+
+
+def _mostly_numbers(cells: Sequence[str]) -> bool:
+    """Whether more than half of the cells begin with a number, not counting empty ones."""
+    filled = [cell for cell in cells if cell.strip() not in ("", "–")]
+    return 2 * sum(map(bool, map(NUMBER.match, filled))) > len(filled)
 
 
 def _cut_words(text: str, width: int) -> str:
