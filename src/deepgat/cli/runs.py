@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import tempfile
@@ -10,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import typer
 
-from deepgat.analysis import METRICS, confidence_interval
+from deepgat.analysis import METRICS
 from deepgat.cli.show import ERR, OUT, PARTS, echo_json, percent, print_table, progress_bar
 from deepgat.data import NodeDataset
 from deepgat.distributed import PartDataset, Team, whole_labels
@@ -266,7 +266,7 @@ def save_anywhere(folder: Path, run: Run, data: NodeDataset, keep_graph: bool = 
 
 
 def print_runs(title: str, records: Sequence[Mapping[str, Any]]) -> None:
-    """A row per seed, and the mean with its 95% interval."""
+    """A row per seed, and the mean with the standard deviation."""
     columns = ["seed", *PARTS, "best", "epochs", "time"]
     rows = [
         [
@@ -282,7 +282,7 @@ def print_runs(title: str, records: Sequence[Mapping[str, Any]]) -> None:
         columns.append("ended by")
         for row, record in zip(rows, records, strict=True):
             row.append(ENDINGS[record["stopped"]])
-    footer = ["mean", *(_mean(records, part) for part in PARTS), *[""] * (len(columns) - 4)]
+    footer = ["mean ± sd", *(_mean(records, part) for part in PARTS), *[""] * (len(columns) - 4)]
     print_table(title, columns, rows, footer if len(records) > 1 else ())
 
 
@@ -298,8 +298,8 @@ def _mean(records: Sequence[Mapping[str, Any]], part: str) -> str:
     values = [value for value in found if value is not None]
     if not values:
         return "–"
-    mean, half_width = confidence_interval(values)
-    return percent(mean) + ("" if math.isnan(half_width) else f" ±{100 * half_width:.1f}")
+    spread = f" ± {100 * stdev(values):.1f}" if len(values) > 1 else ""
+    return percent(fmean(values)) + spread
 
 
 def _print_leaderboard(record: Mapping[str, Any]) -> None:

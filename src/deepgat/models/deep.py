@@ -50,7 +50,7 @@ class DeepConfig(Config):
         "d: of more than d layers each does d/L of what a layer does, and L/d of them count as "
         "one; 0: all do and count as they are",
         least=0,
-    )  # fmt: skip
+    )
     layer_loss: float = setting(0.3, "λ, weight of the loss of the layers before the last", least=0)
     unit_features: bool = setting(False, "divide every node's features by their sum")
 

@@ -70,8 +70,8 @@ class Request:
     """What a user asks of ``auto``."""
 
     quality: str = "good"
-    """ "fast": one recipe, by the graph's looks alone; "good": the best of several, or its mean with
-    those that are level with it; "best": more recipes, and several seeds of the best."""
+    """ "fast": one recipe, by the graph's looks alone; "good": the best of several, or a mean of it
+    and those that are level with it; "best": more recipes, and several seeds of the best."""
     time_limit: float | None = None
     """In seconds; what is best by then is kept."""
     training: Mapping[str, Any] = field(default_factory=dict)
