@@ -1007,6 +1007,11 @@ def test_a_depth_that_was_asked_for_is_tried_or_refused():
         AUTO.train_auto(made(), Request("fast", None, TRAINING, 3), 0)
 
 
+def test_training_settings_are_checked_before_a_graph_is_read():
+    with pytest.raises(UserError, match="epochs is 0: expected 1 or more"):
+        Request(training={"epochs": 0})
+
+
 def test_one_fan_out_for_networks_of_all_depths():
     with pytest.raises(UserError, match="fan_out is '10,5', but the networks that auto tries"):
         Request(training={"fan_out": "10,5"})

@@ -13,6 +13,7 @@ from deepgat.models.config import MOST_LAYERS, Config, setting
 from deepgat.models.registry import ENSEMBLE, SYSTEMS, find_system
 from deepgat.training.looks import Looks
 from deepgat.training.resume import Epoch
+from deepgat.training.settings import TrainSettings
 
 AUTO = "auto"
 """What ``model`` is called where no system is named."""
@@ -90,6 +91,7 @@ class Request:
         if self.num_layers is not None:
             find_system("deep").config.with_changes({"num_layers": self.num_layers})
         is_auto(AUTO, None, {}, self.training)
+        TrainSettings().with_changes(self.training, "training setting")
         if "," in str(self.training.get("fan_out", "")):
             raise UserError(
                 f"fan_out is {self.training['fan_out']!r}, but the networks that auto tries differ "
