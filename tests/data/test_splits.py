@@ -67,6 +67,8 @@ def test_fractions_text_round_trip(seed: int, train: float, val: float) -> None:
     [
         ("publik", "unknown split 'publik': did you mean 'public'"),
         ("", "unknown split ''"),
+        ("0.6", r"cannot read the split '0\.6': write fractions:TRAIN/VAL"),
+        ("60/20/20", "cannot read the split '60/20/20': write fractions:TRAIN/VAL"),
         ("random:x", r"cannot read the split 'random:x': write random\[:SEED\[:TRAIN/VAL\]\] with"),
         ("random:-1", "whole numbers"),
         ("random:0:20", "whole numbers"),

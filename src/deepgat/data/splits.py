@@ -71,6 +71,8 @@ def parse_split(text: str) -> Split:
     """Parse the text of a split; a :class:`UserError` shows the grammar."""
     plain = text.strip().lower()
     kind = plain.split(":")[0]
+    if re.match(r"\.?\d", kind):  # shares, most likely
+        kind = "fractions"
     if kind not in GRAMMAR:
         raise unknown_name("split", kind, GRAMMAR)
     pattern, written = GRAMMAR[kind]
