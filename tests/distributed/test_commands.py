@@ -100,7 +100,7 @@ def test_partition_writes_a_folder_that_wants_as_many_processes(run, tmp_path):
     assert "expected 1 or more" in err
     code, _, err = run("train", "digits", "--batch-size", -1)
     assert code == 2
-    assert "batch_size is -1: expected 0 or more" in err
+    assert "--batch-size is -1: expected 0 or more" in err
     code, _, err = run("train", "digits", "--save-every", 5)
     assert code == 2
     assert "--save-every needs --out" in err

@@ -199,7 +199,7 @@ def test_what_cannot_be_served_is_a_sentence(run, club, tmp_path, monkeypatch): 
     monkeypatch.delenv("DEEPGAT_TOKEN")
     assert_sentence(run("serve", model, "--host", "no.such.host.invalid"), "no.such.host.invalid")
     assert_sentence(run("serve", model, "--max-body", "much"), "--max-body much", "2M")
-    assert_sentence(run("serve", model, "--max-nodes", 0), "max_nodes is 0")
+    assert_sentence(run("serve", model, "--max-nodes", 0), "--max-nodes is 0")
     assert_sentence(run("serve", model, "--timeout", 0), "timeout is 0.0")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
