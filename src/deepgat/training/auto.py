@@ -264,16 +264,13 @@ class _Auto:
 
     def _worth_more_seeds(self, chosen: Trial) -> list[str]:
         """The companion, if it is chosen or averaged with the chosen member; with "best" both."""
-        if chosen.card is None or chosen.card.training.in_parts:  # no mean is made of it
-            return []
-        if self._unbeatable(chosen):
+        in_parts = chosen.card is None or chosen.card.training.in_parts  # no mean is made of it
+        if in_parts or self._unbeatable(chosen):
             return []
         others = [t for t in self.trials if t.name in COMPANIONS and t is not chosen]
-        joining = [t for t in others if t.may_join and self.judge.level(t, chosen)]
-        names = [chosen.name, *(t.name for t in joining)]
-        if self.request.quality == "best":
-            return names
-        return [name for name in names if name in COMPANIONS]
+        joining = [t.name for t in others if t.may_join and self.judge.level(t, chosen)]
+        both = self.request.quality == "best" or chosen.name in COMPANIONS
+        return [chosen.name, *joining] if both else joining
 
     def _companion(self) -> list[str]:
         """The companion, if one is tried: not in batches, where no mean is made."""
